@@ -127,3 +127,15 @@ async def test_channels_share_the_byte_limit(connect_peer):
         f"    for _ in range({count}): await ep.channel(number).recv_obj()"
     )
     await asyncio.gather(*tasks)
+
+
+async def test_flush_covers_what_waits_for_credit(connect_peer):
+    peer, ep = await connect_peer()
+    count = 2 * ucp.core._ctx.config["credit_messages"]
+    sends = [ep.send(b"x" * 100) for _ in range(count)]
+    flushing = asyncio.ensure_future(ep.flush())
+    assert await settled(sends, peer) < count
+    assert not flushing.done()
+    await peer.do(f"for _ in range({count}): await ep.recv_obj()")
+    await flushing
+    await asyncio.gather(*sends)

@@ -133,9 +133,10 @@ UMX_API void umx_ep_destroy(umx_ep *ep);
 UMX_API void umx_ep_retire(umx_ep *ep);
 
 /**
- * Complete when all that has been handed to UCX so far is in the peer's memory,
- * rendezvous messages excepted: those are there when their send completes.
- * Sends that wait for credit are not covered.
+ * Complete when all that was sent before is in the peer's memory, announced
+ * messages excepted: those are there when their send completes. Messages that
+ * wait for credit are waited for, which is until the peer has read earlier ones;
+ * with UMX_OP_FLAG_MEMORY they are not.
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_ep_flush(umx_ep *ep, const struct umx_op_params *params,

@@ -34,7 +34,10 @@ enum umx_op_flags {
      * memory, as it does up to umx_config.cma_max, whatever that is, if its
      * worker takes loans: by that setting, or by umx_worker_take_loans(). Pays
      * from 64 KiB or so. Without meaning elsewhere. */
-    UMX_OP_FLAG_LEND = 1u << 1
+    UMX_OP_FLAG_LEND = 1u << 1,
+    /* A flush: operations on memory are waited for, messages without credit are
+     * not. */
+    UMX_OP_FLAG_MEMORY = 1u << 2
 };
 
 typedef struct umx_op_params {

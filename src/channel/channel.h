@@ -130,6 +130,7 @@ typedef struct umi_channels {
     umi_endpoint_counts rx_kept;       /* not read yet */
     unsigned            num_descs;     /* kept eager descriptors of UCX */
     unsigned            num_withdrawn; /* WITHDRAWs not acted on */
+    uint32_t            num_queued;    /* sends that ever had to wait; wraps */
 } umi_channels;
 
 _Static_assert(sizeof(umx_ep) % _Alignof(umi_channels) == 0, "behind it");
@@ -186,17 +187,23 @@ void umi_channels_fini(umx_ep *ep);
 /* ---- connection.c: the others of umi_endpoint_hooks ----------------------
  */
 
-void     umi_channels_open(umx_ep *ep);
-void     umi_channels_grant(umx_ep *ep);
-void     umi_channels_send(umx_ep *ep);
-void     umi_channels_hand_out(umx_ep *ep);
-void     umi_channels_on_credit(umx_ep *ep, const umi_control *credit);
-void     umi_channels_on_goodbye(umx_ep *ep);
-void     umi_channels_on_withdraw(umx_ep *ep, const umi_control *withdraw);
-void     umi_channels_withdraw(umx_ep *ep);
-void     umi_channels_write_goodbye(umx_ep *ep, umi_control *goodbye);
-bool     umi_channels_read_goodbye(umx_ep *ep, const umi_control *goodbye);
-bool     umi_channels_have_arrived(const umx_ep *ep);
+void umi_channels_open(umx_ep *ep);
+void umi_channels_grant(umx_ep *ep);
+void umi_channels_send(umx_ep *ep);
+void umi_channels_hand_out(umx_ep *ep);
+void umi_channels_on_credit(umx_ep *ep, const umi_control *credit);
+void umi_channels_on_goodbye(umx_ep *ep);
+void umi_channels_on_withdraw(umx_ep *ep, const umi_control *withdraw);
+void umi_channels_withdraw(umx_ep *ep);
+void umi_channels_write_goodbye(umx_ep *ep, umi_control *goodbye);
+bool umi_channels_read_goodbye(umx_ep *ep, const umi_control *goodbye);
+bool umi_channels_have_arrived(const umx_ep *ep);
+/* The place, in the order of all sends that ever had to wait, of the first one
+ * that waits now; num_queued if none does. */
+uint32_t umi_channels_first_queued(const umx_ep *ep);
+/* True if no send waits that came before that place. */
+bool umi_channels_have_sent(const umx_ep *ep, uint32_t number);
+
 bool     umi_channels_have_waiting(const umx_ep *ep);
 bool     umi_channels_have_deferred(const umx_ep *ep);
 uint64_t umi_channels_unsent_bytes(const umx_ep *ep);
@@ -303,6 +310,8 @@ umx_status umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
 /* True if a message of `len` bytes is announced for its length alone. */
 bool umi_channel_is_long(const umx_ep *ep, size_t len);
 
+/* umi_channels_first_queued() of one channel. */
+uint32_t umi_channel_first_queued(const umi_channel *channel);
 /* Post what credit and state allow of `waiting`. */
 void umi_channel_send_waiting(umi_channel *channel);
 

@@ -114,6 +114,28 @@ umi_channels_hand_out(umx_ep *ep)
 /* ---- what waits ----------------------------------------------------------
  */
 
+uint32_t
+umi_channels_first_queued(const umx_ep *ep)
+{
+    uint32_t first = umi_channels_of(ep)->num_queued;
+
+    EACH_CHANNEL(channel, ep)
+    {
+        uint32_t number = umi_channel_first_queued(channel);
+
+        if ((int32_t)(number - first) < 0) {
+            first = number;
+        }
+    }
+    return first;
+}
+
+bool
+umi_channels_have_sent(const umx_ep *ep, uint32_t number)
+{
+    return (int32_t)(umi_channels_first_queued(ep) - number) >= 0;
+}
+
 bool
 umi_channels_have_waiting(const umx_ep *ep)
 {

@@ -294,6 +294,31 @@ may_post(const umx_ep *ep)
     return ep->state == UMX_EP_OPEN && ep->base.handle != NULL;
 }
 
+/* Let a send wait. Its place in the order of all that wait is where its seq is
+ * written when it goes. */
+static void
+enqueue(umi_channel *channel, umx_request *req)
+{
+    uint32_t number = umi_channels_of(channel->ep)->num_queued++;
+
+    memcpy(header_of(req) + offsetof(umi_header, seq), &number, sizeof(number));
+    umi_list_append(&channel->waiting, &req->node);
+}
+
+uint32_t
+umi_channel_first_queued(const umi_channel *channel)
+{
+    uint32_t number = umi_channels_of(channel->ep)->num_queued;
+
+    if (!umi_list_is_empty(&channel->waiting)) {
+        memcpy(&number,
+               header_of(umi_request_at(channel->waiting.next)) +
+                   offsetof(umi_header, seq),
+               sizeof(number));
+    }
+    return number;
+}
+
 umx_status
 umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
                  const umx_op_params *params, umx_request **req_p)
@@ -317,7 +342,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     }
     if (!may_post(ep) || !umi_list_is_empty(&channel->waiting) ||
         !choose_charge(channel, req, &charge)) {
-        umi_list_append(&channel->waiting, &req->node);
+        enqueue(channel, req);
         ep->pending_bytes += buf->len;
         *req_p = req;
         return UMX_INPROGRESS;
@@ -502,6 +527,8 @@ send_cancel(umx_request *req)
 {
     if (!req->is_posted && !umi_send_of(req)->is_part) {
         umi_request_complete(req, UMX_ERR_CANCELED);
+        umi_endpoint_due(umi_endpoint_of(req->ep),
+                         UMI_DUE_SEND); /* a flush may wait for it */
     } else if (has_own_memory(req) || is_for_nobody(req)) {
         umi_request_detach(req);
     } else if (!may_withdraw(req) || !withdraw(req)) {

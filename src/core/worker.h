@@ -54,7 +54,7 @@ typedef struct umi_worker_hooks {
     void (*on_uncopied)(umi_ep_base *ep);
     /* A flush is to be posted. UMX_INPROGRESS: the layer does that, once what
      * it has under way itself is done. May be NULL. */
-    umx_status (*hold_flush)(umx_request *req);
+    umx_status (*hold_flush)(umx_request *req, bool has_messages);
     void (*stop_thread)(umx_worker *worker); /* the progress thread */
     /* umi_worker_destroy(): complete all there is. */
     void (*abort_ep)(umi_ep_base *ep);

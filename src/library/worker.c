@@ -58,13 +58,20 @@ finish_ep(umx_ep *ep, umx_status status)
     wake_waits(ep);
 }
 
+static void
+send_waiting(umx_ep *ep)
+{
+    umi_channels_send(ep);
+    umi_initiator_run_flushes(ep);
+}
+
 static const umi_endpoint_hooks ep_hooks = {
     .size          = sizeof(umi_channels),
     .init          = umi_channels_init,
     .fini          = fini_ep,
     .open          = umi_channels_open,
     .grant         = umi_channels_grant,
-    .send          = umi_channels_send,
+    .send          = send_waiting,
     .hand_out      = umi_channels_hand_out,
     .run_handlers  = umi_am_run,
     .on_credit     = umi_channels_on_credit,

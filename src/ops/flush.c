@@ -140,13 +140,23 @@ new_flush(umx_worker *worker, umi_ep_base *ep, const umx_op_params *params)
     return req;
 }
 
+static bool
+has_messages(const umx_op_params *params)
+{
+    return params == NULL || !(params->field_mask & UMX_OP_FIELD_FLAGS) ||
+           !(params->flags & UMX_OP_FLAG_MEMORY);
+}
+
 /* Find out whether the flush has to wait. Frees `req` on a failure. */
 static umx_status
-hold_flush(umx_request *req, umx_request **req_p)
+hold_flush(umx_request *req, const umx_op_params *params, umx_request **req_p)
 {
-    const umi_worker_hooks *hooks = req->worker->hooks;
-    umx_status status = (hooks->hold_flush != NULL) ? hooks->hold_flush(req) :
-                                                      UMX_OK;
+    const umi_worker_hooks *hooks  = req->worker->hooks;
+    umx_status              status = UMX_OK;
+
+    if (hooks->hold_flush != NULL) {
+        status = hooks->hold_flush(req, has_messages(params));
+    }
 
     if (status == UMX_INPROGRESS) {
         *req_p = req;
@@ -172,7 +182,7 @@ umx_worker_flush(umx_worker *worker, const umx_op_params *params,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    status = hold_flush(req, req_p);
+    status = hold_flush(req, params, req_p);
     if (status != UMX_OK) {
         return status;
     }
@@ -209,6 +219,6 @@ umx_ep_flush(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    status = hold_flush(req, req_p);
+    status = hold_flush(req, params, req_p);
     return (status != UMX_OK) ? status : umi_ep_base_post(base, req, req_p);
 }

@@ -26,14 +26,13 @@ typedef struct part {
     umi_rma_request request;
 } part;
 
-/* A flush, and the first part it does not cover. */
+/* A flush, the first part it does not cover, and the first waiting message. */
 typedef struct waiting_flush {
     umi_node     node; /* rma->flushes */
     umx_request *req;
     uint64_t     number;
+    uint32_t     queued;
 } waiting_flush;
-
-static void run_flushes(umi_rma *rma);
 
 /* ---- parts ---------------------------------------------------------------
  */
@@ -81,7 +80,7 @@ end_if_over(part *p)
     if (!umi_initiator_is_busy(ep)) {
         become_idle(ep);
     }
-    run_flushes(ep->rma);
+    umi_initiator_run_flushes(ep);
     count_down(req);
 }
 
@@ -535,6 +534,7 @@ umi_initiator_fail(umx_ep *ep, umx_status status)
             fail_part(p, status);
         }
     }
+    umi_initiator_run_flushes(ep);
 }
 
 bool
@@ -583,18 +583,27 @@ count_flush(umx_request *req)
     }
 }
 
-/* Complete the flushes of which all that they cover is done. */
-static void
-run_flushes(umi_rma *rma)
+/* True if all that `flush` covers is done. */
+static bool
+is_due(const umx_ep *ep, const waiting_flush *flush)
 {
-    while (!umi_list_is_empty(&rma->flushes)) {
-        waiting_flush *flush = umi_container_of(rma->flushes.next,
+    const umi_list *parts = &ep->rma->parts;
+
+    return (umi_list_is_empty(parts) ||
+            umi_container_of(parts->next, part, node)->number >=
+                flush->number) &&
+           umi_channels_have_sent(ep, flush->queued);
+}
+
+void
+umi_initiator_run_flushes(umx_ep *ep)
+{
+    while (ep->rma != NULL && !umi_list_is_empty(&ep->rma->flushes)) {
+        waiting_flush *flush = umi_container_of(ep->rma->flushes.next,
                                                 waiting_flush, node);
         umx_request   *req   = flush->req;
 
-        if (!umi_list_is_empty(&rma->parts) &&
-            umi_container_of(rma->parts.next, part, node)->number <
-                flush->number) {
+        if (!is_due(ep, flush)) {
             return;
         }
         umi_node_remove(&flush->node);
@@ -603,21 +612,26 @@ run_flushes(umi_rma *rma)
     }
 }
 
-/* Let `req` wait for the operations on `ep`. False when out of memory. */
+/* Let `req` wait for the operations on `ep`, and for messages without credit.
+ * False when out of memory. */
 static bool
-wait_for(umx_ep *ep, umx_request *req)
+wait_for(umx_ep *ep, umx_request *req, bool has_messages)
 {
+    uint32_t       queued = has_messages ? umi_channels_of(ep)->num_queued :
+                                           umi_channels_first_queued(ep);
     waiting_flush *flush;
 
-    if (ep->rma == NULL || umi_list_is_empty(&ep->rma->parts)) {
+    if ((ep->rma == NULL || umi_list_is_empty(&ep->rma->parts)) &&
+        umi_channels_have_sent(ep, queued)) {
         return true; /* UCX's own flush covers its operations */
     }
-    flush = malloc(sizeof(*flush));
+    flush = (umi_rma_get_state(ep) != NULL) ? malloc(sizeof(*flush)) : NULL;
     if (flush == NULL) {
         return false;
     }
     flush->req    = req;
     flush->number = ep->rma->num_posted;
+    flush->queued = queued;
     umi_list_append(&ep->rma->flushes, &flush->node);
     umi_rma_op_of(req)->num_parts++;
     return true;
@@ -640,7 +654,7 @@ forget_flush(umx_ep *ep, umx_request *req)
 }
 
 umx_status
-umi_initiator_hold_flush(umx_request *req)
+umi_initiator_hold_flush(umx_request *req, bool has_messages)
 {
     bool is_ok = true;
 
@@ -649,7 +663,7 @@ umi_initiator_hold_flush(umx_request *req)
         umi_ep_base *ep = umi_container_of(node, umi_ep_base, node);
 
         if (req->ep == NULL || req->ep == ep) {
-            is_ok = is_ok && wait_for(umi_endpoint_of(ep), req);
+            is_ok = is_ok && wait_for(umi_endpoint_of(ep), req, has_messages);
         }
     }
     if (!is_ok) {

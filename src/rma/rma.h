@@ -81,7 +81,10 @@ void umi_initiator_fail(umx_ep *ep, umx_status status);
 bool umi_initiator_is_busy(const umx_ep *ep);
 
 /* umi_worker_hooks.hold_flush */
-umx_status umi_initiator_hold_flush(umx_request *req);
+umx_status umi_initiator_hold_flush(umx_request *req, bool has_messages);
+
+/* Messages that waited for credit have gone: so may flushes. */
+void umi_initiator_run_flushes(umx_ep *ep);
 
 /* ---- target.c: operations of the peer ------------------------------------
  */

@@ -75,6 +75,151 @@ test_flushing_what_is_closed(void **state)
     assert_int_equal(o.status, UMX_ERR_CLOSED);
 }
 
+/* ---- messages without credit ---------------------------------------------
+ */
+
+enum {
+    WAITING = 60 /* more than go by credit, announcements and the reserve */
+};
+
+/* Send more than the server allows before it reads. */
+static void
+send_beyond_credit(pair *p, op *sends)
+{
+    p->config.credit_messages = 8;
+    p->config.credit_rndv     = 2;
+    pair_open(p);
+    for (int i = 0; i < WAITING; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag(1), "abc", 3);
+        assert_true(sends[i].status >= 0);
+    }
+    pair_settle(p);
+    assert_false(op_is_done(&sends[WAITING - 1]));
+}
+
+static void
+read_messages(pair *p, int n)
+{
+    char in[3];
+
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, 3), UMX_OK);
+    }
+}
+
+static void
+check_without_credit(pair *p, bool is_worker)
+{
+    op sends[WAITING], later[WAITING], flush_op;
+
+    send_beyond_credit(p, sends);
+    post_flush(&flush_op, p, is_worker);
+    assert_int_equal(flush_op.status, UMX_INPROGRESS);
+    for (int i = 0; i < WAITING; i++) { /* not covered */
+        op_send(&later[i], p->client, 0, pair_tag(1), "abc", 3);
+    }
+    pair_settle(p);
+    assert_false(op_is_done(&flush_op));
+    read_messages(p, WAITING);
+    assert_int_equal(op_wait(p, &flush_op), UMX_OK);
+    assert_false(op_is_done(&later[WAITING - 1]));
+    read_messages(p, WAITING);
+    for (int i = 0; i < WAITING; i++) {
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+        assert_int_equal(op_wait(p, &later[i]), UMX_OK);
+    }
+}
+
+static void
+test_flushing_an_endpoint_without_credit(void **state)
+{
+    check_without_credit(*state, false);
+}
+
+static void
+test_flushing_a_worker_without_credit(void **state)
+{
+    check_without_credit(*state, true);
+}
+
+/* Those that wait in front of it are cancelled. */
+static void
+test_a_flush_does_not_wait_for_what_is_cancelled(void **state)
+{
+    pair *p = *state;
+    op    sends[WAITING], flush_op;
+
+    send_beyond_credit(p, sends);
+    post_flush(&flush_op, p, false);
+    for (int i = 0; i < WAITING; i++) {
+        if (!op_is_done(&sends[i])) {
+            op_cancel(sends[i].req);
+        }
+    }
+    assert_int_equal(op_wait(p, &flush_op), UMX_OK);
+    for (int i = 0; i < WAITING; i++) {
+        umx_status status = op_wait(p, &sends[i]);
+
+        assert_true(status == UMX_OK || status == UMX_ERR_CANCELED);
+    }
+}
+
+static void
+test_a_flush_of_what_never_goes_ends_with_the_endpoint(void **state)
+{
+    pair *p = *state;
+    op    sends[WAITING], flush_op, worker_op;
+
+    send_beyond_credit(p, sends);
+    post_flush(&flush_op, p, false);
+    post_flush(&worker_op, p, true);
+    umx_ep_abort(p->client);
+    assert_true(op_wait(p, &flush_op) < 0);
+    assert_int_equal(op_wait(p, &worker_op), UMX_OK);
+    for (int i = 0; i < WAITING; i++) {
+        (void)op_wait(p, &sends[i]);
+    }
+}
+
+static void
+test_a_flush_may_be_cancelled_while_messages_wait(void **state)
+{
+    pair *p = *state;
+    op    sends[WAITING], flush_op;
+
+    send_beyond_credit(p, sends);
+    post_flush(&flush_op, p, false);
+    op_cancel(flush_op.req);
+    assert_int_equal(op_wait(p, &flush_op), UMX_ERR_CANCELED);
+    read_messages(p, WAITING);
+    for (int i = 0; i < WAITING; i++) {
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+    }
+}
+
+/* A flush of operations on memory has nothing to do with messages. */
+static void
+test_a_flush_of_memory_does_not_wait_for_messages(void **state)
+{
+    pair         *p = *state;
+    op            sends[WAITING], flush_op;
+    umx_op_params params = op_params(&flush_op);
+
+    send_beyond_credit(p, sends);
+    params.field_mask |= UMX_OP_FIELD_FLAGS;
+    params.flags    = UMX_OP_FLAG_MEMORY;
+    flush_op.status = umx_ep_flush(p->client, &params, &flush_op.req);
+    assert_true(flush_op.status >= 0);
+    if (flush_op.status == UMX_INPROGRESS) {
+        assert_int_equal(op_wait(p, &flush_op), UMX_OK);
+    }
+    assert_false(op_is_done(&sends[WAITING - 1]));
+    read_messages(p, WAITING);
+    for (int i = 0; i < WAITING; i++) {
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+    }
+}
+
 /* A second endpoint to the same worker, which UCX's endpoint is shared with. */
 static void
 open_another(pair *p, umx_ep **client_p, umx_ep **server_p)
@@ -148,6 +293,12 @@ main(void)
         PAIR_TEST(test_flushing_an_endpoint),
         PAIR_TEST(test_flushing_a_worker),
         PAIR_TEST_ONCE(test_flushing_what_is_closed),
+        PAIR_TEST(test_flushing_an_endpoint_without_credit),
+        PAIR_TEST(test_flushing_a_worker_without_credit),
+        PAIR_TEST_ONCE(test_a_flush_does_not_wait_for_what_is_cancelled),
+        PAIR_TEST_ONCE(test_a_flush_of_what_never_goes_ends_with_the_endpoint),
+        PAIR_TEST_ONCE(test_a_flush_may_be_cancelled_while_messages_wait),
+        PAIR_TEST(test_a_flush_of_memory_does_not_wait_for_messages),
         PAIR_TEST(test_a_flush_outlives_the_first_endpoint_to_a_peer),
         PAIR_TEST(test_a_flush_outlives_the_second_endpoint_to_a_peer),
     };

@@ -14,6 +14,19 @@ flush_post(RequestObject *req, const umx_op_params *params)
 }
 
 static umx_status
+flush_memory_post(RequestObject *req, const umx_op_params *params)
+{
+    umx_op_params memory = *params;
+
+    memory.flags = UMX_OP_FLAG_MEMORY;
+    if (memory.field_mask & UMX_OP_FIELD_FLAGS) {
+        memory.flags |= params->flags;
+    }
+    memory.field_mask |= UMX_OP_FIELD_FLAGS;
+    return umx_ep_flush(req->endpoint->umx, &memory, &req->op);
+}
+
+static umx_status
 drain_post(RequestObject *req, const umx_op_params *params)
 {
     return umx_ep_drain(req->endpoint->umx, req->endpoint->low, params,
@@ -50,6 +63,12 @@ const op_type op_flush = {
     .name  = "flush",
     .flags = 0,
     .post  = flush_post,
+};
+
+const op_type op_flush_memory = {
+    .name  = "flush",
+    .flags = 0,
+    .post  = flush_memory_post,
 };
 
 const op_type op_drain = {

@@ -5,7 +5,7 @@
 
 #include "request/request.h"
 
-extern const op_type op_flush, op_drain, op_close, op_close_listener,
-    op_close_all;
+extern const op_type op_flush, op_flush_memory, op_drain, op_close,
+    op_close_listener, op_close_all;
 
 #endif

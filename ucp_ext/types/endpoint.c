@@ -437,7 +437,10 @@ begin(PyObject *op, const op_type *type)
 PyDoc_STRVAR(flush_doc,
              "flush($self, /)\n--\n\n"
              "Wait until everything that was sent has reached the memory of\n"
-             "the peer; awaitable.");
+             "the peer; awaitable.\n\n"
+             "Messages without credit are waited for, which is until the peer\n"
+             "has received earlier ones. Announced messages are not: they are\n"
+             "there when their sends are done.");
 
 static PyObject *
 endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))

@@ -148,7 +148,7 @@ remote_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     EndpointObject *endpoint = ((RemoteObject *)op)->endpoint;
 
-    return request_begin(endpoint->worker, endpoint, &op_flush);
+    return request_begin(endpoint->worker, endpoint, &op_flush_memory);
 }
 
 PyDoc_STRVAR(close_doc,

@@ -236,7 +236,7 @@ worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
 PyDoc_STRVAR(worker_flush_doc,
              "flush($self, /)\n--\n\n"
              "Wait until everything that was sent has reached the memory of\n"
-             "the peers; awaitable.");
+             "the peers; awaitable. See ``Endpoint.flush()``.");
 
 static PyObject *
 worker_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
