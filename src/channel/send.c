@@ -450,12 +450,14 @@ has_own_memory(const umx_request *req)
            (umi_send_of(req)->memory != NULL && req->gather == NULL);
 }
 
-/* True if the connection has ended: UCX has the message still, and nobody wants
- * its bytes. */
+/* True if the connection has ended, and UCX's endpoint with it: UCX has the
+ * message still, and nobody gets its bytes. Where other connections keep UCX's
+ * endpoint, the peer may get the message before it hears of the end. */
 static bool
 is_for_nobody(umx_request *req)
 {
-    return req->is_posted && req->ep->handle == NULL && umi_request_void(req);
+    return req->is_posted && req->ep->handle == NULL && !req->ep->is_outlived &&
+           umi_request_void(req);
 }
 
 /* Tell the peer that an announced message is not to be had any more. False: its

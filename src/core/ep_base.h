@@ -37,6 +37,7 @@ typedef struct umi_ep_base {
     umi_node    link_node; /* link->eps */
     bool        is_bound;  /* the handshake has settled on `link` */
     bool        is_cut;    /* it has ended, and not by agreement */
+    bool        is_outlived; /* and UCX's endpoint has not */
     unsigned    refs;
     unsigned    events;
     umi_list    inflight;      /* requests in UCX's hands */

@@ -503,6 +503,7 @@ umi_link_detach(umi_ep_base *ep, bool is_graceful)
         return;
     }
     unlink_ep(ep);
+    ep->is_outlived = true;
     if (!umi_list_is_empty(&link->eps)) {
         return;
     }
@@ -510,6 +511,7 @@ umi_link_detach(umi_ep_base *ep, bool is_graceful)
         umi_timer_start(link->worker, &link->linger,
                         LINGER_MS * UINT64_C(1000000));
     } else {
+        ep->is_outlived = false;
         umi_link_close(link);
     }
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/request.h"
 
+#include "core/link.h"
+
 #include <string.h>
 #include <umx/worker.h>
 
@@ -137,7 +139,10 @@ umi_request_lose(umx_request *req, umx_status status)
     }
     req->is_lost = true;
     req->worker->stats.requests_lost++;
-    (void)umi_request_void(req);
+    if (req->ep == NULL || !req->ep->is_outlived ||
+        umi_request_copy(req, req->buf.len, req->buf.len, true) != UMX_OK) {
+        (void)umi_request_void(req);
+    }
     if (req->on_lost != NULL && !req->is_detached) {
         req->on_lost(req, status, req->arg);
     }
@@ -176,6 +181,9 @@ cancel(umx_request *req)
 {
     bool is_first = !req->is_cancelled;
 
+    if (!has_ended(req) && req->ep != NULL && req->worker->loses_unread) {
+        umi_link_look_first(req->ep); /* the peer may be told of it */
+    }
     if (req->is_done || req->is_detached) {
         return UMX_OK;
     }

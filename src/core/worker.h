@@ -135,7 +135,7 @@ struct umx_worker {
     umi_guard   *guard;        /* NULL: there is no progress thread */
     unsigned     generation;
     uint64_t     turn_ticks; /* config.drain_ns */
-    uint64_t     looked; /* ticks: the last drain began, if `loses_unread` */
+    uint64_t     looked;     /* ticks: nothing was unread, if `loses_unread` */
     bool         loses_unread; /* a link does: umi_link_look_first() */
     uint64_t     turn_end;     /* 0: the owner has no turns */
     unsigned     activity;     /* grows with UCX's work and completions */

@@ -15,7 +15,8 @@
 /* How long after its end an endpoint waits for what UCX has of it: what UCX
  * gives back, it gives back with its next progress, or much later. */
 enum {
-    LOST_MS = 100,
+    LOST_MS      = 100,
+    LAST_LOOK_NS = 1000000, /* after the deadline of a close */
     /* Bounds what is still taken from UCX once a connection has ended. */
     LAST_POLLS = 4096
 };
@@ -87,6 +88,10 @@ on_timer(umi_timer *timer)
     if (ep->state == UMX_EP_CONNECTING) {
         umi_handshake_explain(ep, UMX_ERR_TIMED_OUT);
         umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_TIMED_OUT);
+    } else if (ep->state == UMX_EP_DRAINING && !ep->is_last_look) {
+        /* Timers run before what has come is looked at. */
+        ep->is_last_look = true;
+        umi_timer_start(umi_endpoint_worker(ep), timer, LAST_LOOK_NS);
     } else if (ep->state == UMX_EP_DRAINING) {
         if (!ep->is_peer_closed) {
             umi_settle_explain(ep);

@@ -180,6 +180,7 @@ struct umx_ep {
     bool            has_goodbye;    /* GOODBYE came, all parts */
     bool            is_goodbye_sent;
     bool            is_ack_sent;
+    bool            is_last_look;  /* the deadline of its close has passed */
     bool            is_unanswered; /* it has closed without the peer's answer */
     umi_settle      settle;
     bool            is_closing; /* counted in worker->num_closing */

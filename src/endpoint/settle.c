@@ -43,8 +43,8 @@ is_quiet(const umx_ep *ep)
 {
     const umi_link *link = ep->base.link;
 
-    return ep->is_goodbye_sent && link != NULL && !link->has_hardware &&
-           !has_operations(ep) &&
+    return (ep->is_goodbye_sent || ep->is_ack_sent) && link != NULL &&
+           !link->has_hardware && !has_operations(ep) &&
            (!link->has_tcp || umi_engine_has_sent(link->engine));
 }
 

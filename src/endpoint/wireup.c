@@ -446,9 +446,9 @@ on_open(umx_ep *ep, const umi_control *control)
         open_with(ep);
         return;
     }
-    if (status == UMX_ERR_CONNECTION_RESET) {
-        umi_listener_complain(ep->handshake->listener, &ep->socket,
-                              "it counts UCX's endpoints differently");
+    if (status == UMX_ERR_CONNECTION_RESET) { /* it connects once more */
+        umi_log(UMI_LOG_INFO, "a peer that connects counts UCX's endpoints "
+                              "differently");
     }
     umi_endpoint_finish(ep, UMX_EP_FAILED, status);
 }

@@ -174,9 +174,6 @@ umi_worker_drain(umx_worker *worker, uint64_t end)
     bool       is_first = true;
     umx_status status;
 
-    if (worker->loses_unread) {
-        worker->looked = umi_ticks();
-    }
     umi_worker_run_timers(worker);
     for (;;) {
         before = worker->activity;
@@ -193,6 +190,9 @@ umi_worker_drain(umx_worker *worker, uint64_t end)
         }
         if (worker->is_destroy_due) {
             return UMX_ERR_CLOSED;
+        }
+        if (worker->loses_unread) {
+            worker->looked = umi_ticks(); /* all has been taken */
         }
         /* Nothing of UCX's woke the owner: look at the other descriptors. */
         if (is_first) {
