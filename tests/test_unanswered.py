@@ -11,10 +11,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 import ucp
+from ucp.testing import until
 
 HOUR = 3600  # seconds; longer than any test may last
 LIMIT = 30
@@ -223,6 +225,61 @@ async def test_bytes_in_the_kernel_are_waited_for(fresh_ucx, monkeypatch, connec
     await asyncio.gather(*sends)
     for part in parts:
         assert await peer.do("bytes(await ep.recv_obj())") == part
+
+
+# ---- ends -----------------------------------------------------------------------
+
+
+async def test_who_has_heard_of_the_peers_close_does_not_wait_for_it(
+    tcp_or_not, connect_peer
+):
+    peer, ep = await connect_peer()
+    await connect_ucx(ep)
+    peer.begin(
+        "import os, signal\n"
+        "closing = asyncio.ensure_future(ep.close())\n"
+        "for _ in range(5): await asyncio.sleep(0)\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)"
+    )
+    await until(ep.closed)
+    await ep.close(timeout=HOUR)
+    peer.resume()
+    await peer.do("await closing")
+
+
+async def test_an_answer_that_has_come_by_the_deadline_counts(tcp_or_not, connect_peer):
+    _, ep = await connect_peer()
+    await connect_ucx(ep)
+    closing = asyncio.ensure_future(ep.close(timeout=0.2))
+    for _ in range(5):
+        await asyncio.sleep(0)  # the peer is told
+    time.sleep(2)
+    await closing
+
+
+async def test_no_message_of_an_aborted_connection_is_made_of_zeros(connect_peer):
+    """Another connection between the two keeps UCX's."""
+    peer, ep = await connect_peer()
+    await peer.do("first = ep")
+    other = await ucp.create_endpoint("127.0.0.1", await peer.do("listener.port"))
+    await peer.do("other = await anext(listener)")
+    await connect_ucx(ep)
+    peer.stop()
+    sends = [ep.send_obj(b"x" * 4000) for _ in range(1000)]
+    ep.abort()
+    for sending in sends:
+        sending.cancel()
+    peer.resume()
+    await peer.do(
+        "got = set()\n"
+        "while True:\n"
+        "    try: got.add(bytes(await first.recv_obj()))\n"
+        "    except ucp.UCXError: break"
+    )
+    assert await peer.do("got == {b'x' * 4000}")
+    await other.send_obj(b"y")
+    assert await peer.do("bytes(await other.recv_obj())") == b"y"
+    await asyncio.gather(*sends, return_exceptions=True)
 
 
 # ---- Ctrl-C -------------------------------------------------------------------
