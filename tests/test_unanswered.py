@@ -118,25 +118,22 @@ async def test_long_messages_lie_in_the_queue_too():
         await read_all(ep, 20000, 16)
 
 
-async def test_the_last_messages_survive_what_is_sent_first(tcp_or_not):
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda ep: ep.send_obj(bytes(4000)),
+        lambda ep: ep.send(bytes(4000), tag=5, force_tag=True),
+    ],
+    ids=["messages", "raw tags"],
+)
+async def test_the_last_messages_survive_what_is_sent_first(send, tcp_or_not):
     """Over tcp, the second send to a process that is gone breaks the connection."""
     async with connected_script(CLOSE) as (process, ep):
         assert process.wait(timeout=LIMIT) == 0
         sends = []
         for _ in range(20):
             with contextlib.suppress(ucp.UCXError):
-                sends.append(ep.send_obj(bytes(4000)))
-        await read_all(ep)
-        await asyncio.gather(*sends, return_exceptions=True)
-
-
-async def test_raw_tags_look_first_too(tcp_or_not):
-    async with connected_script(CLOSE) as (process, ep):
-        assert process.wait(timeout=LIMIT) == 0
-        sends = []
-        for _ in range(20):
-            with contextlib.suppress(ucp.UCXError):
-                sends.append(ep.send(bytes(4000), tag=5, force_tag=True))
+                sends.append(send(ep))
         await read_all(ep)
         await asyncio.gather(*sends, return_exceptions=True)
 
@@ -168,8 +165,7 @@ async def test_an_announced_message_is_waited_for(stopped_peer, caplog):
         await ep.send_obj(bytes([i]) * 100)
     sending = ep.send_obj(bytes(BIG))
     closing = asyncio.ensure_future(ep.close(timeout=HOUR))
-    while "closing the connection to 127.0.0.1:" not in caplog.text:
-        await asyncio.sleep(0.01)
+    await until(lambda: "closing the connection to 127.0.0.1:" in caplog.text)
     assert f"the peer has not read {BIG} bytes" in caplog.text
     assert not closing.done()
     peer.resume()

@@ -337,9 +337,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         }
         return status;
     }
-    if (ep->base.worker->loses_unread) {
-        umi_link_look_first(&ep->base);
-    }
+    umi_link_look_first(&ep->base);
     if (!may_post(ep) || !umi_list_is_empty(&channel->waiting) ||
         !choose_charge(channel, req, &charge)) {
         enqueue(channel, req);

@@ -6,6 +6,7 @@
 
 #include "core/worker.h"
 #include "util/hash.h"
+#include "util/log.h"
 
 static atomic_ullong last_id; /* of the process */
 
@@ -150,6 +151,15 @@ umi_ep_base_end_raw(umi_ep_base *ep, umx_status status)
 #if UCP_API_VERSION >= UCP_VERSION(1, 14)
 #define UMI_HAVE_EP_TRANSPORTS 1
 #endif
+
+void
+umi_ep_base_refuse(umi_ep_base *ep, const char *why)
+{
+    umi_log(UMI_LOG_WARN, "endpoint %llu: %s", (unsigned long long)ep->id, why);
+    ep->worker->stats.protocol_errors++;
+    ep->ucx_error = UMX_ERR_PROTOCOL;
+    umi_ep_base_raise(ep, UMI_EP_EVENT_ERROR);
+}
 
 bool
 umi_transport_is_shm(const char *name)

@@ -118,6 +118,9 @@ void umi_ep_base_end_raw(umi_ep_base *ep, umx_status status);
 /* Ask for hooks->on_ep_event(). */
 void umi_ep_base_raise(umi_ep_base *ep, unsigned events);
 
+/* End `ep`: the peer has sent what it may not. Safe inside UCX's callbacks. */
+void umi_ep_base_refuse(umi_ep_base *ep, const char *why);
+
 /* True if processes of a host share a queue by the transport `name`. */
 bool umi_transport_is_shm(const char *name);
 

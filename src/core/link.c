@@ -16,9 +16,7 @@ enum {
     QUIET_FIRST_NS  = 5 * 1000000,
     QUIET_SECOND_NS = 50 * 1000000,
     /* How long ago a worker's last look is, before it looks first. */
-    STALE_MS = 20,
-    /* Bounds one look. */
-    MAX_POLLS = 4096
+    STALE_MS = 20
 };
 
 const umi_link *
@@ -478,7 +476,7 @@ umi_link_attach(umi_link *link, umi_ep_base *ep)
 }
 
 void
-umi_link_look_first(const umi_ep_base *ep)
+umi_link_look(const umi_ep_base *ep)
 {
     umx_worker *worker = ep->worker;
     uint64_t    stale  = umi_ticks_from_ns(STALE_MS * UINT64_C(1000000));
@@ -488,8 +486,7 @@ umi_link_look_first(const umi_ep_base *ep)
         return;
     }
     worker->looked = umi_ticks();
-    for (int i = 0; i < MAX_POLLS && umi_worker_progress(worker) != 0; i++) {
-    }
+    umi_worker_take_all(worker);
 }
 
 void

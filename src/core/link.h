@@ -116,12 +116,20 @@ void umi_link_break(umi_link *link, umx_status status, const char *reason);
 /* Let `ep` use the link. */
 void umi_link_attach(umi_link *link, umi_ep_base *ep);
 
+void umi_link_look(const umi_ep_base *ep); /* for the next */
+
 /* Take what has come, before something is sent, if the worker has not done so
  * for long. A peer may have ended meanwhile, and not waited until its last
  * messages were read (endpoint/settle.c). The first bytes sent to it over tcp
  * make its system reset the connection, the next ones fail, and UCX then drops
  * what is unread. */
-void umi_link_look_first(const umi_ep_base *ep);
+static inline void
+umi_link_look_first(const umi_ep_base *ep)
+{
+    if (ep->worker->loses_unread) {
+        umi_link_look(ep);
+    }
+}
 
 /* `ep` is over. `is_graceful`: the peer is well, so the link may stay for the
  * next connection; else the link is closed if this was its last connection, so

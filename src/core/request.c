@@ -181,7 +181,7 @@ cancel(umx_request *req)
 {
     bool is_first = !req->is_cancelled;
 
-    if (!has_ended(req) && req->ep != NULL && req->worker->loses_unread) {
+    if (!has_ended(req) && req->ep != NULL) {
         umi_link_look_first(req->ep); /* the peer may be told of it */
     }
     if (req->is_done || req->is_detached) {

@@ -280,6 +280,18 @@ umi_worker_progress(umx_worker *worker)
     return events;
 }
 
+/* Take from UCX what has come, as far as that ends. */
+static inline void
+umi_worker_take_all(umx_worker *worker)
+{
+    enum {
+        MAX_POLLS = 4096
+    };
+
+    for (int i = 0; i < MAX_POLLS && umi_worker_progress(worker) != 0; i++) {
+    }
+}
+
 static inline bool
 umi_worker_has_events(const umx_worker *worker)
 {

@@ -16,9 +16,7 @@
  * gives back, it gives back with its next progress, or much later. */
 enum {
     LOST_MS      = 100,
-    LAST_LOOK_NS = 1000000, /* after the deadline of a close */
-    /* Bounds what is still taken from UCX once a connection has ended. */
-    LAST_POLLS = 4096
+    LAST_LOOK_NS = 1000000 /* after the deadline of a close */
 };
 
 /* ---- life ----------------------------------------------------------------
@@ -365,13 +363,8 @@ visit_due(umx_ep *ep)
 static void
 take_what_came(umx_ep *ep)
 {
-    if (ep->base.link == NULL) {
-        return; /* this side has closed it */
-    }
-    for (int i = 0; i < LAST_POLLS; i++) {
-        if (umi_worker_progress(umi_endpoint_worker(ep)) == 0) {
-            break;
-        }
+    if (ep->base.link != NULL) { /* this side has not closed it */
+        umi_worker_take_all(umi_endpoint_worker(ep));
     }
 }
 

@@ -23,6 +23,10 @@
 #include "util/hash.h"
 #include "util/table.h"
 
+/* A number that is a macro, as text. */
+#define UMI_TEXT_OF(number) UMI_TEXT_OF_(number)
+#define UMI_TEXT_OF_(number) #number
+
 struct umi_rma;
 
 /* Things to do at the next visit. */

@@ -85,9 +85,7 @@ ask(umx_ep *ep, umi_control_kind kind, const umx_op_params *params,
     if (status != UMX_OK) {
         return status;
     }
-    if (ep->base.worker->loses_unread) {
-        umi_link_look_first(&ep->base);
-    }
+    umi_link_look_first(&ep->base);
     req = umi_request_new(ep->base.worker, &ep->base, &query_ops, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;

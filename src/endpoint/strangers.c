@@ -8,9 +8,6 @@
 #include "ops/engines.h"
 #include "util/log.h"
 
-#define UMI_TEXT_OF(number) UMI_TEXT_OF_(number)
-#define UMI_TEXT_OF_(number) #number
-
 #define MAX_IN_USE 16
 
 _Static_assert(MAX_IN_USE == UMI_STRANGERS_MAX, "a text says it");

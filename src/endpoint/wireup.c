@@ -42,9 +42,6 @@
 #include "util/hash.h"
 #include "util/log.h"
 
-#define UMI_TEXT_OF(number) UMI_TEXT_OF_(number)
-#define UMI_TEXT_OF_(number) #number
-
 enum {
     WIRE_MINOR = 0
 };

@@ -14,7 +14,6 @@
 #include "mem/gather.h"
 #include "mem/memtype.h"
 #include "ops/post.h"
-#include "util/log.h"
 
 /* A loan, at its lender. UCX reads `bytes` until it has sent them, which may be
  * after the loan has ended. */
@@ -415,15 +414,6 @@ umi_lend_read_memory(umi_ep_base *ep, const umi_lend_loan *name,
 /* ---- arrival, inside UCX's callback --------------------------------------
  */
 
-static void
-refuse(umi_ep_base *ep, const char *why)
-{
-    umi_log(UMI_LOG_WARN, "endpoint %llu: %s", (unsigned long long)ep->id, why);
-    ep->worker->stats.protocol_errors++;
-    ep->ucx_error = UMX_ERR_PROTOCOL;
-    umi_ep_base_raise(ep, UMI_EP_EVENT_ERROR);
-}
-
 /* Turn a loan into the data message that it stands for. False: dropped, or
  * refused. */
 static bool
@@ -451,12 +441,12 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
     }
     if (ep->link == NULL || !umi_lend_agreement_of(ep->link)->has_borrowed ||
         loan.len == 0 || loan.len > SIZE_MAX / 2 || arrival->len != 0) {
-        refuse(ep, "a loan that was not agreed on");
+        umi_ep_base_refuse(ep, "a loan that was not agreed on");
         return false;
     }
     it = umi_pool_get(&worker->lend->objects);
     if (it == NULL) {
-        refuse(ep, "out of memory for a loan");
+        umi_ep_base_refuse(ep, "out of memory for a loan");
         return false;
     }
     it->loan          = loan;
@@ -529,7 +519,7 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
         on_return(ep, &note);
         break;
     default:
-        refuse(ep, "an unknown note");
+        umi_ep_base_refuse(ep, "an unknown note");
         break;
     }
     return UMI_AM_CONSUMED;

@@ -96,13 +96,6 @@ umi_am_refuse_all(umx_worker *worker)
 /* ---- sending and receiving -----------------------------------------------
  */
 
-static void
-on_sent(void *request, ucs_status_t status, void *arg)
-{
-    ucp_request_free(request);
-    umi_request_complete(arg, umi_post_status(arg, status));
-}
-
 /* What differs between the messages of one size. */
 typedef struct message {
     unsigned    id;
@@ -138,7 +131,7 @@ umi_am_send(umx_request *req, unsigned id, const void *header,
     umi_post_params(&params, req);
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     params.flags   = is_rndv ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
-    params.cb.send = on_sent;
+    params.cb.send = umi_post_on_sent;
     if (!is_rndv && umi_post_is_short(req)) {
         result = umi_post_short(req, &params, call_send, &what);
     } else {
@@ -148,14 +141,6 @@ umi_am_send(umx_request *req, unsigned id, const void *header,
     }
     umi_memory_leave(&req->buf);
     return umi_post_result(req, result, &req->ep->inflight);
-}
-
-static void
-on_received(void *request, ucs_status_t status, size_t len, void *arg)
-{
-    (void)len;
-    ucp_request_free(request);
-    umi_request_complete(arg, umi_post_status(arg, status));
 }
 
 umx_status
@@ -172,7 +157,7 @@ umi_am_recv(umx_request *req, void *desc, size_t len)
         return status;
     }
     umi_post_params(&params, req);
-    params.cb.recv_am = on_received;
+    params.cb.recv_am = umi_post_on_received;
     data = umi_post_memory(req, &params, &count, req->ep->link->has_hardware);
     if (!req->is_movable) {
         count = len;

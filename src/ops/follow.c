@@ -4,7 +4,6 @@
 #include "codec/header.h"
 #include "core/link.h"
 #include "ops/post.h"
-#include "util/log.h"
 
 typedef struct followed_header {
     uint64_t len;
@@ -86,13 +85,6 @@ send_header(const umi_ep_base *ep, size_t len, const void *message,
                umi_ep_status(UCS_PTR_STATUS(result));
 }
 
-static void
-on_sent(void *request, ucs_status_t status, void *arg)
-{
-    ucp_request_free(request);
-    umi_request_complete(arg, umi_post_status(arg, status));
-}
-
 umx_status
 umi_follow_send(umx_request *req, const void *header, size_t header_len)
 {
@@ -107,7 +99,7 @@ umi_follow_send(umx_request *req, const void *header, size_t header_len)
         return status;
     }
     umi_post_params(&params, req);
-    params.cb.send = on_sent;
+    params.cb.send = umi_post_on_sent;
     data   = umi_post_memory(req, &params, &count, req->ep->link->has_hardware);
     result = ucp_stream_send_nbx(req->ep->handle, data, count, &params);
     if (UCS_PTR_IS_ERR(result)) { /* what the peer waits for never comes */
@@ -134,14 +126,6 @@ following_of(void *desc)
     return (following *)((uintptr_t)desc - UMI_FOLLOW_MARK);
 }
 
-static void
-on_received(void *request, ucs_status_t status, size_t len, void *arg)
-{
-    (void)len;
-    ucp_request_free(request);
-    umi_request_complete(arg, umi_post_status(arg, status));
-}
-
 umx_status
 umi_follow_recv(umx_request *req, void *desc, size_t len)
 {
@@ -154,7 +138,7 @@ umi_follow_recv(umx_request *req, void *desc, size_t len)
     umi_post_params(&params, req);
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     params.flags          = UCP_STREAM_RECV_FLAG_WAITALL;
-    params.cb.recv_stream = on_received;
+    params.cb.recv_stream = umi_post_on_received;
     data = umi_post_memory(req, &params, &count, req->ep->link->has_hardware);
     if (req->is_movable) {
         params.datatype  = req->worker->context->datatypes.arriving;
@@ -195,15 +179,6 @@ drop(umx_worker *worker, ucp_ep_h handle, size_t len)
                                     UMX_OK;
 }
 
-static void
-refuse(umi_ep_base *ep, const char *why)
-{
-    umi_log(UMI_LOG_WARN, "endpoint %llu: %s", (unsigned long long)ep->id, why);
-    ep->worker->stats.protocol_errors++;
-    ep->ucx_error = UMX_ERR_PROTOCOL;
-    umi_ep_base_raise(ep, UMI_EP_EVENT_ERROR);
-}
-
 /* Find out whose a message is. False: nobody's, or refused. */
 static bool
 is_welcome(umx_worker *worker, const umi_am_arrival *arrival,
@@ -226,7 +201,7 @@ is_welcome(umx_worker *worker, const umi_am_arrival *arrival,
         return false;
     }
     if (ep->handle != handle || arrival->len != 0) {
-        refuse(ep, "bytes that follow on another connection");
+        umi_ep_base_refuse(ep, "bytes that follow on another connection");
         return false;
     }
     return true;

@@ -128,6 +128,22 @@ umi_post_status(const umx_request *req, ucs_status_t status)
                umi_ep_status(status);
 }
 
+/* UCX's callbacks of an operation of ours that sends, and of one that receives
+ * bytes. */
+static inline void
+umi_post_on_sent(void *request, ucs_status_t status, void *arg)
+{
+    ucp_request_free(request);
+    umi_request_complete(arg, umi_post_status(arg, status));
+}
+
+static inline void
+umi_post_on_received(void *request, ucs_status_t status, size_t len, void *arg)
+{
+    (void)len;
+    umi_post_on_sent(request, status, arg);
+}
+
 /* Translate what UCX's *_nbx call returned into a status; a request in UCX's
  * hands goes on `list`. */
 static inline umx_status

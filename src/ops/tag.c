@@ -141,9 +141,7 @@ send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
     umi_request_hold_buffer(req, buf);
     umi_tag_op_of(req)->tag     = tag;
     umi_tag_op_of(req)->is_sync = is_sync;
-    if (base->worker->loses_unread) {
-        umi_link_look_first(base);
-    }
+    umi_link_look_first(base);
     return umi_ep_base_post(base, req, req_p);
 }
 

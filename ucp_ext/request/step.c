@@ -15,20 +15,6 @@ enum {
 /* ---- awaiting ------------------------------------------------------------
  */
 
-/* Get the running loop, or None. */
-static PyObject *
-running_loop(void)
-{
-    PyObject *module = PyImport_ImportModule("asyncio.events");
-    PyObject *loop   = NULL;
-
-    if (module != NULL) {
-        loop = PyObject_CallMethod(module, "_get_running_loop", NULL);
-        Py_DECREF(module);
-    }
-    return loop;
-}
-
 NOINLINE PySendResult
 request_refuse_foreign_thread(RequestObject *self)
 {
@@ -40,7 +26,7 @@ request_refuse_foreign_thread(RequestObject *self)
         (void)errors_raise(worker->st, UMX_ERR_FORKED, self->type->name, NULL);
         return PYGEN_ERROR;
     }
-    loop = running_loop();
+    loop = worker_running_loop(worker->st);
     if (loop != NULL) {
         PyErr_Format(PyExc_RuntimeError,
                      "%R of the loop %R is awaited in another thread, in the "

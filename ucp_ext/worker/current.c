@@ -4,6 +4,16 @@
  * operation. */
 #include "worker/internal.h"
 
+PyObject *
+worker_running_loop(mod_state *st)
+{
+    if (st->get_running_loop == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the module has ended");
+        return NULL;
+    }
+    return PyObject_CallNoArgs(st->get_running_loop);
+}
+
 static inline bool
 is_of_loop(const WorkerObject *self, const PyObject *loop)
 {
@@ -31,11 +41,11 @@ worker_current(mod_state *st)
     WorkerObject *recent;
     PyObject     *loop;
 
-    if (st->current_worker == NULL || st->get_running_loop == NULL) {
+    if (st->current_worker == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "the module ucp is not there");
         return NULL;
     }
-    loop = PyObject_CallNoArgs(st->get_running_loop);
+    loop = worker_running_loop(st);
     if (loop == NULL) {
         return NULL;
     }

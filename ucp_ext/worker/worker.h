@@ -67,6 +67,10 @@ struct WorkerObject {
  * set, which stays. */
 void worker_schedule_drain(WorkerObject *worker);
 
+/* Get the running event loop, or None: a new reference, or NULL with an
+ * exception. */
+PyObject *worker_running_loop(mod_state *st);
+
 /* Get the worker of the running event loop, or of this thread: a new
  * reference, or NULL with an exception. */
 WorkerObject *worker_current(mod_state *st);
