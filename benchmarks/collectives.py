@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collective operations of ranks on this host: libumx in C against mpi4py.
 
-Microseconds, best of the rounds, all alternating; "ratio" is what mpi4py takes by
-what libumx takes. Without mpi4py the others are measured alone. With --python
-there are also ``ucp.sync.Communicator`` and ``ucp.Communicator``, on asyncio.
+Microseconds, best of the rounds, all alternating, or with --median their median;
+behind each is what mpi4py takes by what it takes. Without mpi4py the others are
+measured alone. With --python there are also ``ucp.sync.Communicator`` and
+``ucp.Communicator``, on asyncio. With --busy a process computes on each processor
+meanwhile.
 
-python benchmarks/collectives.py [--ranks 2,4] [--rounds 5] [--seconds 0.05]
+python benchmarks/collectives.py [--ranks 2,4] [--rounds 9] [--seconds 0.05]
     [--operations barrier,bcast] [--sizes 8,64K] [--kinds memory,user]
-    [--python] [--mpi /venv/bin/python]
+    [--python] [--mpi /venv/bin/python] [--median] [--busy]
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import atexit
 import functools
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -262,27 +265,38 @@ def start_python(face: str, ranks: int) -> Side:
     )
 
 
+def start_busy() -> list[subprocess.Popen[bytes]]:
+    """A process that computes on each processor."""
+    return [
+        subprocess.Popen(
+            ["taskset", "-c", str(processor), sys.executable, "-c", "while True: pass"]
+        )
+        for processor in os.sched_getaffinity(0)
+    ]
+
+
 def measure(sides: list[Side], line: str, options: argparse.Namespace) -> list[float]:
     """Microseconds of each."""
     times = [times_of(side, line, options.seconds) for side in sides]
-    best = [float("inf")] * len(sides)
+    took: list[list[float]] = [[] for _ in sides]
     for _ in range(options.rounds):
         for i, side in enumerate(sides):
-            best[i] = min(best[i], float(side.ask(f"{line} {times[i]}")))
-    return [seconds * 1e6 for seconds in best]
+            took[i].append(float(side.ask(f"{line} {times[i]}")))
+    summarize = statistics.median if options.median else min
+    return [summarize(seconds) * 1e6 for seconds in took]
 
 
 def compare(ranks: int, options: argparse.Namespace) -> None:
     sides = {"umx": Side([program(), str(free_port()), str(ranks)])}
-    mpi = start_mpi(options.mpi, ranks)
-    if mpi is not None:
-        sides["mpi4py"] = mpi
+    started = start_mpi(options.mpi, ranks)
+    if started is not None:
+        sides["mpi4py"] = started
     if options.python:
         sides["sync"] = start_python("sync", ranks)
         sides["asyncio"] = start_python("asyncio", ranks)
     print(f"\n{ranks} ranks")
-    names = "".join(f"{name:>10}" for name in sides)
-    print(f"{'operation':12}{'bytes':>6} {'kind':8}{names}{'ratio':>7}")
+    names = "".join(f"{name:>10}{'':8}" for name in sides)
+    print(f"{'operation':12}{'bytes':>6} {'kind':8}{names}")
     for operation in options.operations.split(","):
         is_barrier = operation == "barrier"
         for size in [8] if is_barrier else sizes(options.sizes):
@@ -290,12 +304,11 @@ def compare(ranks: int, options: argparse.Namespace) -> None:
                 line = f"{operation} {size} {kind}"
                 took = measure([*sides.values()], line, options)
                 us = dict(zip(sides, took, strict=True))
-                figures = "".join(f"{value:10.2f}" for value in us.values())
-                ratio = us.get("mpi4py", float("nan")) / us["umx"]
-                print(
-                    f"{operation:12}{human(size):>6} {kind:8}{figures}{ratio:7.2f}",
-                    flush=True,
+                mpi = us.get("mpi4py", float("nan"))
+                figures = "".join(
+                    f"{value:10.2f} ({mpi / value:4.2f}x)" for value in us.values()
                 )
+                print(f"{operation:12}{human(size):>6} {kind:8}{figures}", flush=True)
     print("\n".join(sides["umx"].explain()))
     for side in sides.values():
         side.close()
@@ -304,13 +317,15 @@ def compare(ranks: int, options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", default="2,4")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.05)
     parser.add_argument("--operations", default=",".join(OPERATIONS))
     parser.add_argument("--sizes", default=SIZES)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--mpi", default=sys.executable)
     parser.add_argument("--python", action="store_true")
+    parser.add_argument("--median", action="store_true")
+    parser.add_argument("--busy", action="store_true")
     parser.add_argument("--serve-mpi", action="store_true")
     parser.add_argument("--serve", nargs=4)
     options = parser.parse_args()
@@ -324,8 +339,14 @@ def main() -> None:
         else:
             asyncio.run(serve_asyncio(*map(int, numbers)))
         return
-    for ranks in options.ranks.split(","):
-        compare(int(ranks), options)
+    others = start_busy() if options.busy else []
+    try:
+        for ranks in options.ranks.split(","):
+            compare(int(ranks), options)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 if __name__ == "__main__":

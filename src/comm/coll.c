@@ -527,6 +527,10 @@ take_cell(umi_xfer *xfer, const umi_parcel *parcel, const umx_op_params *params)
         xfer->sub = NULL; /* the end of the operation is under way */
         return UMX_INPROGRESS;
     }
+    if (status == UMX_OK && parcel->is_sync) {
+        umi_local_say_done(xfer->coll->comm, xfer->rank, xfer->coll->number,
+                           xfer->round);
+    }
     /* Only a rank that is revoked ends a loan that is in use. */
     return (status == UMX_ERR_WITHDRAWN) ? UMX_ERR_CONNECTION_RESET : status;
 }

@@ -364,8 +364,9 @@ typedef struct umi_parcel {
     size_t          len;
     umx_message    *message; /* NULL: the rest is of a cell */
     uint64_t        cell;
-    bool            is_pull; /* like the next: the sender waits for DONE */
+    bool            is_pull; /* like the next two: the sender waits for DONE */
     bool            is_loan;
+    bool            is_sync;
     size_t          at;
     uint64_t        word;
     size_t          key_len;

@@ -13,8 +13,10 @@
  * message whose bytes lie in the ring (DATA), or one whose bytes lie in a
  * memory of the sender's, which the receiver maps and copies from (PULL), or in
  * other memory, which it reads by the kernel (LOAN); then the receiver says
- * DONE in a cell of the sender's inbox. Where there is no room, or no inbox
- * yet, a message takes the channel: the receiver takes whatever comes.
+ * DONE in a cell of the sender's inbox. A sender that is far ahead waits for
+ * DONE of a message in the ring as well (SYNC), as the ring is many times as
+ * fast as the channel. Where there is no room, or no inbox yet, a message takes
+ * the channel: the receiver takes whatever comes.
  *
  * The inbox is offered to a rank when its first message has come over the
  * channel, or is waited for and there is a connection.
@@ -53,7 +55,8 @@ typedef enum cell_kind {
     CELL_DATA = 1,
     CELL_PULL,
     CELL_DONE,
-    CELL_LOAN
+    CELL_LOAN,
+    CELL_SYNC /* DATA, whose sender waits for DONE */
 } cell_kind;
 
 typedef struct cell {
@@ -62,7 +65,7 @@ typedef struct cell {
     uint8_t  op;    /* as in umi_comm_header, like the next */
     uint16_t round;
     union {
-        uint32_t at; /* DATA: in the ring */
+        uint32_t at; /* DATA, SYNC: in the ring */
         struct {
             uint16_t line; /* of the ring */
             uint16_t len;
@@ -74,8 +77,8 @@ typedef struct cell {
     uint64_t bytes;
     uint64_t history; /* reserved, like that of umi_comm_header */
     uint64_t len;
-    uint64_t word; /* DATA: the bytes, if they fit; PULL: their place in the
-                      memory; LOAN: its number */
+    uint64_t word; /* DATA, SYNC: the bytes, if they fit; PULL: their place in
+                      the memory; LOAN: its number */
 } cell;
 
 _Static_assert(sizeof(cell) == LINE, "one line");
@@ -360,38 +363,62 @@ peer_to(const umx_comm *comm, int rank)
                NULL;
 }
 
+/* How many bytes of the ring, of all ever used, are free again? */
+static uint64_t
+freed_bytes(const peer *p)
+{
+    return (p->consumed == 0) ? 0 : p->ends[(p->consumed - 1) % CELLS];
+}
+
 /* True if there is a cell, and room for `len` bytes of the ring at `*at_p`. */
 static bool
 find_room(const umi_local *local, peer *p, size_t len, uint64_t *at_p)
 {
-    uint64_t freed = (p->consumed == 0) ? 0 :
-                                          p->ends[(p->consumed - 1) % CELLS];
-    uint64_t at    = p->used;
+    uint64_t at = p->used;
 
     if (at % local->ring + len > local->ring) { /* not in two parts */
         at += local->ring - at % local->ring;
     }
     *at_p = at;
-    return p->sent - p->consumed < CELLS && at + len - freed <= local->ring;
+    return p->sent - p->consumed < CELLS &&
+           at + len - freed_bytes(p) <= local->ring;
+}
+
+/* Look at what the rank has consumed. False: there is no news, or nonsense. */
+static bool
+look_consumed(peer *p)
+{
+    uint64_t consumed = __atomic_load_n(consumed_of(p->out), __ATOMIC_ACQUIRE);
+
+    if (consumed <= p->consumed || consumed > p->sent) {
+        return false;
+    }
+    p->consumed = consumed;
+    return true;
 }
 
 static bool
 get_room(const umi_local *local, peer *p, size_t len, uint64_t *at_p)
 {
-    uint64_t consumed;
+    return len <= local->ring / RING_SHARE &&
+           (find_room(local, p, len, at_p) ||
+            (look_consumed(p) && find_room(local, p, len, at_p)));
+}
 
-    if (len > local->ring / RING_SHARE) {
-        return false;
-    }
-    if (find_room(local, p, len, at_p)) {
-        return true;
-    }
-    consumed = __atomic_load_n(consumed_of(p->out), __ATOMIC_ACQUIRE);
-    if (consumed <= p->consumed || consumed > p->sent) {
-        return false; /* no news, or nonsense */
-    }
-    p->consumed = consumed;
-    return find_room(local, p, len, at_p);
+/* Has half of the inbox not been consumed, as far as is known here? */
+static bool
+seems_ahead(const umi_local *local, const peer *p)
+{
+    return p->sent - p->consumed >= CELLS / 2 ||
+           p->used - freed_bytes(p) >= local->ring / 2;
+}
+
+/* Is this rank far ahead of the other one? */
+static bool
+is_ahead(const umi_local *local, peer *p)
+{
+    return seems_ahead(local, p) &&
+           (!look_consumed(p) || seems_ahead(local, p));
 }
 
 /* Can the rank see whether this one is revoked? */
@@ -516,7 +543,13 @@ umi_local_send(umi_coll *coll, umi_xfer *xfer)
         memcpy(&c.word, buf->data, len);
         len = 0;
     }
-    return put(comm, p, &c, buf->data, len) ? UMX_OK : UMX_ERR_UNSUPPORTED;
+    if (is_ahead(comm->local, p)) {
+        c.kind = CELL_SYNC;
+    }
+    if (!put(comm, p, &c, buf->data, len)) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    return (c.kind == CELL_SYNC) ? UMX_INPROGRESS : UMX_OK;
 }
 
 void
@@ -675,6 +708,7 @@ is_sound(const umi_local *local, int rank, const cell *c)
     }
     switch ((cell_kind)c->kind) {
     case CELL_DATA:
+    case CELL_SYNC:
         in_ring = (c->len > sizeof(c->word)) ? c->len : 0;
         break;
     case CELL_PULL:
@@ -706,6 +740,7 @@ take_cell(umi_local *local, int rank, const cell *c, uint64_t index)
                          .cell    = index,
                          .is_pull = c->kind == CELL_PULL,
                          .is_loan = c->kind == CELL_LOAN,
+                         .is_sync = c->kind == CELL_SYNC,
                          .len     = c->len,
                          .at      = place_of(c),
                          .word    = c->word,

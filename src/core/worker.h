@@ -95,6 +95,13 @@ typedef struct umi_spin {
     unsigned backoff; /* value of `skip` after a failed probe */
 } umi_spin;
 
+/* Yields of the core, see progress/yield.h. */
+typedef struct umi_yields {
+    unsigned skip;      /* waits that are still to do without */
+    unsigned backoff;   /* `skip` after a yield that took a time slice */
+    bool     is_shared; /* somebody else has had the core in the last one */
+} umi_yields;
+
 enum {
     UMI_AM_HANDLERS    = 16,
     UMI_BLOCK_SIZE     = 8192,
@@ -148,6 +155,7 @@ struct umx_worker {
     umi_pool     blocks; /* of UMI_BLOCK_SIZE */
     umi_pool     smalls; /* of UMI_SMALL_SIZE */
     umi_spin     spin;
+    umi_yields   yields;
     /* what UCX's callbacks queued */
     umi_list  ep_events;    /* umi_ep_base.event_node */
     umi_list  gathered;     /* umi_gathered.worker_node */

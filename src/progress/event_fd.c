@@ -19,21 +19,18 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <umx/request.h>
 
 #include "core/wait.h"
 #include "core/watch.h"
+#include "progress/yield.h"
 #include "util/clock.h"
 
 /* Limits of a sleep without UCX's event fd. */
 enum {
     NAP_MIN_NS = 1000000,
     NAP_MAX_NS = 10000000,
-    YIELDS     = 32, /* before a wait sleeps, and ... */
-    YIELD_NS   = 100000,
-    SLICE_NS   = 200000, /* a yield that takes longer has cost a time slice */
-    MAX_SKIPS  = 4096
+    YIELD_NS   = 100000
 };
 
 unsigned
@@ -343,63 +340,29 @@ umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
     return (n == 0 && umi_clock_ns() >= deadline) ? UMX_ERR_TIMED_OUT : UMX_OK;
 }
 
-/* Beside processes that compute, a yield gives a whole time slice away. After
- * each that did, twice as many waits of this thread sleep without; after waits
- * whose yields were short, half as many. */
-typedef struct yields {
-    unsigned skip;    /* waits that are still to do without */
-    unsigned backoff; /* the next `skip` */
-} yields;
-
-static _Thread_local yields own_yields = {.backoff = 1};
-
-static bool
-may_yield(yields *own)
-{
-    if (own->skip > 0) {
-        own->skip--;
-        return false;
-    }
-    return true;
-}
-
-/* Yield the core. False if that took so long that the caller should sleep. */
-static bool
-yield_once(yields *own)
-{
-    uint64_t start = umi_ticks();
-
-    (void)sched_yield();
-    if (umi_ticks() - start <= umi_ticks_from_ns(SLICE_NS)) {
-        return true;
-    }
-    own->backoff = (own->backoff < MAX_SKIPS) ? 2 * own->backoff : MAX_SKIPS;
-    own->skip    = own->backoff;
-    return false;
-}
-
-/* What a peer of this host has still to do it may do at once, if it gets this
- * core; and a sleep costs as much as some polls. Where nobody else wants the
- * core, poll for YIELD_NS. */
+/* A sleep costs as much as some polls. Where nobody else wants the core, poll
+ * for YIELD_NS. */
 static void
 yield_until_done(umx_request *req)
 {
-    yields  *own         = &own_yields;
-    uint64_t end         = umi_ticks() + umi_ticks_from_ns(YIELD_NS);
-    bool     has_yielded = false;
+    umi_yields *yields      = &req->worker->yields;
+    uint64_t    end         = umi_ticks() + umi_ticks_from_ns(YIELD_NS);
+    bool        has_yielded = false;
 
     for (int i = 0; !req->is_done; i++) {
         (void)umx_worker_poll(req->worker);
-        if (req->is_done || (i >= YIELDS && umi_is_past(umi_ticks(), end))) {
+        if (req->is_done ||
+            (i >= UMI_YIELDS && umi_is_past(umi_ticks(), end))) {
             break;
         }
-        if ((!has_yielded && !may_yield(own)) || !yield_once(own)) {
+        if ((!has_yielded && !umi_yields_begin(yields)) ||
+            umi_yields_once(yields) == UMI_YIELDED_SLICE) {
             return;
         }
         has_yielded = true;
     }
     if (has_yielded) {
-        own->backoff = (own->backoff + 1) / 2;
+        umi_yields_end(yields);
     }
 }
 

@@ -8,14 +8,20 @@
  * restores it. A large message comes in pieces: the budget counts from the last
  * event, and `drain_ns`, or what is left of a turn, bounds the whole. While the
  * budget is nothing, every `backoff`-th wait probes with all of it, and each
- * failed probe doubles `backoff`. */
+ * failed probe doubles `backoff`.
+ *
+ * Where processes outnumber cores the peer may be waiting for this one: a yield
+ * tells. If another process has had the core meanwhile, yields go on instead of
+ * polls, as a yield that shares the core takes it from nobody. */
 #include "progress/event_fd.h"
+#include "progress/yield.h"
 
 enum {
     POLLS_PER_CLOCK = 8,
     MIN_DIVISOR     = 32, /* below max / 32 the budget becomes 0 */
     MIN_BACKOFF     = 8,
-    MAX_BACKOFF     = 4096
+    MAX_BACKOFF     = 4096,
+    YIELD_NS        = 20000 /* without an event, until a spin tries a yield */
 };
 
 static void
@@ -58,48 +64,98 @@ next_budget(umi_spin *spin)
     return spin->max_ticks;
 }
 
+/* Poll once. True: the caller's wait is over, or the worker is. */
 static bool
-spin(umx_worker *worker, const volatile bool *done_p)
+poll_once(umx_worker *worker, const volatile bool *done_p, unsigned *events_p)
 {
-    umi_spin *state = &worker->spin;
-    uint64_t  budget, start, end, last_event, now;
+    *events_p = umi_worker_poll(worker);
+    return *done_p || worker->is_destroy_due;
+}
 
-    /* Often the message is there already. */
-    umi_worker_poll(worker);
-    if (*done_p) {
-        return true;
-    }
-    budget = next_budget(state);
-    if (budget == 0 || worker->is_destroy_due) {
+/* Yield while others want the core, polling between. True as poll_once(). */
+static bool
+yield_while_shared(umx_worker *worker, const volatile bool *done_p)
+{
+    umi_yields *yields  = &worker->yields;
+    umi_yielded yielded = UMI_YIELDED_SHARED;
+    bool        is_over = false;
+    unsigned    events;
+
+    if (!umi_yields_begin(yields)) {
         return false;
     }
-    worker->stats.spins++;
-    last_event = start = umi_ticks();
-    end                = umi_turn_end(worker, start);
+    for (int i = 0; i < UMI_YIELDS && yielded == UMI_YIELDED_SHARED && !is_over;
+         i++) {
+        yielded = umi_yields_once(yields);
+        is_over = poll_once(worker, done_p, &events);
+    }
+    if (yielded != UMI_YIELDED_SLICE) {
+        umi_yields_end(yields);
+    }
+    return is_over;
+}
+
+/* Poll until `budget` has passed since the last event. True as poll_once(). */
+static bool
+spin_for(umx_worker *worker, const volatile bool *done_p, uint64_t budget)
+{
+    uint64_t start       = umi_ticks();
+    uint64_t end         = umi_turn_end(worker, start);
+    uint64_t until_yield = worker->yields.is_shared ?
+                               0 :
+                               umi_ticks_from_ns(YIELD_NS);
+    uint64_t last_event  = start;
+    uint64_t now;
+    bool     has_yielded = false;
+
     do {
         unsigned events = 0;
 
         /* What UCX has copied may have taken long. */
         for (int i = 0; i < POLLS_PER_CLOCK && events == 0; i++) {
-            events = umi_worker_poll(worker);
-            if (*done_p) {
-                worker->stats.spin_hits++;
-                spin_succeeded(state);
+            if (poll_once(worker, done_p, &events)) {
                 return true;
-            }
-            if (worker->is_destroy_due) {
-                return false;
             }
         }
         now = umi_ticks();
         if (events != 0) {
             last_event = now;
+        } else if (!has_yielded && now - last_event > until_yield) {
+            has_yielded = true;
+            if (yield_while_shared(worker, done_p)) {
+                return true;
+            }
         }
     } while (now - last_event < budget && !umi_is_past(now, end));
     /* Busy, not idle, tells nothing against spins. Nothing at all does, also
      * when somebody else has had the core meanwhile. */
     if (last_event == start || now - last_event >= budget) {
-        spin_failed(state);
+        spin_failed(&worker->spin);
+    }
+    return false;
+}
+
+static bool
+spin(umx_worker *worker, const volatile bool *done_p)
+{
+    umi_spin *state = &worker->spin;
+    uint64_t  budget;
+    unsigned  events;
+
+    /* Often the message is there already. */
+    if (poll_once(worker, done_p, &events)) {
+        umi_yields_spare(&worker->yields);
+        return *done_p;
+    }
+    budget = next_budget(state);
+    if (budget == 0) {
+        return yield_while_shared(worker, done_p) && *done_p;
+    }
+    worker->stats.spins++;
+    if (spin_for(worker, done_p, budget) && *done_p) {
+        worker->stats.spin_hits++;
+        spin_succeeded(state);
+        return true;
     }
     return false;
 }

@@ -225,6 +225,50 @@ test_a_full_inbox(void **state)
     assert_memory_equal(words[0], words[1], sizeof(words[0]));
 }
 
+/* Post the broadcast of a word from rank 0. */
+static void
+post_word(world *w, int rank, uint64_t *word, job *j)
+{
+    umx_op_params params = job_params(j);
+    umx_buffer    buf    = umx_host_buffer(word, sizeof(*word));
+    umx_request  *req    = NULL;
+
+    job_posted(j, umx_bcast(w->comms[rank], 0, &buf, &params, &req), &req);
+}
+
+/* A root that waits for each of its broadcasts has to wait for the other rank
+ * once it is half of the inbox ahead, and never takes the channel. */
+static void
+test_a_root_far_ahead_waits(void **state)
+{
+    world   *w = *state;
+    job      sent, received;
+    uint64_t words[2];
+    uint64_t ahead = 0;
+
+    open_mapped(w, 2);
+    for (uint64_t i = 0; i < 5 * CELLS; i++) {
+        words[0] = i;
+        post_word(w, 0, &words[0], &sent);
+        if (sent.status == UMX_OK) {
+            assert_true(++ahead <= CELLS / 2);
+            continue;
+        }
+        for (; ahead + 1 != 0; ahead--) { /* the other rank catches up */
+            post_word(w, 1, &words[1], &received);
+            assert_int_equal(world_wait_one(w, &received), UMX_OK);
+            assert_int_equal(words[1], i - ahead);
+        }
+        assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+        ahead = 0;
+    }
+    for (; ahead != 0; ahead--) {
+        post_word(w, 1, &words[1], &received);
+        assert_int_equal(world_wait_one(w, &received), UMX_OK);
+    }
+    assert_int_equal(words[1], 5 * CELLS - 1);
+}
+
 static void
 test_two_communicators(void **state)
 {
@@ -320,6 +364,13 @@ test_bytes_outside_of_the_ring(void **state)
 {
     expect_nonsense(*state,
                     (cell){.kind = CELL_DATA, .at = RING_MAX - 8, .len = 9});
+}
+
+static void
+test_bytes_of_a_sync_outside_of_the_ring(void **state)
+{
+    expect_nonsense(*state,
+                    (cell){.kind = CELL_SYNC, .at = RING_MAX - 8, .len = 9});
 }
 
 static void
@@ -463,10 +514,12 @@ main(void)
         LOCAL_TEST(test_alltoall_of_memory_and_other),
         LOCAL_TEST(test_many_small_ones),
         LOCAL_TEST(test_a_full_inbox),
+        LOCAL_TEST(test_a_root_far_ahead_waits),
         LOCAL_TEST(test_two_communicators),
         WORLD_TEST(test_explained),
         LOCAL_TEST(test_a_cell_of_no_kind),
         LOCAL_TEST(test_bytes_outside_of_the_ring),
+        LOCAL_TEST(test_bytes_of_a_sync_outside_of_the_ring),
         LOCAL_TEST(test_more_bytes_than_there_are),
         LOCAL_TEST(test_a_key_outside_of_the_ring),
         LOCAL_TEST(test_a_key_that_is_none),

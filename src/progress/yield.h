@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* yield.h: giving the core to peers of this host.
+ *
+ * What a peer has still to do it may do at once, if it gets this core. Beside
+ * processes that compute, a yield gives a whole time slice away: after each
+ * that did, twice as many waits of this worker go without; after waits whose
+ * yields were short, half as many. Thread: the worker's owner. */
+#ifndef UMI_YIELD_H
+#define UMI_YIELD_H
+
+#include "core/worker.h"
+
+enum {
+    UMI_YIELDS = 32 /* in one wait, before it sleeps */
+};
+
+typedef enum umi_yielded {
+    UMI_YIELDED_ALONE,  /* nobody else wanted the core */
+    UMI_YIELDED_SHARED, /* somebody else has had it, for less than a slice */
+    UMI_YIELDED_SLICE   /* that took a time slice: the caller should sleep */
+} umi_yielded;
+
+/* Begin a wait that may yield. False: it has to do without. */
+bool umi_yields_begin(umi_yields *yields);
+
+/* Yield the core, in a wait that has begun. */
+umi_yielded umi_yields_once(umi_yields *yields);
+
+/* End a wait in which no yield took a time slice. */
+void umi_yields_end(umi_yields *yields);
+
+/* A wait has ended at once. A peer that had the core for a slice has sent this
+ * much meanwhile: the slice was not lost. */
+static inline void
+umi_yields_spare(umi_yields *yields)
+{
+    yields->skip -= (yields->skip > 0);
+}
+
+#endif
