@@ -23,14 +23,12 @@
 
 #include "core/wait.h"
 #include "core/watch.h"
-#include "progress/yield.h"
 #include "util/clock.h"
 
 /* Limits of a sleep without UCX's event fd. */
 enum {
     NAP_MIN_NS = 1000000,
-    NAP_MAX_NS = 10000000,
-    YIELD_NS   = 100000
+    NAP_MAX_NS = 10000000
 };
 
 unsigned
@@ -340,32 +338,6 @@ umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
     return (n == 0 && umi_clock_ns() >= deadline) ? UMX_ERR_TIMED_OUT : UMX_OK;
 }
 
-/* A sleep costs as much as some polls. Where nobody else wants the core, poll
- * for YIELD_NS. */
-static void
-yield_until_done(umx_request *req)
-{
-    umi_yields *yields      = &req->worker->yields;
-    uint64_t    end         = umi_ticks() + umi_ticks_from_ns(YIELD_NS);
-    bool        has_yielded = false;
-
-    for (int i = 0; !req->is_done; i++) {
-        (void)umx_worker_poll(req->worker);
-        if (req->is_done ||
-            (i >= UMI_YIELDS && umi_is_past(umi_ticks(), end))) {
-            break;
-        }
-        if ((!has_yielded && !umi_yields_begin(yields)) ||
-            umi_yields_once(yields) == UMI_YIELDED_SLICE) {
-            return;
-        }
-        has_yielded = true;
-    }
-    if (has_yielded) {
-        umi_yields_end(yields);
-    }
-}
-
 static bool
 is_in_callback(const umx_worker *worker)
 {
@@ -383,7 +355,7 @@ umx_request_wait(umx_request *req, uint64_t timeout_ns)
 
     if (umi_worker_check(req->worker) == UMX_OK &&
         !is_in_callback(req->worker)) {
-        yield_until_done(req);
+        (void)umx_worker_spin(req->worker, &req->is_done);
     }
     while (!req->is_done) {
         now    = umi_clock_ns();
