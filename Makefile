@@ -118,9 +118,9 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	    $(safe) timeout 7200 $(bin)/python tests/soak/poison.py --growth $$over; \
 	done
 	UCP_WORKERS=1000 $(safe) timeout 7200 $(bin)/python -m pytest \
-	    tests/test_worker_address.py -k many_workers
+	    tests/endpoint/test_worker_address.py -k many_workers
 	UCP_MODEL_EXAMPLES=$(PROGRAMS) $(safe) timeout 7200 $(bin)/python -m pytest \
-	    tests/test_model.py
+	    tests/channel/test_model.py
 
 fuzz: $(VENV)/.ucp
 	$(make_c) fuzz
@@ -152,7 +152,7 @@ lint: lint-python lint-c
 lint-python: $(VENV)/.ucp $(VENV)/.dev
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
-	$(bin)/mypy ucp $(wildcard tests/typing)
+	$(bin)/mypy ucp $(wildcard tests/project/typing)
 	$(safe) $(bin)/python -m mypy.stubtest ucp._ext
 
 lint-c: $(VENV)/.dev

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* event.c: every callback that libumx has from this extension, and nothing
  * else: see event.h. No function here counts a reference, allocates an object
- * or calls Python; tests/test_layers.py keeps both rules. Those that libumx
+ * or calls Python; test_layers.py keeps both rules. Those that libumx
  * calls without the GIL say so. */
 #include "event.h"
 

@@ -16,5 +16,5 @@ received contains a pattern, and no buffer that was filled holds anything else:
     side.py       one of two processes: its rounds of lanes
     pair.py       starts them, and stops, blocks and kills the peer
 
-``tests/test_poison.py`` runs a share, ``tests/soak/poison.py`` as much as is wanted.
+``test_poison.py`` here runs a share, ``tests/soak/poison.py`` as much as is wanted.
 """

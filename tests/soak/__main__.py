@@ -4,7 +4,7 @@
     python tests/soak connects 100000 [--tcp]
 
 In a process of its own, so that nothing else grows. ``make soak`` runs all of
-it with the full counts, tests/test_soak.py with small ones.
+it with the full counts, tests/soak/test_soak.py with small ones.
 """
 
 import argparse

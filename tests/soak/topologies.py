@@ -13,7 +13,7 @@ from pathlib import Path
 
 import ucp
 
-_FILES = sorted((Path(__file__).parents[1] / "xml").glob("*.xml"))
+_FILES = sorted((Path(__file__).parents[1] / "topology/xml").glob("*.xml"))
 _TYPES = ("network", "openfabrics", "block", "cuda")
 
 # Values of attributes that mean something to hwloc, or too much.

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/hacking.md").read_text()
 EXAMPLE = PAGE[PAGE.index("## To add") : PAGE.index("## Find a fault")]
 
@@ -138,6 +138,7 @@ def test_the_example_builds_and_passes_its_test(tmp_path):
     python = (sys.executable, "-P")
     run(tree, *python, *build, UCP_DEBUG="1")
     reference = "every_public_name_of_a_class_is_in_the_reference and Endpoint"
-    for tests in (["tests/test_noop.py"], ["tests/test_docs.py", "-k", reference]):
+    docs = ["tests/project/test_docs.py", "-k", reference]
+    for tests in (["tests/core/test_noop.py"], docs):
         output = run(tree, *python, "-m", "pytest", "-q", *tests, PYTHONPATH=str(tree))
         assert re.search(r"^[2-9] passed", output, re.MULTILINE), output

@@ -12,12 +12,12 @@ import subprocess
 import sys
 
 import pytest
-from poison.report import Report
 
 import ucp
+from poison.report import Report
 from ucp.testing import connected_pair, until
 
-_ENGINE = os.path.join(os.path.dirname(__file__), "poison")
+_ENGINE = os.path.dirname(__file__)
 
 # Failures of a run that are printed.
 _PRINTED = 8

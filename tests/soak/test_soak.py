@@ -11,7 +11,7 @@ from networks import joined_namespaces
 
 from ucp._topology import hwloc
 
-_SOAK = os.path.join(os.path.dirname(__file__), "soak")
+_SOAK = os.path.dirname(__file__)
 
 COUNTS = {
     "connects": 200,

@@ -11,12 +11,12 @@ import random
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from paths import EXAMPLES
 from worlds import LIMIT, Ranks, good_world, world
 
 import ucp
@@ -27,7 +27,6 @@ from ucp.join._plan import choose_over_decomposition, choose_side, common_type
 from ucp.shuffle import Store
 from ucp.testing import live_objects
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
 HOWS = ("inner", "left", "right", "outer", "semi", "anti")
 SCHEMAS = int(os.environ.get("UCP_JOIN_SCHEMAS", 60))
 

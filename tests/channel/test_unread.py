@@ -7,14 +7,14 @@ what it takes. Then it fails, and names what is unread.
 
 import asyncio
 import re
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 import ucp
 from ucp.testing import connected_pair, until
 
-PAGE = Path(__file__).parents[1] / "docs" / "py-api.md"
+PAGE = ROOT / "docs" / "py-api.md"
 
 DATA = b"data"
 

@@ -12,6 +12,7 @@ import sys
 import threading
 
 import pytest
+from paths import TESTS
 from script import run_script
 
 import ucp
@@ -214,7 +215,7 @@ def test_anything_alive_at_interpreter_exit_is_quiet(kind):
         kept = asyncio.run(main())
         """,
         kind,
-        PYTHONPATH=":".join(sys.path),
+        PYTHONPATH=":".join([*sys.path, str(TESTS / "ext")]),
     )
 
 

@@ -3,11 +3,11 @@
 
 import asyncio
 import zlib
-from pathlib import Path
 
 import gpu
 import numpy as np
 import pytest
+from paths import EXAMPLES, TESTS
 from script import run_script
 
 import ucp
@@ -102,7 +102,7 @@ def way(request, fresh_ucx):
 
 IMPORTS = f"""
 import sys, zlib
-sys.path.append({str(Path(__file__).parent)!r})
+sys.path.append({str(TESTS)!r})
 import gpu
 """
 
@@ -188,7 +188,7 @@ async def test_the_callers_context_stays():
 
 def test_the_cupy_example_runs():
     pytest.importorskip("cupy")
-    example = Path(__file__).parent.parent / "examples" / "cupy_roundtrip.py"
+    example = EXAMPLES / "cupy_roundtrip.py"
     assert run_script(example.read_text()) == "same\n"
 
 

@@ -9,8 +9,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 IDENTIFIER = "SPDX-License-Identifier: BSD-3-Clause"
 
 # The directories of a checkout that hold sources, and what is a source there.

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import threading
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pytest
 from clusters import OPTIONS, complaints, run_cluster
+from paths import ROOT
 from script import run_script
 
 import ucp
@@ -39,7 +39,6 @@ from ucp.dask import UCP, _blocks, _comm, _config, register  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("transport")
 
-ROOT = Path(__file__).parents[1]
 HOST = "ucp://127.0.0.1"
 SIZES = [0, 1, 4095, 4096, 63_000, 65_536, 300_000, 8_000_000]
 

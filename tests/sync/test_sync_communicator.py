@@ -6,6 +6,7 @@ import gc
 import threading
 
 import pytest
+from paths import TESTS
 from script import run_program, run_script
 from worlds import Ranks, free_root, sync_world
 
@@ -477,7 +478,7 @@ def test_the_collector_may_run_at_any_time():
     out = run_script(
         f"""
         import sys
-        sys.path.insert(0, {__file__.rpartition("/")[0]!r})
+        sys.path.insert(0, {str(TESTS)!r})
         import gc, threading, numpy as np, ucp
         from worlds import sync_world
 

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 from script import run_script
 
 from ucp import _launcher, _process_tree
@@ -687,7 +688,7 @@ def test_what_cannot_be_started_is_said(tmp_path, arguments, status, error):
 
 
 def test_the_program_of_the_page_prints_what_the_page_says(tmp_path):
-    page = (Path(__file__).parents[1] / "docs/run.md").read_text()
+    page = (ROOT / "docs/run.md").read_text()
     program = re.search(r"^```python\n(# hello.py\n.*?)^```$", page, re.M | re.S)[1]
     (tmp_path / "hello.py").write_text(program)
     printed = re.search(r"^    \$ python -m ucp run (.*)\n((?:    .*\n)+)", page, re.M)

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import EXAMPLES
 from script import run_script
-
-EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def ucp_command(*arguments, **env):

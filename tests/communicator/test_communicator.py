@@ -11,11 +11,11 @@ import signal
 import subprocess
 import sys
 import weakref
-from pathlib import Path
 from threading import Barrier, Thread
 
 import numpy as np
 import pytest
+from paths import EXAMPLES, TESTS
 from script import run_script
 from worlds import Ranks, free_port, free_root, good_world, sync_world, world
 
@@ -23,7 +23,6 @@ import ucp
 from ucp.testing import live_objects, until
 
 SIZES = (1, 2, 3, 4)
-EXAMPLES = Path(__file__).parent.parent / "examples"
 
 every_size = pytest.mark.parametrize("size", SIZES)
 two_and_more = pytest.mark.parametrize("size", SIZES[1:])
@@ -1121,7 +1120,7 @@ def test_the_variables_of_each_launcher_are_enough(launcher, tmp_path, monkeypat
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     source = f"""
-    sys.path.insert(0, {__file__.rpartition("/")[0]!r})
+    sys.path[:0] = [{str(TESTS)!r}, {str(TESTS / "communicator")!r}]
     from test_communicator import LAUNCHERS
     rank = int(os.environ["RANK_OF_TEST"])
     for name, value in LAUNCHERS[{launcher!r}](rank, {port}).items():
@@ -1458,7 +1457,7 @@ def test_the_collector_may_run_at_any_time():
     out = run_script(
         f"""
         import sys
-        sys.path.insert(0, {__file__.rpartition("/")[0]!r})
+        sys.path.insert(0, {str(TESTS)!r})
         import gc, numpy as np, ucp
         from worlds import good_world
 

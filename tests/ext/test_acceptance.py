@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What an operation takes: kinds of objects, both directions, with strided=True.
 
-`python -m pytest tests/test_acceptance.py -v` prints the table, a line a kind
-and use; `python tests/test_acceptance.py` prints it as one of Markdown.
+`python -m pytest tests/ext/test_acceptance.py -v` prints the table, a line a kind
+and use; `python tests/ext/test_acceptance.py` prints it as one of Markdown.
 """
 
 import array

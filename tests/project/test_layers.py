@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from ucp import _ext, _version
-
-ROOT = Path(__file__).parents[1]
 
 # The rooms of src/, each with those that it may include and call.
 BELOW = {

@@ -8,9 +8,9 @@ through the driver's copies. Those check their context.
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from paths import EXAMPLES, TESTS
 from script import run_script
 
 PRELUDE = """
@@ -101,7 +101,7 @@ def driver(tmp_path_factory):
             "-Wl,-soname,libcuda.so.1",
             "-o",
             directory / "libcuda.so.1",
-            Path(__file__).with_name("c") / "fake_cuda.c",
+            TESTS / "c" / "fake_cuda.c",
         ],
         check=True,
     )
@@ -306,7 +306,7 @@ async with connected_pair() as (left, right):
 
 def test_a_tensor_is_made_ready_for_the_stream_that_is_waited_for(run):
     run(
-        f"sys.path.append({str(Path(__file__).parent)!r})"
+        f"sys.path.append({str(TESTS)!r})"
         """
 
 from handmade import CUDA, MANAGED, Handmade
@@ -360,7 +360,7 @@ def test_the_tests_for_a_device_pass_on_this_driver(driver):
     done = subprocess.run(
         [
             *(sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            Path(__file__).with_name("test_gpu.py"),
+            TESTS / "mem" / "test_gpu.py",
         ],
         env={**os.environ, **settings(driver)},
         capture_output=True,
@@ -584,7 +584,7 @@ async with connected_pair() as (left, right):
 
 
 def test_the_cupy_example_runs(driver):
-    example = Path(__file__).parent.parent / "examples" / "cupy_roundtrip.py"
+    example = EXAMPLES / "cupy_roundtrip.py"
     done = run_script(
         PRELUDE
         + LOOK_ALIKES
