@@ -3,7 +3,7 @@
 
 Environment:
     UCP_UCX       wheel (default), system (pkg-config ucx), or /dir with
-                  /dir/include and /dir/lib; ucp/_loader.py reads it too
+                  /dir/include and /dir/lib; ucp/_core/loader.py reads it too
     UCP_DEBUG     1: -O0 -g, assertions, no link-time optimisation
     UCP_SANITIZE  address: AddressSanitizer and UBSan
     CC            the compiler; gcc and clang work

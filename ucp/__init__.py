@@ -51,14 +51,14 @@
 import importlib
 from types import ModuleType
 
-from . import _loader
+from ._core import loader as _loader
 
 _loader.load()
 
 from . import core, cuda, exceptions, message, sync, utils
-from ._communicator import ANY_SOURCE, ANY_TAG, Communicator, PeerPath
-from ._connect import connect, create_endpoint, create_listener
-from ._context import (
+from ._communicator.communicator import ANY_SOURCE, ANY_TAG, Communicator, PeerPath
+from ._core.connect import connect, create_endpoint, create_listener
+from ._core.context import (
     Config,
     get_active_transports,
     get_config,
@@ -66,7 +66,7 @@ from ._context import (
     get_ucx_version,
     init,
 )
-from ._current import (
+from ._core.current import (
     continuous_ucx_progress,
     fence,
     flush,
@@ -76,7 +76,25 @@ from ._current import (
     recv,
     register_am_allocator,
 )
-from ._endpoint import Endpoint
+from ._core.endpoint import Endpoint
+from ._core.heap import Heap
+from ._core.lifecycle import current_worker, reset
+from ._core.listener import Listener
+from ._core.loader import WhichUCX, which_ucx
+from ._core.memory import Memory
+from ._core.objects import Channel
+from ._core.peer import Peer, PeerInfo
+from ._core.pool import BufferPool
+from ._core.resolve import get_address
+from ._core.stream import StreamTransport, open_streams
+from ._core.worker import Worker
+from ._core.worker_address import (
+    UCXAddress,
+    accept_addressed,
+    create_endpoint_from_worker_address,
+    get_ucx_address_from_buffer,
+    get_worker_address,
+)
 from ._ext import (
     ANY,
     IN_PLACE,
@@ -89,26 +107,8 @@ from ._ext import (
     Status,
     TagMessage,
 )
-from ._heap import Heap
-from ._lane import Channel
-from ._lifecycle import current_worker, reset
-from ._listener import Listener
-from ._loader import WhichUCX, which_ucx
-from ._memory import Memory
-from ._peer import Peer, PeerInfo
-from ._pool import BufferPool
-from ._resolve import get_address
-from ._stream import StreamTransport, open_streams
 from ._topology.distance import TopologicalDistance
 from ._version import __version__
-from ._worker import Worker
-from ._worker_address import (
-    UCXAddress,
-    accept_addressed,
-    create_endpoint_from_worker_address,
-    get_ucx_address_from_buffer,
-    get_worker_address,
-)
 from .core import ApplicationContext
 from .exceptions import (
     UCXAuthError,

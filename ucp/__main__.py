@@ -11,11 +11,13 @@ import sys
 
 import ucp
 
-from . import _neighbours
+from ._core import neighbours
 
-_neighbours.check()  # ucp may be the package of another distribution
+neighbours.check()  # ucp may be the package of another distribution
 
-from . import _context, _demo, _launcher  # noqa: E402
+from ._core import context  # noqa: E402
+from ._run import demo as _demo  # noqa: E402
+from ._run import launcher  # noqa: E402
 from ._topology import text as _topology_text  # noqa: E402
 
 
@@ -31,8 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     ranks = commands.add_parser(
         "run", help="start ranks of a program on this host", allow_abbrev=False
     )
-    _launcher.add_arguments(ranks)
-    ranks.set_defaults(run=_launcher.run)
+    launcher.add_arguments(ranks)
+    ranks.set_defaults(run=launcher.run)
     info = commands.add_parser("info", help="show UCX, its transports and this host")
     info.set_defaults(run=_info)
     topology = commands.add_parser(
@@ -44,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         arguments = sys.argv[1:]
     program: list[str] = []
     if arguments[:1] == ["run"]:
-        own, program = _launcher.split(arguments[1:])
+        own, program = launcher.split(arguments[1:])
         arguments = ["run", *own]
     options = parser.parse_args(arguments, argparse.Namespace(program=program))
     status: int = options.run(options)
@@ -60,11 +62,11 @@ def _info(_options: argparse.Namespace) -> int:
         ("Python", f"{platform.python_version()} {sys.executable}"),
         ("CPUs", f"{cpus} of {os.cpu_count()}"),
     ]
-    for transport, device in _context.get_devices():
+    for transport, device in context.get_devices():
         rows.append(("transport", f"{transport:12} {device}"))
     for _, name in socket.if_nameindex():
         rows.append(("interface", f"{name:12} {' '.join(_addresses(name))}"))
-    for limit, number in sorted(_context.get_context().config.items()):
+    for limit, number in sorted(context.get_context().config.items()):
         rows.append(("limit", f"{limit:20} {number}"))
     for key, value in rows:
         print(f"{key:10} {value}")

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Self, cast
 
 from . import _ext
-from ._closing import AsyncClosing
-from ._endpoint import Endpoint
-from ._lifecycle import current_worker
-from ._waiters import Waiters
-from ._worker import Worker
+from ._core.closing import AsyncClosing
+from ._core.endpoint import Endpoint
+from ._core.lifecycle import current_worker
+from ._core.waiters import Waiters
+from ._core.worker import Worker
 
 __all__ = [
     "MessageListener",

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
-from ._connect import create_endpoint, create_listener
-from ._endpoint import Endpoint
+from ._core.connect import create_endpoint, create_listener
+from ._core.endpoint import Endpoint
+from ._core.lifecycle import current_worker
 from ._ext import live_objects
-from ._lifecycle import current_worker
 
 __all__ = ["Watchdog", "connected_pair", "live_objects", "until"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ucp._ranks import first_host, from_environment
+from ucp._communicator.environment import first_host, from_environment
 from ucp.exceptions import UCXConfigError
 
 OWN = {"UCP_RANK": "1", "UCP_SIZE": "4", "UCP_ROOT": "10.0.0.1:7000"}
@@ -77,7 +77,8 @@ def test_a_file_of_a_job_lies_in_the_users_own_directory(tmp_path):
     assert from_environment(environ).root.startswith(tmp_path.as_uri() + "/")
 
 
-PRINT_ROOT = "from ucp import _ranks; print(_ranks.from_environment().root)"
+ENVIRONMENT = "from ucp._communicator.environment import from_environment"
+PRINT_ROOT = f"{ENVIRONMENT}; print(from_environment().root)"
 
 
 def test_ranks_of_mpich_on_one_host_have_the_file_of_their_mpirun(tmp_path):
@@ -341,7 +342,7 @@ def test_steps_of_a_job_have_ports_of_their_own():
 
 
 def test_the_environment_of_the_process_is_the_default():
-    script = "import json, ucp._ranks as r; print(json.dumps(r.from_environment()))"
+    script = f"{ENVIRONMENT}; import json; print(json.dumps(from_environment()))"
     done = subprocess.run(
         [sys.executable, "-P", "-c", script],
         env={**os.environ, **OWN},

@@ -11,7 +11,7 @@ import pytest
 from script import run_script
 
 import ucp
-from ucp._token import token_of_environment
+from ucp._core.token import token_of_environment
 from ucp.testing import connected_pair
 
 pytestmark = pytest.mark.usefixtures("fresh_ucx")

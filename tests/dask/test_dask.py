@@ -951,7 +951,7 @@ def test_importing_the_backend_does_not_start_ucx():
     run_script("""
     import os, ucp.dask
     from distributed.comm.registry import get_backend
-    from ucp._context import current_context
+    from ucp._core.context import current_context
     environment = dict(os.environ)
     assert isinstance(get_backend("ucp"), ucp.dask.UCPBackend)
     assert isinstance(get_backend("ucx"), ucp.dask.UCXBackend)

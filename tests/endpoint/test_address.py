@@ -41,7 +41,7 @@ def test_prefixes_are_tried_in_order(monkeypatch):
             raise OSError(name)
         return addresses[name]
 
-    monkeypatch.setitem(ucp._resolve._LOOK_UP, socket.AF_INET, look_up)
+    monkeypatch.setitem(ucp._core.resolve._LOOK_UP, socket.AF_INET, look_up)
     assert ucp.get_address() == "10.0.0.1"
 
 

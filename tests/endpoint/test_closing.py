@@ -9,7 +9,7 @@ import pytest
 
 import ucp
 from ucp import sync
-from ucp._closing import AsyncClosing, Closing
+from ucp._core.closing import AsyncClosing, Closing
 from ucp.message import MessageSender
 from ucp.testing import connected_pair, until
 

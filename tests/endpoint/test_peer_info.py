@@ -6,7 +6,7 @@ import json
 import pytest
 
 import ucp
-from ucp._peer import Load
+from ucp._core.peer import Load
 
 _ANSWER = {
     "umx": "1.2.3",

@@ -401,9 +401,10 @@ NUM_WORKERS = int(os.environ.get("UCP_WORKERS", "60"))
 
 # Workers without a loop, in one process, and what they got.
 WORKERS = """
-from ucp import _context, _ext
+from ucp import _ext
+from ucp._core import context
 workers = [
-    _ext.Worker(_context.get_context(), None, _ext.Endpoint, _ext.Listener)
+    _ext.Worker(context.get_context(), None, _ext.Endpoint, _ext.Listener)
     for _ in range(count)
 ]
 eps = [worker._connect_address(address, None) for worker in workers]

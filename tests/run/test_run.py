@@ -19,7 +19,7 @@ import pytest
 from paths import ROOT
 from script import run_script
 
-from ucp import _launcher, _process_tree
+from ucp._run import launcher, process_tree
 
 RUN = [sys.executable, "-P", "-m", "ucp", "run"]
 
@@ -146,7 +146,7 @@ def test_a_token_that_is_there_is_left(name):
 
 MEET = """
 import asyncio, ucp
-from ucp import _ranks
+from ucp._communicator import environment
 
 async def root(host, port, size):
     async with ucp.create_listener(host=host, port=port) as listener:
@@ -166,7 +166,7 @@ async def other(host, port, rank):
         await ep.close()
         return
 
-ranks = _ranks.from_environment()
+ranks = environment.from_environment()
 host, port = ranks.root.removeprefix("tcp://").split(":")
 if ranks.rank == 0:
     asyncio.run(root(host, int(port), ranks.size))
@@ -191,7 +191,7 @@ def test_who_has_no_token_does_not_get_in():
 
 @pytest.fixture
 def reserved_port():
-    with _launcher._reserve_port() as root:
+    with launcher._reserve_port() as root:
         yield root.getsockname()[1]
 
 
@@ -422,7 +422,7 @@ def test_one_file_for_both_outputs_has_whole_lines_without_prefix():
 def test_what_a_rank_has_printed_comes_before_what_is_said_of_it():
     printed = run_script("""
 import os, threading
-from ucp._rank_output import Relay
+from ucp._run.output import Relay
 ended = threading.Event()
 os.dup2(1, 2)
 relay = Relay(prefix=True, timestamps=False, on_end=ended.set)
@@ -962,11 +962,11 @@ def test_too_many_ranks_for_the_limit_of_files_end():
 
 
 def test_parents_get_a_signal_before_their_children(monkeypatch):
-    found = [_process_tree.Process(pid, pid) for pid in (40, 17, 33, 2, 9)]
+    found = [process_tree.Process(pid, pid) for pid in (40, 17, 33, 2, 9)]
     told = []
-    monkeypatch.setattr(_process_tree, "descendants", lambda: found)
+    monkeypatch.setattr(process_tree, "descendants", lambda: found)
     monkeypatch.setattr(os, "killpg", lambda group, signum: told.append(group))
-    _process_tree.signal_descendants(signal.SIGTERM)
+    process_tree.signal_descendants(signal.SIGTERM)
     assert told == [40, 17, 33, 2, 9]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from distributed.comm.registry import backends
 
-from .. import _neighbours
+from .._core import neighbours as _neighbours
 
 _neighbours.check()  # ucp may be the package of another distribution
 

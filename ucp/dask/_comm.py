@@ -37,9 +37,9 @@ from distributed.utils import ensure_ip, get_ip, nbytes
 
 import ucp
 from ucp import _ext
-from ucp._resolve import SockAddr, resolve
-from ucp._worker import Worker
 
+from .._core.resolve import SockAddr, resolve
+from .._core.worker import Worker
 from . import _config, _memory
 from ._blocks import blocks
 

@@ -18,10 +18,11 @@ from dask.utils import parse_bytes, parse_timedelta
 
 import ucp
 from ucp import cuda
-from ucp._context import current_context
-from ucp._lifecycle import current_worker
-from ucp._token import read_token
-from ucp._worker import Worker
+
+from .._core.context import current_context
+from .._core.lifecycle import current_worker
+from .._core.token import read_token
+from .._core.worker import Worker
 
 _NAMESPACE = "distributed.comm.ucp"
 # Of ucx-py's and ucxx's backends: what a false takes away from UCX. Connections

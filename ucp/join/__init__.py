@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack
 
-from .._communicator import Communicator
-from .._store import Store
+from .._communicator.communicator import Communicator
 from ..exceptions import UCXBusy
+from ..shuffle import Store
 from ._local import ArrowJoin, CudfJoin, How, JoinSpec, LocalJoin, PandasJoin
 from ._plan import Call, allgather_bytes, describe, describe_error, make_plan, name_of
 from ._run import JoinRun, Memories, check_columns

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from .._columns import ArrowSchema
-from .._communicator import Communicator
+from .._communicator.communicator import Communicator
+from .._data.columns import ArrowSchema
 from ._local import ArrowJoin, How, JoinSpec, LocalJoin, PandasJoin, check_names
 
 MAX_PARTITIONS = 65535

@@ -14,14 +14,13 @@ from itertools import chain
 from os import PathLike
 from typing import Any, NamedTuple, TypeVar
 
-from .._columns import ArrowSchema
-from .._communicator import Communicator, reason_of
+from .._communicator.communicator import Communicator, reason_of
+from .._core.memory import Memory
+from .._data.columns import ArrowSchema
+from .._data.partition import Partitions, hash_partition_to, read_partition
 from .._ext import Chunk
-from .._memory import Memory
-from .._partition import Partitions, hash_partition_to, read_partition
-from .._shuffler import Shuffler
-from .._store import Store
 from ..exceptions import UCXError, UCXWarning
+from ..shuffle import Shuffler, Store
 from ._plan import SIDES, Plan
 from ._statistics import JoinStatistics, PeerBytes, Span
 

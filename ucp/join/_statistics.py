@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .._communicator import Communicator
+from .._communicator.communicator import Communicator
 from ._plan import allgather_bytes
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .._columns import without_views
+from .._data.columns import without_views
 
 
 def is_frame(table: Any) -> bool:

@@ -6,16 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsIndex
 
-from ... import _context, _ext
-from ..._connect import create_endpoint, create_listener
-from ..._context import (
+from ... import _ext
+from ..._core import context as _context
+from ..._core.connect import create_endpoint, create_listener
+from ..._core.context import (
     get_active_transports,
     get_config,
     get_ucp_context_info,
     get_ucx_version,
     init,
 )
-from ..._current import (
+from ..._core.current import (
     continuous_ucx_progress,
     fence,
     flush,
@@ -25,11 +26,11 @@ from ..._current import (
     recv,
     register_am_allocator,
 )
-from ..._endpoint import Endpoint
-from ..._lifecycle import current_worker, reset
-from ..._listener import Listener
-from ..._worker import Worker
-from ..._worker_address import (
+from ..._core.endpoint import Endpoint
+from ..._core.lifecycle import current_worker, reset
+from ..._core.listener import Listener
+from ..._core.worker import Worker
+from ..._core.worker_address import (
     create_endpoint_from_worker_address,
     get_ucx_address_from_buffer,
     get_worker_address,

@@ -21,8 +21,8 @@ they are run by ``python -m ucp.compat.ucxx PROGRAM``.
 
 from __future__ import annotations
 
-from ..._context import get_ucx_version
-from ..._loader import MIN_VERSION, which_ucx
+from ..._core.context import get_ucx_version
+from ..._core.loader import MIN_VERSION, which_ucx
 from . import core, exceptions, testing, types, utils
 from ._endpoint import Endpoint, Listener, TagProbeResult
 from ._install import install

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ... import _ext, _listener
-from ..._endpoint import Endpoint as _Endpoint
+from ... import _ext
+from ..._core import listener as _listener
+from ..._core.endpoint import Endpoint as _Endpoint
 from ...exceptions import UCXBaseException, UCXMsgTruncated
 from .exceptions import UCXUnsupportedError, translate
 

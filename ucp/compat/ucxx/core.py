@@ -6,20 +6,23 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, SupportsIndex
 
-from ... import _connect, _context, _lifecycle, _worker_address
-from ..._context import (
+from ..._core import connect as _connect
+from ..._core import context as _context
+from ..._core import lifecycle as _lifecycle
+from ..._core import worker_address as _worker_address
+from ..._core.context import (
     get_active_transports,
     get_config,
     get_ucp_context_info,
     get_ucx_version,
 )
-from ..._current import (
+from ..._core.current import (
     continuous_ucx_progress,
     get_ucp_worker,
     get_ucp_worker_info,
     progress,
 )
-from ..._worker_address import get_ucx_address_from_buffer, get_worker_address
+from ..._core.worker_address import get_ucx_address_from_buffer, get_worker_address
 from ..ucxpy.core import ApplicationContext as _UcpContext
 from ._endpoint import Clients, Endpoint, Listener, translated
 from .exceptions import UCXUnsupportedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 
-from ... import _resolve
+from ..._core import resolve as _resolve
 from ..ucxpy.libs.utils import (
     format_bytes,
     format_time,

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from .... import _context, _ext
+from .... import _ext
+from ...._core import context
+from ...._core.resolve import resolve_now
 from ...._ext import UCXAddress, call_when_done
-from ...._resolve import resolve_now
 from ..faces import raise_on_error
 from ._memory import PackedRemoteKey, UCXRkey
 
@@ -39,7 +40,7 @@ class UCXEndpoint(_ext.Endpoint):
         ``is_alive()`` is False and the operations fail.
         """
         address = resolve_now(ip_address, port)[0]
-        endpoint = worker._start_connect(address, _context.connect_timeout())
+        endpoint = worker._start_connect(address, context.connect_timeout())
         return _adopt(worker, endpoint, endpoint_error_handling)
 
     @classmethod
@@ -53,7 +54,7 @@ class UCXEndpoint(_ext.Endpoint):
 
         As ``create``; the address may be the worker's own.
         """
-        endpoint = worker._connect_address(address, _context.connect_timeout())
+        endpoint = worker._connect_address(address, context.connect_timeout())
         return _adopt(worker, endpoint, endpoint_error_handling)
 
     @classmethod

@@ -11,7 +11,7 @@ always call back. The buffer must not change before that.
 from __future__ import annotations
 
 from .... import _ext
-from ...._context import get_ucx_version
+from ...._core.context import get_ucx_version
 from ...._ext import Request as UCXRequest
 from ...._ext import (
     UCXAddress,

@@ -7,7 +7,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 
-from ...._resolve import get_address
+from ...._core.resolve import get_address
 
 __all__ = [
     "format_bytes",

@@ -7,7 +7,7 @@ low-level API of this package is ``ucp._libs.ucx_api``, with ucx-py's names.
 
 from typing import Any
 
-from ...._context import get_ucx_version
+from ...._core.context import get_ucx_version
 from ...._ext import UCXAddress
 from .. import exceptions
 from .._endpoint import TagProbeResult

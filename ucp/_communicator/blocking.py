@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A worker that threads share without an event loop, for ``ucp.sync.Communicator``.
+
+A call of any thread makes progress itself until its operation has ended: see
+``ucp_ext/worker/share.c``. Between the calls the progress thread of libumx does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .. import _ext
+from .._core import lifecycle
+from .._core.resolve import resolve_now
+from .._core.worker import Worker
+from ..exceptions import UCXCloseError
+from . import communicator, environment
+
+_T = TypeVar("_T")
+
+
+class SharedWorker:
+    """A worker of communicators, closed with the last one."""
+
+    def __init__(self) -> None:
+        self.worker = lifecycle.create_shared_worker()
+        self._users = 0  # communicators
+        self._keeper: threading.Thread | None = None
+        self._lock = threading.RLock()  # the collector may release communicators
+
+    def hold(self) -> None:
+        """Count a communicator."""
+        with self._lock:
+            self._users += 1
+
+    def release(self, pid: int) -> None:
+        """Close the worker with the last communicator, in the process ``pid``."""
+        if pid != os.getpid():
+            return
+        with self._lock:
+            self._users -= 1
+            is_last = self._users == 0
+        if is_last and not self.worker.closed():
+            self.stop()
+
+    def check(self) -> None:
+        """Raise UCXCloseError if the worker was closed, or is the parent's."""
+        if self.worker.closed():
+            raise UCXCloseError("ucp was shut down meanwhile")
+
+    def future_of(self, request: _ext.Request[_T]) -> Future[_T]:
+        """Make the future of an operation that has begun."""
+        if not request.done():
+            self._start_keeper()
+        future: Future[_T] = Future(self.worker, request)
+        request.add_done_callback(future._settle)
+        return future
+
+    def _start_keeper(self) -> None:
+        """Have a thread settle the futures that no thread waits for."""
+        with self._lock:
+            if self._keeper is None:
+                self._keeper = threading.Thread(
+                    target=_keep, args=[self.worker], name="ucp futures", daemon=True
+                )
+                self._keeper.start()
+
+    def stop(self) -> None:
+        """Close the worker."""
+        lifecycle.close_now(self.worker)
+        with self._lock:
+            keeper = self._keeper
+        if keeper is not None and keeper is not threading.current_thread():
+            keeper.join()
+
+
+def _keep(worker: Worker) -> None:
+    while worker._keep():
+        pass
+
+
+class Future(concurrent.futures.Future[_T]):
+    """The future of ``isend()`` or ``irecv()``.
+
+    A thread that asks for the result makes progress. Cancelling a receive takes it
+    back, so that it loses no message.
+    """
+
+    def __init__(self, worker: Worker, request: _ext.Request[_T]) -> None:
+        super().__init__()
+        self._worker = worker
+        self._request: _ext.Request[_T] | None = request
+
+    def _settle(self, request: _ext.Request[_T]) -> None:
+        """Runs once, in the thread that has found the request done."""
+        self._request = None
+        try:
+            exc = request.exception()
+        except asyncio.CancelledError:
+            super().cancel()
+            self.set_running_or_notify_cancel()
+            return
+        self.set_running_or_notify_cancel()
+        if exc is not None:
+            self.set_exception(exc)
+        else:
+            self.set_result(request.result())
+
+    def _wait(self, timeout: float | None) -> float | None:
+        """Make progress; return how long to wait for the thread that settles it."""
+        request = self._request
+        if request is None or self._worker._wait(timeout, request):
+            return None
+        return 0
+
+    def cancel(self) -> bool:
+        request = self._request
+        return super().cancel() if request is None else request.cancel()
+
+    def result(self, timeout: float | None = None) -> _T:
+        return super().result(self._wait(timeout))
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        return super().exception(self._wait(timeout))
+
+
+# ---- meeting the other ranks ---------------------------------------------------
+
+
+def connect(
+    worker: Worker,
+    root: Any,
+    rank: int | None,
+    size: int,
+    timeout: float | None,
+    name: str,
+    heartbeat: float | None,
+) -> communicator.Communicator:
+    """``Communicator.connect()`` that waits."""
+    number = communicator.rank_number(rank)
+    if not isinstance(root, str):
+        return meet(worker, number, size, root, timeout, name, heartbeat)
+    if root.startswith("file:"):
+        return _meet_by_file(worker, root, number, size, timeout, name, heartbeat)
+    host, port = environment.split_address(root, "the root")
+    address = resolve_now(host, port)[0]
+    return meet(worker, number, size, address, timeout, name, heartbeat)
+
+
+def meet(
+    worker: Worker,
+    rank: int,
+    size: int,
+    where: Any,
+    timeout: float | None,
+    name: str,
+    heartbeat: float | None,
+) -> communicator.Communicator:
+    if rank == 0 and not isinstance(where, tuple):
+        where = None
+    comm = communicator.Communicator(worker)
+    worker._call(None, comm._create, rank, size, where, timeout, name, heartbeat)
+    return comm
+
+
+def _meet_by_file(
+    worker: Worker,
+    url: str,
+    rank: int,
+    size: int,
+    timeout: float | None,
+    name: str,
+    heartbeat: float | None,
+) -> communicator.Communicator:
+    path = communicator.path_of(url, rank)
+    if rank == 0:
+        with communicator.root_file(path, worker):
+            return meet(worker, 0, size, None, timeout, name, heartbeat)
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        while (root := communicator.read_root(path, end, timeout)) is None:
+            time.sleep(communicator.LOOK)
+        left = None if end is None else max(0, end - time.monotonic())
+        comm = communicator.Communicator(worker)
+        making = comm._create(rank, size, root, left, name, heartbeat)
+        try:
+            if _made_unless_changed(worker, making, path, root):
+                return comm
+        finally:
+            making.cancel()
+
+
+def _made_unless_changed(
+    worker: Worker, making: _ext.Request[None], path: Path, root: _ext.UCXAddress
+) -> bool:
+    while not worker._wait(communicator.LOOK, making):
+        if communicator.has_changed(path, root):
+            return False
+    making.result()
+    return True

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Processes with ranks: messages between them and collective operations."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
+
+from .. import _ext
+from .._core.lifecycle import current_worker
+from .._core.resolve import resolve
+from .._core.worker import Worker
+from .._ext import UCXAddress
+from ..exceptions import UCXConfigError, UCXTimeout
+from . import environment, meeting
+
+ANY_SOURCE = -1
+ANY_TAG = -1
+
+LOOK = 0.05  # seconds between two looks at the file of a root
+_MAX_REASON = 160  # characters of an exception that the other ranks are told
+
+Allgather = Callable[[bytes], Iterable[bytes] | Awaitable[Iterable[bytes]]]
+
+
+class PeerPath(NamedTuple):
+    """How messages of collective operations reach a rank: an item of
+    ``Communicator.explain()``.
+
+    Attributes:
+        rank: the rank.
+        path: ``"self"``, ``"shared memory"``, or ``"messages"`` over an endpoint.
+        reason: why, for people.
+    """
+
+    rank: int
+    path: str
+    reason: str
+
+
+class Communicator(_ext.Communicator):
+    """Processes with the ranks 0 to ``size - 1``.
+
+    One is made by ``connect()``, ``from_env()``, ``from_allgather()`` or
+    ``split()``, and is bound to the event loop in which it was made.
+
+        async with await ucp.Communicator.from_env() as comm:
+            array = np.full(1000, comm.rank, dtype="f8")
+            await comm.allreduce(array)
+
+    Every operation begins with the call and is awaited for its end, so several
+    can be under way. Collective operations are called by all ranks in the same
+    order, which decides what belongs together. Buffers are contiguous memory of
+    any kind that ``Endpoint.send`` takes, in use until the operation has ended.
+
+    A communicator fails as a whole: when a rank ends, cancels a collective
+    operation or calls another one than the others, every operation on every rank,
+    pending or later, raises UCXRankFailed, which names the rank. A rank that
+    closes its communicator is missed only by operations that need it. Dropping
+    the last reference without ``close()`` aborts.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    async def connect(
+        cls,
+        root: str | UCXAddress | bytes,
+        rank: int | None,
+        size: int,
+        timeout: float | None = 60,
+        name: str = "",
+        heartbeat: float | None = 10,
+    ) -> Self:
+        """Meet the other ranks, and return when all have come.
+
+        Args:
+            root: where rank 0 is: ``"tcp://host:port"``, where it listens;
+                ``"file:///path"`` of a file on this host, into which it writes
+                its address; or its worker address, which it does not need
+                itself.
+            rank: 0 to ``size - 1``; None: one that is free, but not 0.
+            size: how many ranks there are, at most 65536.
+            timeout: seconds until all have come; None waits forever.
+            name: ranks that give different names do not meet; at most 63 bytes.
+            heartbeat: seconds; a process that has not been heard of for one and
+                a half of them has failed. None: processes may be stopped for any
+                time.
+
+        Raises:
+            UCXTimeout: not all have come, and who has not.
+            UCXRejected: two processes have the same rank, or another size, name
+                or token.
+            UCXBusy: another process listens at the root's address.
+            UCXConnectionReset: the root has ended.
+            ValueError: a rank, size, name or root that makes no sense.
+        """
+        number = rank_number(rank)
+        if not isinstance(root, str):
+            return await cls._made(number, size, root, timeout, name, heartbeat)
+        if root.startswith("file:"):
+            return await cls._by_file(root, number, size, timeout, name, heartbeat)
+        host, port = environment.split_address(root, "the root")
+        address = (await resolve(host, port))[0]
+        return await cls._made(number, size, address, timeout, name, heartbeat)
+
+    @classmethod
+    async def from_env(
+        cls,
+        timeout: float | None = 60,
+        name: str = "",
+        heartbeat: float | None = 10,
+    ) -> Self:
+        """Meet the ranks that a launcher has started, by its environment variables.
+
+        These are ``UCP_RANK``, ``UCP_SIZE`` and ``UCP_ROOT``, which ``python -m ucp
+        run`` sets and users may set, or those of torchrun, Open MPI, MPICH, Intel
+        MPI and Slurm. docs/communicator.md says where the root is then.
+
+        Raises:
+            UCXConfigError: a variable is missing, or makes no sense.
+
+        Other arguments and exceptions are those of ``connect()``.
+        """
+        ranks = environment.from_environment()
+        with meeting.announced(ranks):
+            return await cls.connect(
+                ranks.root, ranks.rank, ranks.size, timeout, name, heartbeat
+            )
+
+    @classmethod
+    async def from_allgather(
+        cls,
+        rank: int,
+        size: int,
+        allgather: Allgather,
+        timeout: float | None = 60,
+        name: str = "",
+        heartbeat: float | None = 10,
+    ) -> Self:
+        """Meet ranks that can reach each other by other means, such as MPI.
+
+        Args:
+            rank: 0 to ``size - 1``.
+            size: how many ranks there are.
+            allgather: called once with bytes on every rank; returns the bytes of
+                all ranks in their order, or an awaitable of them. With mpi4py it
+                is ``MPI.COMM_WORLD.allgather``.
+
+        Other arguments and exceptions are those of ``connect()``.
+        """
+        answer = allgather(own_part(rank, current_worker()))
+        if inspect.isawaitable(answer):
+            answer = await answer
+        root = root_part(rank, size, answer)
+        return await cls._made(rank, size, root, timeout, name, heartbeat)
+
+    # Making one.
+
+    @classmethod
+    async def _made(
+        cls,
+        rank: int,
+        size: int,
+        where: Any,
+        timeout: float | None,
+        name: str,
+        heartbeat: float | None,
+    ) -> Self:
+        if rank == 0 and not isinstance(where, tuple):
+            where = None
+        self = cls(current_worker())
+        await self._create(rank, size, where, timeout, name, heartbeat)
+        return self
+
+    @classmethod
+    async def _by_file(
+        cls,
+        url: str,
+        rank: int,
+        size: int,
+        timeout: float | None,
+        name: str,
+        heartbeat: float | None,
+    ) -> Self:
+        path = path_of(url, rank)
+        if rank == 0:
+            with root_file(path, current_worker()):
+                return await cls._made(0, size, None, timeout, name, heartbeat)
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            while (root := read_root(path, end, timeout)) is None:
+                await asyncio.sleep(LOOK)
+            left = None if end is None else max(0, end - time.monotonic())
+            self = cls(current_worker())
+            making = self._create(rank, size, root, left, name, heartbeat)
+            if await _unless_changed(making, path, root):
+                return self
+
+    # The rest of its life.
+
+    async def mprobe(
+        self, source: int = ANY_SOURCE, tag: int = ANY_TAG
+    ) -> _ext.CommMessage:
+        """Wait for a message and take it without its bytes; ``improbe()`` that waits.
+
+        When cancelled nothing is lost.
+        """
+        while (message := self.improbe(source, tag)) is None:
+            await self.probe(source, tag)
+        return message
+
+    def explain(self) -> list[PeerPath]:
+        """Say for each rank by which path messages of collective operations reach
+        it, and why.
+
+        Memory is shared soon after the first collective operation.
+        """
+        return [_path_to(self, rank) for rank in range(self.size)]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close; after an exception abort, which tells it to the other ranks."""
+        if exc is not None:
+            self.abort(reason_of(exc), fault_of(exc))
+        self.close()
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        if self.rank < 0:
+            return f"<ucp.Communicator{name}, not made>"
+        state = "closed" if self.closed() else "failed" if self.failure else ""
+        return (
+            f"<ucp.Communicator{name}, rank {self.rank} of {self.size}"
+            f"{', ' if state else ''}{state}>"
+        )
+
+
+def own_part(rank: int, worker: Worker) -> bytes:
+    """What a rank gives to the other ranks by other means."""
+    return _bytes_of(worker.get_address()) if rank == 0 else b""
+
+
+def root_part(rank: int, size: int, parts: Iterable[bytes]) -> bytes | None:
+    """The address of the root, out of what all ranks have given."""
+    given = list(parts)
+    if len(given) != size:
+        raise ValueError(f"allgather gave {len(given)} parts for {size} ranks")
+    return None if rank == 0 else bytes(given[0])
+
+
+def reason_of(exc: BaseException) -> str:
+    """Say to the other ranks why this one aborts."""
+    text = str(exc)
+    name = type(exc).__name__
+    return (f"{name}: {text}" if text else name)[:_MAX_REASON]
+
+
+def fault_of(exc: BaseException) -> tuple[int, int, int] | None:
+    """Say whose fault it is that this rank aborts, if ``exc`` names another."""
+    return getattr(exc, "_fault", None)
+
+
+# The words of umx_comm_explain().
+_PATHS = {"this rank": "self", "channel": "messages", "shared memory": "shared memory"}
+
+
+def _path_to(comm: Communicator, rank: int) -> PeerPath:
+    way, _, reason = comm._explain(rank).partition(": ")
+    return PeerPath(rank, _PATHS[way], reason)
+
+
+def rank_number(rank: int | None) -> int:
+    if rank is None:
+        return -1
+    if rank < 0:
+        raise ValueError(f"rank is {rank}; None is any")
+    return rank
+
+
+def _bytes_of(address: Any) -> bytes:
+    return bytes(address)
+
+
+# Roots in files.
+
+
+def path_of(url: str, rank: int) -> Path:
+    """The file of ``file:///path``, for the rank."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise UCXConfigError(f"the root is not file:///path: {url!r}")
+    if rank < 0:
+        raise UCXConfigError(f"a root in a file, {url}, needs the rank of each")
+    return Path(unquote(parts.path))
+
+
+@contextmanager
+def root_file(path: Path, worker: Worker) -> Iterator[None]:
+    """Have the worker's address in the file while the ranks meet."""
+    address = _bytes_of(worker.get_address())
+    _write(path, address)
+    try:
+        yield
+    finally:
+        if _read(path) == address:
+            path.unlink(missing_ok=True)
+
+
+def _write(path: Path, address: bytes) -> None:
+    """Write the whole file at once, readable for this user only."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.unlink(missing_ok=True)
+    number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(number, "wb") as file:
+        file.write(address)
+    part.replace(path)
+
+
+def _read(path: Path) -> bytes | None:
+    """The address in the file; None: there is none yet.
+
+    Raises:
+        UCXConfigError: another user has written it.
+    """
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with open(number, "rb") as file:
+        if os.fstat(number).st_uid != os.getuid():
+            raise UCXConfigError(f"the file of the root is another user's: {path}")
+        return file.read()
+
+
+def read_root(
+    path: Path, end: float | None, timeout: float | None
+) -> UCXAddress | None:
+    """The address in the file; None: there is none yet, and the time is not out."""
+    data = _read(path)
+    if data is None:
+        if end is not None and time.monotonic() >= end:
+            raise UCXTimeout(
+                f"the root, rank 0, has not come within {timeout:g} s: "
+                f"there is no file {path}"
+            )
+        return None
+    try:
+        return UCXAddress.from_buffer(data)
+    except ValueError as exc:
+        raise UCXConfigError(f"{path}: {exc}") from None
+
+
+def has_changed(path: Path, root: UCXAddress) -> bool:
+    """True if the file has another root's address by now."""
+    now = _read(path)
+    return now is not None and now != _bytes_of(root)
+
+
+async def _unless_changed(
+    making: _ext.Request[None], path: Path, root: UCXAddress
+) -> bool:
+    """Wait until the communicator is made.
+
+    False: the file has another root's address by now, as this one was left behind
+    by a root that was killed.
+    """
+    try:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(making), LOOK)
+            if making.done():
+                await making
+                return True
+            if has_changed(path, root):
+                return False
+    finally:
+        making.cancel()

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Objects and frames: methods that endpoints and channels have in common."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Protocol, Self
+
+from .. import _ext
+from ..exceptions import UCXCanceled, UCXCloseError, UCXError
+
+Tag = Hashable
+
+_PICKLE = b"pickle"  # the header of a pickled object
+
+_WITHDRAWN = -217  # UMX_ERR_WITHDRAWN: the sender has cancelled the message
+
+
+class _Lane(Protocol):
+    """The methods of the class into which ``Objects`` and ``Frames`` are mixed."""
+
+    def send(self, buffer: Any, tag: Any = None) -> _ext.CoroutineRequest[None]: ...
+    def recv_message(self, tag: Any = None) -> Awaitable[_ext.Message]: ...
+    def send_frames(
+        self, buffers: Sequence[Any], header: bytes = b""
+    ) -> _ext.CoroutineRequest[None]: ...
+    def recv_frames(
+        self, allocator: Callable[[int], Any] | None = None
+    ) -> _ext.CoroutineRequest[tuple[bytes, list[Any]]]: ...
+
+
+class Objects:
+    """Messages whose length the receiver need not know."""
+
+    __slots__ = ()
+
+    def send_obj(
+        self: _Lane, obj: object, tag: Tag | None = None
+    ) -> _ext.CoroutineRequest[None]:
+        """Send a buffer whose length the peer need not know; awaitable.
+
+        The buffer is sent as one message. ``recv_obj`` receives it, and so does
+        ``recv`` with a buffer of that length. Arguments, exceptions and the effect
+        of cancelling are those of ``send``.
+        """
+        return self.send(obj, tag)
+
+    async def recv_obj(
+        self: _Lane,
+        tag: Tag | None = None,
+        allocator: Callable[[int], Any] = bytearray,
+    ) -> Any:
+        """Receive the next message, of any length, and return its bytes.
+
+        Args:
+            tag: as for ``recv``.
+            allocator: called with the length in bytes; returns the writable
+                buffer that is filled and returned.
+
+        Raises:
+            The exceptions of ``recv``, and those of ``allocator``.
+
+        When cancelled, or when ``allocator`` raises, the next receive gets the
+        message.
+        """
+        while True:
+            message = await self.recv_message(tag)
+            buffer = allocator(message.length)
+            try:
+                await message.recv(buffer)
+            except UCXCanceled as exc:
+                if exc.status != _WITHDRAWN:
+                    raise
+            else:
+                return buffer
+
+    def __aiter__(self) -> Self:
+        """Iterate over the messages without a tag, as ``recv_obj()`` returns them.
+
+        ``async for message in ep`` ends when either side has closed the endpoint
+        and all messages that the peer had sent have been received. It raises the
+        exceptions of ``recv_obj`` if the connection breaks. When cancelled, the
+        next receive gets the message.
+        """
+        return self
+
+    async def __anext__(self: _Lane) -> bytearray:
+        try:
+            message: bytearray = await Objects.recv_obj(self)
+        except UCXCloseError:
+            raise StopAsyncIteration from None
+        return message
+
+
+class Frames:
+    """Objects that consist of several buffers, each sent as one message."""
+
+    __slots__ = ()
+
+    def send_multi(self: _Lane, buffers: Sequence[Any]) -> _ext.CoroutineRequest[None]:
+        """Send several buffers as one message; ``recv_multi`` receives them."""
+        return self.send_frames(buffers)
+
+    async def recv_multi(
+        self: _Lane, allocator: Callable[[int], Any] | None = None
+    ) -> list[Any]:
+        """Receive the next message of frames; return its buffers.
+
+        As ``recv_frames``, without the header.
+        """
+        _, frames = await self.recv_frames(allocator)
+        return frames
+
+    def send_pickle(self: _Lane, obj: object) -> _ext.CoroutineRequest[None]:
+        """Send ``obj``, pickled by protocol 5; awaitable.
+
+        Large buffers, for example those of NumPy arrays, are not copied: they
+        must not change before the request is done.
+
+        Raises:
+            The exceptions of pickling ``obj``.
+        """
+        buffers: list[pickle.PickleBuffer] = []
+        data = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
+        frames = [data, *(buffer.raw() for buffer in buffers)]
+        return self.send_frames(frames, _PICKLE)
+
+    async def recv_pickle(self: _Lane, *, allow_pickle: bool = False) -> Any:
+        """Receive an object that ``send_pickle`` has sent.
+
+        Args:
+            allow_pickle: must be True. A peer that sends pickled data can make
+                this process run any code, so receive it from trusted peers only.
+
+        Raises:
+            ValueError: ``allow_pickle`` is not True; nothing is received.
+            UCXError: the next message of frames is not a pickled object; the
+                message is consumed.
+            Otherwise the exceptions of ``recv_frames`` and of unpickling.
+        """
+        if allow_pickle is not True:
+            raise ValueError(
+                "recv_pickle() runs what the peer sends: "
+                "allow_pickle=True says that you trust it"
+            )
+        header, frames = await self.recv_frames()
+        if header != _PICKLE or not frames:
+            raise UCXError("the message is no pickled object")
+        return pickle.loads(frames[0], buffers=frames[1:])
+
+
+class Channel(_ext.Channel, Objects, Frames):  # order: see Endpoint
+    """An ordered lane of an endpoint, made by ``Endpoint.channel``.
+
+    A channel has the methods for messages that an endpoint has. Its queue, its
+    order and its limit of unread messages are its own: a message on a channel
+    neither waits behind messages of other channels nor is matched with their
+    receives. A channel ends with its endpoint, and keeps it alive.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<ucp.Channel {self.number} of {self.endpoint!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Channel):
+            return NotImplemented
+        return self.endpoint is other.endpoint and self.number == other.number
+
+    def __hash__(self) -> int:
+        return hash((self.endpoint, self.number))

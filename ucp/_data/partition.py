@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The rows of a table by the hash of a key."""
+
+from __future__ import annotations
+
+import mmap
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, SupportsIndex
+
+from .. import _ext
+from .columns import Schema, View, from_schema, from_table
+
+MAX_PARTITIONS = 65535
+HUGE_PAGES = 4 << 20  # bytes from which on the system is asked for huge pages
+
+
+class Partitions:
+    """What ``hash_partition`` has made: a table for each partition.
+
+    ``partitions[p]`` has the rows of partition ``p`` as views, without a copy:
+    as a ``pyarrow.Table``, or as a dict of read-only NumPy arrays if the table was
+    a dict. The bytes of each partition are one region, ``buffer(p)``, which can be
+    sent as it is; ``read_partition`` makes the table from it.
+
+    The memory exists as long as this object or a view of it does.
+    """
+
+    __slots__ = ("_offsets", "_region", "_rows", "_schema")
+
+    def __init__(
+        self,
+        region: memoryview,
+        offsets: tuple[int, ...],
+        rows: tuple[int, ...],
+        schema: Schema,
+    ) -> None:
+        self._region = region
+        self._offsets = offsets
+        self._rows = rows
+        self._schema = schema
+
+    def __repr__(self) -> str:
+        return (
+            f"<ucp.shuffle.Partitions: {sum(self._rows)} rows in "
+            f"{self.num_partitions} partitions, {self._offsets[-1]} bytes>"
+        )
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where the region of each partition begins in the memory, in bytes, and
+        where the last one ends: ``num_partitions + 1`` multiples of 64."""
+        return self._offsets
+
+    @property
+    def num_partitions(self) -> int:
+        return len(self._rows)
+
+    @property
+    def schema(self) -> Any:
+        """The columns: a ``pyarrow.Schema``, or a dict of NumPy dtypes."""
+        return self._schema.original
+
+    @property
+    def dictionaries(self) -> dict[int, Any]:
+        """The values of each dictionary column, by its number: no region has them."""
+        return self._schema.dictionaries
+
+    def num_rows(self, partition: SupportsIndex) -> int:
+        """The rows of a partition."""
+        return self._rows[self._index(partition)]
+
+    def nbytes(self, partition: SupportsIndex) -> int:
+        """The bytes of a partition's region."""
+        n = self._index(partition)
+        return self._offsets[n + 1] - self._offsets[n]
+
+    def buffer(self, partition: SupportsIndex) -> memoryview:
+        """The region of a partition: a read-only view of its bytes."""
+        n = self._index(partition)
+        return self._region[self._offsets[n] : self._offsets[n + 1]]
+
+    def __len__(self) -> int:
+        return self.num_partitions
+
+    def __getitem__(self, partition: SupportsIndex) -> Any:
+        return _read(self.buffer(partition), self._schema, is_trusted=True)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.__getitem__, range(len(self)))
+
+    def _index(self, partition: SupportsIndex) -> int:
+        n = operator.index(partition)
+        if not -self.num_partitions <= n < self.num_partitions:
+            raise IndexError(
+                f"partition {n} does not exist, there are {self.num_partitions}"
+            )
+        return n % self.num_partitions
+
+
+def hash_partition(
+    table: Any,
+    on: str | Sequence[str],
+    num_partitions: int,
+    seed: int = 0,
+    out: Any = None,
+) -> Partitions:
+    """Partition the rows of a table by the hash of key columns.
+
+    All columns are moved. Rows with equal keys come to the same partition, on
+    every host and whatever the chunks of the table; rows of a partition keep their
+    order. include/umx/partition.h defines the hash, docs/joins.md says which values
+    are equal: integers of any width, ``-0.0`` and ``0.0``, a dictionary's value and
+    the value; NaNs are equal to each other, and so are nulls. The GIL is released.
+
+    Args:
+        table: a ``pyarrow.Table`` or ``RecordBatch``, an object with
+            ``__arrow_c_stream__`` or ``__arrow_c_array__`` (polars, cuDF), a pandas
+            ``DataFrame``, or a dict of NumPy arrays of one length. An array of shape
+            ``(rows, ...)`` is a column, too, but no key. All but dicts need pyarrow.
+            Lists, structs, maps and unions are refused; views of strings become
+            large strings.
+        on: name of the key column, or names in an order that matters.
+        num_partitions: 1 to 65535.
+        seed: 0 to 2**64 - 1. Partition a partition by another seed.
+        out: writable memory for the result, a ``ucp.Memory`` for example; its
+            address is a multiple of 8, better of 64. None: it is allocated.
+
+    Raises:
+        KeyError: there is no column of that name.
+        TypeError: the type of a column is not supported, or cannot be a key.
+        ValueError: ``num_partitions`` or ``seed`` is out of range; ``out`` is too
+            small (the error says how many bytes are needed), or belongs to the
+            table; the columns of a dict have different lengths; more than 2 GiB of
+            strings of type string, not large_string, are in one partition.
+        BufferError: ``out`` is read-only.
+        UCXNoMemory: there is not enough memory; ``out`` has not been changed.
+    """
+    allocate = _allocate if out is None else _check_out(out)
+    return hash_partition_to(allocate, table, on, num_partitions, seed)
+
+
+def hash_partition_to(
+    allocate: Callable[[int], Any],
+    table: Any,
+    on: str | Sequence[str],
+    num_partitions: int,
+    seed: int,
+) -> Partitions:
+    """``hash_partition`` to memory that ``allocate(nbytes)`` gives."""
+    num_partitions = _number("num_partitions", num_partitions, 1, MAX_PARTITIONS)
+    seed = _number("seed", seed, 0, 2**64 - 1)
+    schema, chunks = from_table(table)
+    keys = _find_keys(schema, on)
+    schema.check_keys(keys)
+    memory, offsets, rows = _ext.hash_partition(
+        chunks, schema.names, keys, num_partitions, seed, allocate
+    )
+    region = memoryview(memory).cast("B")[: offsets[-1]].toreadonly()
+    return Partitions(region, offsets, rows, schema)
+
+
+def read_partition(
+    region: Any, schema: Any, dictionaries: Mapping[int, Any] | None = None
+) -> Any:
+    """The table in a partition's region, which may come from another process.
+
+    The result has views of the region, without a copy. Every length and offset is
+    checked first; whether strings are valid UTF-8 is not. A region whose columns
+    have no bytes, nulls for example, may claim any number of rows.
+
+    Args:
+        region: the bytes of ``Partitions.buffer``, at an address that is a multiple
+            of 8, better of 64.
+        schema: that of the ``Partitions``.
+        dictionaries: those of the ``Partitions``, if it has some.
+
+    Raises:
+        ValueError: the region is damaged, has other columns than the schema, or a
+            number that is not in its dictionary.
+        KeyError: a dictionary is missing.
+    """
+    data = memoryview(region).cast("B").toreadonly()
+    return _read(data, from_schema(schema, dictionaries), is_trusted=False)
+
+
+def _read(region: memoryview, schema: Schema, is_trusted: bool) -> Any:
+    num_rows, columns = _ext.read_partition(region)
+    found = [(column[0], column[1]) for column in columns]
+    shapes = schema.shapes()
+    if len(found) != len(shapes):
+        raise ValueError(
+            f"the region has {len(found)} columns, the schema {len(shapes)}"
+        )
+    for name, its, expected in zip(schema.names, found, shapes, strict=True):
+        if its != expected:
+            raise ValueError(f"the region has another type of column {name!r}")
+
+    def part(place: tuple[int, int] | None) -> memoryview | None:
+        return None if place is None else region[slice(*place)]
+
+    views = [
+        View(num_rows, num_nulls, part(validity), part(values), part(data))
+        for _type, _width, num_nulls, validity, values, data in columns
+    ]
+    return schema.table(views, num_rows, is_trusted)
+
+
+def _number(name: str, value: SupportsIndex, least: int, most: int) -> int:
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise ValueError(f"{name} is {number}, not {least} to {most}")
+    return number
+
+
+def _find_keys(schema: Schema, on: str | Sequence[str]) -> list[int]:
+    names = [on] if isinstance(on, str) else list(on)
+    if not names:
+        raise ValueError("on names no column")
+    for name in names:
+        count = schema.names.count(name)
+        if count == 0:
+            there = ", ".join(map(repr, schema.names))
+            raise KeyError(f"there is no column {name!r}, only {there}")
+        if count > 1:
+            raise ValueError(f"there are {count} columns {name!r}")
+    return [schema.names.index(name) for name in names]
+
+
+def _allocate(nbytes: int) -> mmap.mmap:
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if nbytes >= HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass  # the kernel has none
+    return memory
+
+
+def _check_out(out: Any) -> Callable[[int], memoryview]:
+    view = memoryview(out).cast("B")
+    if view.readonly:
+        raise BufferError("out is read-only")
+
+    def give(nbytes: int) -> memoryview:
+        if view.nbytes < nbytes:
+            raise ValueError(
+                f"out has {view.nbytes} bytes, the partitions need {nbytes}"
+            )
+        return view
+
+    return give

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``python -m ucp demo``: two processes exchange NumPy arrays.
+
+The parent listens and starts a child, which connects and sends every array back.
+For each dtype and size, the child compares the checksum of the array that it
+received with that of the parent, and the parent compares the checksum and the
+bytes of the array that came back. Then each size is timed, and checked again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import contextlib
+import sys
+import time
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .._core.connect import create_endpoint, create_listener
+from .._core.endpoint import Endpoint
+from ..exceptions import UCXBaseException, UCXCloseError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+_HOST = "127.0.0.1"
+_MIB = 1 << 20
+_SIZES = (1, 64, 1 << 10, 8 << 10, 64 << 10, _MIB, 16 * _MIB, 256 * _MIB)
+_DTYPES: tuple[Any, ...] = (
+    "u1",
+    "<i4",
+    "<f8",
+    "<c16",
+    "<M8[ns]",
+    [("id", "<u4"), ("name", "S12"), ("xyz", "<f8", (3,))],
+)
+_TIMED_SECONDS = 0.4  # for each size
+_MAX_ROUNDS = 20_000
+
+# Every dtype sends different bytes, so that bytes of an earlier one are noticed.
+_SHIFT = 4096
+
+
+class DemoError(Exception):
+    """The demo found something wrong."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    parser.add_argument(
+        "--max-mib", type=int, default=256, help="largest array (default 256)"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=60, help="seconds (default 60)"
+    )
+    parser.add_argument("--peer", type=int, help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the demo, or its child; returns the exit status."""
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        print("the demo needs NumPy: pip install numpy", file=sys.stderr)
+        return 1
+    if options.peer is not None:
+        return asyncio.run(_child(options.peer))
+    try:
+        asyncio.run(_parent(options.max_mib * _MIB, options.timeout))
+    except (DemoError, UCXBaseException) as exc:
+        print(f"demo failed: {exc!r}", file=sys.stderr)
+        return 1
+    except TimeoutError:
+        print(f"demo not done in {options.timeout:g} s", file=sys.stderr)
+        return 1
+    return 0
+
+
+# The parent.
+
+
+@dataclass(frozen=True)
+class _Timing:
+    size: int
+    rounds: int
+    seconds: float
+
+    @property
+    def half_round_trip(self) -> float:
+        return self.seconds / self.rounds / 2
+
+
+async def _parent(max_size: int, timeout: float) -> None:
+    async with (
+        asyncio.timeout(timeout),
+        create_listener(host=_HOST) as listener,
+        _child_process(listener.port) as child,
+    ):
+        ep = await _accept(anext(listener), child)
+        async with ep:
+            sizes = [size for size in _SIZES if size <= max_size]
+            timings = await _exchange_all(ep, sizes)
+            lanes = sorted("/".join(filter(None, lane)) for lane in ep.transports())
+        status = await child.wait()
+    if status != 0:
+        raise DemoError(f"the child ended with status {status}")
+    _print_table(timings, lanes)
+
+
+@contextlib.asynccontextmanager
+async def _child_process(port: int) -> Any:
+    """The echoing process; killed if it is still there at the end.
+
+    It also ends when its standard input does, so it never outlives us.
+    """
+    safe_path = ["-P"] if sys.flags.safe_path else []
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *safe_path,
+        *("-m", "ucp", "demo", "--peer", str(port)),
+        stdin=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+
+
+async def _accept(accepted: Any, child: asyncio.subprocess.Process) -> Endpoint:
+    """The child's endpoint; fails if the child ends instead."""
+    connected = asyncio.ensure_future(accepted)
+    ended = asyncio.ensure_future(child.wait())
+    await asyncio.wait({connected, ended}, return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    if not connected.done():
+        connected.cancel()
+        raise DemoError(f"the child ended with status {child.returncode}")
+    ep: Endpoint = connected.result()
+    return ep
+
+
+async def _exchange_all(ep: Endpoint, sizes: list[int]) -> list[_Timing]:
+    import numpy as np
+
+    largest = max(sizes)
+    rng = np.random.default_rng()
+    source = np.frombuffer(rng.bytes(largest + _SHIFT * len(_DTYPES)), dtype=np.uint8)
+    result = np.empty(largest, dtype=np.uint8)
+    bar = _Progress((len(_DTYPES) + 1) * len(sizes))
+    seconds = {}
+    for index, descr in enumerate(_DTYPES):
+        dtype = np.dtype(descr)
+        for size in sizes:
+            array = _part(source[index * _SHIFT :], dtype, size)
+            bar.step(f"{dtype.name} {_bytes(size)}")
+            seconds[size] = await _exchange(ep, array, result, rounds=1)
+    timings = []
+    for size in sizes:
+        rounds = int(_TIMED_SECONDS / seconds[size])
+        rounds = max(1, min(rounds, _MAX_ROUNDS))
+        bar.step(f"timing {_bytes(size)}")
+        array = _part(source, np.dtype("u1"), size)
+        elapsed = await _exchange(ep, array, result, rounds)
+        timings.append(_Timing(size, rounds, elapsed))
+    bar.finish()
+    return timings
+
+
+def _part(memory: Array, dtype: np.dtype[Any], size: int) -> Array:
+    """An array of about ``size`` bytes, at least one element."""
+    count = max(1, size // dtype.itemsize)
+    return memory[: count * dtype.itemsize].view(dtype)
+
+
+async def _exchange(ep: Endpoint, array: Array, memory: Array, rounds: int) -> float:
+    """Send ``array`` and get it back; seconds. Raises on a wrong byte."""
+    import numpy as np
+
+    result = memory[: array.nbytes].view(array.dtype)
+    memory[: array.nbytes] = 0
+    crc = _checksum(array)
+    order = {
+        "dtype": np.lib.format.dtype_to_descr(array.dtype),
+        "count": len(array),
+        "rounds": rounds,
+        "crc": crc,
+    }
+    await ep.send_obj(repr(order).encode())
+    await ep.recv(bytearray(1))  # ready: its memory is there
+    start = time.perf_counter()
+    for _ in range(rounds):
+        await ep.send(array)
+        await ep.recv(result)
+    elapsed = time.perf_counter() - start
+    verdict = bytes(await ep.recv_obj())
+    what = f"{len(array)} x {array.dtype}"
+    if verdict != b"same":
+        raise DemoError(f"{what}: the child received {verdict.decode()}")
+    if _checksum(result) != crc or not _same(array, result):
+        raise DemoError(f"{what}: came back changed")
+    return elapsed
+
+
+def _same(one: Array, other: Array) -> bool:
+    """Same type and bytes; NaNs compare as what they are."""
+    import numpy as np
+
+    return one.dtype == other.dtype and np.array_equal(
+        one.view(np.uint8), other.view(np.uint8)
+    )
+
+
+def _checksum(array: Array) -> int:
+    import numpy as np
+
+    return zlib.crc32(array.view(np.uint8).data)
+
+
+# The child.
+
+
+async def _child(port: int) -> int:
+    """Echo until the parent closes."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    stdin = sys.stdin.fileno()
+
+    def parent_is_gone() -> None:
+        loop.remove_reader(stdin)
+        task.cancel()
+
+    loop.add_reader(stdin, parent_is_gone)
+    try:
+        async with await create_endpoint(_HOST, port) as ep:
+            with contextlib.suppress(UCXCloseError):
+                await _echo(ep)
+    except asyncio.CancelledError:
+        return 1
+    finally:
+        loop.remove_reader(stdin)
+    return 0
+
+
+async def _echo(ep: Endpoint) -> None:
+    import numpy as np
+
+    memory = np.empty(0, dtype=np.uint8)
+    while True:
+        order = ast.literal_eval(bytes(await ep.recv_obj()).decode())
+        dtype = np.lib.format.descr_to_dtype(order["dtype"])
+        nbytes = order["count"] * dtype.itemsize
+        if nbytes > len(memory):
+            memory = np.zeros(nbytes, dtype=np.uint8)
+        array = memory[:nbytes].view(dtype)
+        await ep.send(b"!")
+        for _ in range(order["rounds"]):
+            await ep.recv(array)
+            await ep.send(array)
+        crc = _checksum(array)
+        same = crc == order["crc"]
+        await ep.send_obj(b"same" if same else b"checksum %08x" % crc)
+
+
+# What one sees.
+
+
+class _Progress:
+    """A bar on a terminal; silent elsewhere."""
+
+    WIDTH = 30
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._visible = sys.stderr.isatty()
+
+    def step(self, label: str) -> None:
+        """Show the bar with ``label`` for the step that starts."""
+        self._draw(label)
+        self._done += 1
+
+    def finish(self) -> None:
+        """Show a full bar and leave its line."""
+        self._draw("all bytes verified")
+        if self._visible:
+            print(file=sys.stderr)
+
+    def _draw(self, label: str) -> None:
+        if not self._visible:
+            return
+        full = self.WIDTH * self._done // self._total
+        bar = "#" * full + "." * (self.WIDTH - full)
+        percent = 100 * self._done // self._total
+        text = f"\r[{bar}] {percent:3d} % {label:40.40}"
+        print(text, end="", file=sys.stderr, flush=True)
+
+
+def _print_table(timings: list[_Timing], lanes: list[str]) -> None:
+    print(f"{len(_DTYPES)} dtypes x {len(timings)} sizes: every byte verified")
+    print(f"lanes: {', '.join(lanes)}")
+    print(f"{'size':>10} {'rounds':>8} {'us':>12} {'GB/s':>8}")
+    for timing in timings:
+        micros = timing.half_round_trip * 1e6
+        rate = timing.size / timing.half_round_trip / 1e9
+        print(
+            f"{_bytes(timing.size):>10} {timing.rounds:>8} {micros:>12.2f} {rate:>8.3f}"
+        )
+    print("us: half a round trip; GB/s: one way, 10^9 bytes")
+
+
+def _bytes(size: int) -> str:
+    for unit in ("B", "KiB"):
+        if size < 1024:
+            return f"{size} {unit}"
+        size //= 1024
+    return f"{size} MiB"

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The shuffler: chunks of bytes of all ranks come to the owners of partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from os import PathLike
+from types import TracebackType
+from typing import Any, NamedTuple, Self, SupportsIndex
+
+from .. import _ext
+from .._communicator.communicator import Communicator, reason_of
+from .._core.memory import Memory
+
+Progress = Callable[[int, int], object]
+
+
+class ShuffleStatistics(NamedTuple):
+    """What a shuffler has done so far on this rank: ``Shuffler.statistics``.
+
+    Attributes:
+        num_inserted: chunks that were inserted here.
+        inserted: their bytes.
+        num_received: chunks of this rank's partitions that have come.
+        received: their bytes, of which the next four are parts.
+        own: bytes that were inserted here.
+        mapped: bytes that are read where another process has them.
+        copied: bytes that were copied to memory of this process.
+        spilled_in: bytes that were written to the spill file as they came.
+        spilled_out: bytes of inserted chunks that were written there.
+        held: bytes that the budget counts now.
+        most_held: the largest value of ``held`` so far.
+        num_owned: partitions of this rank.
+        num_complete: those of them that are complete.
+    """
+
+    num_inserted: int
+    inserted: int
+    num_received: int
+    received: int
+    own: int
+    mapped: int
+    copied: int
+    spilled_in: int
+    spilled_out: int
+    held: int
+    most_held: int
+    num_owned: int
+    num_complete: int
+
+
+class Shuffler(_ext.Shuffler):
+    """A shuffle of all ranks: each chunk comes to the owner of its partition.
+
+        async with ucp.shuffle.Shuffler(comm, 0, num_partitions=16) as shuffler:
+            for partition, data in chunks:
+                shuffler.insert(partition, data)
+            shuffler.insert_finished()
+            async for partition in shuffler:
+                for chunk in await shuffler.extract(partition):
+                    use(chunk)
+
+    Every rank makes one, inserts chunks into any of the partitions and says when
+    it has inserted the last one. The owner of a partition extracts its chunks when
+    every rank has said so. Nothing of this waits for another rank but ``wait()``,
+    ``extract()`` and ``close()``.
+
+    Bytes of a ``Memory`` are not copied between processes of one host: the chunk
+    is a view of that memory, which its rank must not change until the chunk is
+    released. Other bytes are read by the owner when the budget allows.
+
+    A shuffler fails as a whole, and with its communicator: operations raise
+    UCXRankFailed then. Dropping it before its end, or leaving ``async with`` by an
+    exception, ends it on every rank.
+
+    Args:
+        comm: the communicator, which every rank calls ``Shuffler`` with.
+        op_id: tells shufflers of one communicator apart that exist at the same
+            time; 0 or more, of 64 bits. It may be used again at once: the nth
+            shuffler with a number here belongs to the nth on the other ranks.
+        num_partitions: 1 to 65535; the same on every rank.
+        owners: the rank that owns each partition, the same on every rank; None:
+            ``partition % comm.size``.
+        budget: bytes of memory. One half is for chunks that were inserted and are
+            not released, one for chunks that have come, views not counted, and
+            are not extracted. Chunks of up to 1 KiB that have come are counted,
+            but always stay in memory. None: no limit.
+        peer_credit: bytes that are read from one rank at a time; None: 64 MiB.
+        spill_dir: a directory for a file, which has no name, of what the budget
+            does not hold. None: inserts are not limited, and what comes waits
+            until there is room.
+        progress: called with the number of complete partitions, and of all
+            partitions of this rank, whenever one is complete.
+
+    Raises:
+        OSError: no file can be made in ``spill_dir``.
+        ValueError: a number that makes no sense, which the text names.
+        UCXRankFailed: the communicator has failed.
+        UCXCloseError: the communicator is closed.
+    """
+
+    __slots__ = ("_closing", "_comm", "_last", "_progress")
+
+    _closing: _ext.Request[None] | None
+    _comm: Communicator
+    _last: ShuffleStatistics | None
+    _progress: Progress | None
+
+    def __new__(
+        cls,
+        comm: Communicator,
+        op_id: SupportsIndex,
+        num_partitions: SupportsIndex,
+        *,
+        owners: Iterable[SupportsIndex] | None = None,
+        budget: SupportsIndex | None = None,
+        peer_credit: SupportsIndex | None = None,
+        spill_dir: str | bytes | PathLike[Any] | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be callable, not {progress!r}")
+        self = super().__new__(
+            cls, comm, op_id, num_partitions, owners, budget, peer_credit, spill_dir
+        )
+        self._closing = None
+        self._comm = comm
+        self._last = None
+        self._progress = progress
+        if progress is not None:
+            self._watch(int(num_partitions))
+        return self
+
+    @property
+    def comm(self) -> Communicator:
+        """The communicator."""
+        return self._comm
+
+    @property
+    def statistics(self) -> ShuffleStatistics:
+        """What has been done so far; after ``close()``, in all."""
+        if self._last is not None:
+            return self._last
+        return ShuffleStatistics(**self._statistics)
+
+    def insert(self, partition: SupportsIndex, data: Any) -> Awaitable[None]:
+        """Insert a chunk; begins with the call.
+
+        Await it before the memory is changed or used again: it is done when the
+        owner has released the chunk. Nothing else needs it to be awaited. The owner
+        reads the chunk where it is: cancelling does not take it back, and the await
+        ends when the owner has released it.
+
+        Args:
+            partition: its number.
+            data: bytes, or any contiguous host memory. Memory of a ``Memory`` or a
+                ``PoolBuffer`` is best: peers may read it where it is.
+
+        Raises:
+            UCXCloseError: the shuffle was over before the owner released the
+                chunk, and it may still read the memory.
+            UCXError: the spill file cannot grow, and nothing was inserted; or
+                ``insert_finished()`` was called for the partition.
+            ValueError: there is no such partition.
+        """
+        self._check_partition(partition)
+        request = self._insert(partition, data)
+        if request is None:
+            request = self._insert(partition, Memory.register(data))
+            assert request is not None
+        return request
+
+    async def wait(self, partition: SupportsIndex | None = None) -> int | None:
+        """Wait until a partition of this rank is complete.
+
+        Args:
+            partition: its number; None: the next one to be complete, each of which
+                is given once.
+
+        Returns:
+            Its number; None: every one has been given.
+
+        Raises:
+            UCXError: the budget holds no more until others are extracted; and the
+                spill file, if there is one, cannot grow.
+            ValueError: it is not this rank's.
+        """
+        if partition is not None:
+            self._check_own(partition)
+        return await self._wait(partition)
+
+    async def __aiter__(self) -> AsyncIterator[int]:
+        """The partitions of this rank, in the order in which they are complete."""
+        while (partition := await self.wait()) is not None:
+            yield partition
+
+    async def extract(self, partition: SupportsIndex) -> list[_ext.Chunk]:
+        """Take the chunks of a partition of this rank, when it is complete.
+
+        Returns:
+            The chunks by the rank that inserted them, those of one rank in the
+            order of ``insert()``. Each is a read-only buffer, which outlives the
+            shuffler.
+
+        Raises:
+            LookupError: it has been extracted.
+
+        Other exceptions are those of ``wait()``.
+        """
+        await self.wait(partition)
+        return self._extract(partition)
+
+    async def close(self) -> None:
+        """Finish all partitions, and wait for the end of the shuffle.
+
+        That is when all chunks of this rank have reached their owners, and all of
+        its own partitions are complete. Chunks that were not extracted are
+        dropped. Every call waits for that end, which comes even if a call is
+        cancelled.
+        """
+        if self.closed():
+            return
+        if self._closing is None:
+            self._closing = self._close()
+        try:
+            await asyncio.shield(self._closing)
+        finally:
+            if self._closing is not None and self._closing.done():
+                self._closing = None  # which refers to the shuffler
+        if not self.closed():
+            self._last = ShuffleStatistics(**self._statistics)
+            self.abort()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close; after an exception end it on every rank."""
+        if exc is not None:
+            self.abort(reason_of(exc))
+        await self.close()
+
+    def __repr__(self) -> str:
+        if self.closed():
+            return "<ucp.shuffle.Shuffler, closed>"
+        have = self.statistics
+        return (
+            f"<ucp.shuffle.Shuffler, rank {self._comm.rank} of {self._comm.size}, "
+            f"{have.num_complete} of {have.num_owned} partitions complete>"
+        )
+
+    def _check_partition(self, partition: SupportsIndex) -> None:
+        if not self.closed():
+            self.owner(partition)
+
+    def _check_own(self, partition: SupportsIndex) -> None:
+        if not self.closed() and self.owner(partition) != self._comm.rank:
+            raise ValueError(
+                f"partition {int(partition)} is rank {self.owner(partition)}'s, not "
+                f"this one's, {self._comm.rank}"
+            )
+
+    def _watch(self, num_partitions: int) -> None:
+        rank = self._comm.rank
+        owned = [i for i in range(num_partitions) if self.owner(i) == rank]
+        for partition in owned:
+            self._wait(partition).add_done_callback(self._report)
+
+    def _report(self, request: _ext.Request[int | None]) -> None:
+        if request.cancelled() or request.exception() is not None:
+            return
+        if self.closed() and self._last is None:
+            return  # aborted before this was called
+        have = self.statistics
+        assert self._progress is not None
+        self._progress(have.num_complete, have.num_owned)
