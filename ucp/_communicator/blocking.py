@@ -20,7 +20,8 @@ from .._core import lifecycle
 from .._core.resolve import resolve_now
 from .._core.worker import Worker
 from ..exceptions import UCXCloseError
-from . import communicator, environment
+from . import bootstrap, environment
+from .communicator import Communicator
 
 _T = TypeVar("_T")
 
@@ -141,9 +142,9 @@ def connect(
     timeout: float | None,
     name: str,
     heartbeat: float | None,
-) -> communicator.Communicator:
+) -> Communicator:
     """``Communicator.connect()`` that waits."""
-    number = communicator.rank_number(rank)
+    number = bootstrap.rank_number(rank)
     if not isinstance(root, str):
         return meet(worker, number, size, root, timeout, name, heartbeat)
     if root.startswith("file:"):
@@ -161,10 +162,10 @@ def meet(
     timeout: float | None,
     name: str,
     heartbeat: float | None,
-) -> communicator.Communicator:
+) -> Communicator:
     if rank == 0 and not isinstance(where, tuple):
         where = None
-    comm = communicator.Communicator(worker)
+    comm = Communicator(worker)
     worker._call(None, comm._create, rank, size, where, timeout, name, heartbeat)
     return comm
 
@@ -177,17 +178,17 @@ def _meet_by_file(
     timeout: float | None,
     name: str,
     heartbeat: float | None,
-) -> communicator.Communicator:
-    path = communicator.path_of(url, rank)
+) -> Communicator:
+    path = bootstrap.path_of(url, rank)
     if rank == 0:
-        with communicator.root_file(path, worker):
+        with bootstrap.root_file(path, worker):
             return meet(worker, 0, size, None, timeout, name, heartbeat)
     end = None if timeout is None else time.monotonic() + timeout
     while True:
-        while (root := communicator.read_root(path, end, timeout)) is None:
-            time.sleep(communicator.LOOK)
+        while (root := bootstrap.read_root(path, end, timeout)) is None:
+            time.sleep(bootstrap.LOOK)
         left = None if end is None else max(0, end - time.monotonic())
-        comm = communicator.Communicator(worker)
+        comm = Communicator(worker)
         making = comm._create(rank, size, root, left, name, heartbeat)
         try:
             if _made_unless_changed(worker, making, path, root):
@@ -199,8 +200,8 @@ def _meet_by_file(
 def _made_unless_changed(
     worker: Worker, making: _ext.Request[None], path: Path, root: _ext.UCXAddress
 ) -> bool:
-    while not worker._wait(communicator.LOOK, making):
-        if communicator.has_changed(path, root):
+    while not worker._wait(bootstrap.LOOK, making):
+        if bootstrap.has_changed(path, root):
             return False
     making.result()
     return True

@@ -5,27 +5,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
-from urllib.parse import unquote, urlsplit
 
 from .. import _ext
 from .._core.lifecycle import current_worker
 from .._core.resolve import resolve
-from .._core.worker import Worker
 from .._ext import UCXAddress
-from ..exceptions import UCXConfigError, UCXTimeout
-from . import environment, meeting
+from . import bootstrap, environment, meeting
 
 ANY_SOURCE = -1
 ANY_TAG = -1
 
-LOOK = 0.05  # seconds between two looks at the file of a root
 _MAX_REASON = 160  # characters of an exception that the other ranks are told
 
 Allgather = Callable[[bytes], Iterable[bytes] | Awaitable[Iterable[bytes]]]
@@ -103,7 +98,7 @@ class Communicator(_ext.Communicator):
             UCXConnectionReset: the root has ended.
             ValueError: a rank, size, name or root that makes no sense.
         """
-        number = rank_number(rank)
+        number = bootstrap.rank_number(rank)
         if not isinstance(root, str):
             return await cls._made(number, size, root, timeout, name, heartbeat)
         if root.startswith("file:"):
@@ -157,10 +152,10 @@ class Communicator(_ext.Communicator):
 
         Other arguments and exceptions are those of ``connect()``.
         """
-        answer = allgather(own_part(rank, current_worker()))
+        answer = allgather(bootstrap.own_part(rank, current_worker()))
         if inspect.isawaitable(answer):
             answer = await answer
-        root = root_part(rank, size, answer)
+        root = bootstrap.root_part(rank, size, answer)
         return await cls._made(rank, size, root, timeout, name, heartbeat)
 
     # Making one.
@@ -191,14 +186,14 @@ class Communicator(_ext.Communicator):
         name: str,
         heartbeat: float | None,
     ) -> Self:
-        path = path_of(url, rank)
+        path = bootstrap.path_of(url, rank)
         if rank == 0:
-            with root_file(path, current_worker()):
+            with bootstrap.root_file(path, current_worker()):
                 return await cls._made(0, size, None, timeout, name, heartbeat)
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            while (root := read_root(path, end, timeout)) is None:
-                await asyncio.sleep(LOOK)
+            while (root := bootstrap.read_root(path, end, timeout)) is None:
+                await asyncio.sleep(bootstrap.LOOK)
             left = None if end is None else max(0, end - time.monotonic())
             self = cls(current_worker())
             making = self._create(rank, size, root, left, name, heartbeat)
@@ -251,19 +246,6 @@ class Communicator(_ext.Communicator):
         )
 
 
-def own_part(rank: int, worker: Worker) -> bytes:
-    """What a rank gives to the other ranks by other means."""
-    return _bytes_of(worker.get_address()) if rank == 0 else b""
-
-
-def root_part(rank: int, size: int, parts: Iterable[bytes]) -> bytes | None:
-    """The address of the root, out of what all ranks have given."""
-    given = list(parts)
-    if len(given) != size:
-        raise ValueError(f"allgather gave {len(given)} parts for {size} ranks")
-    return None if rank == 0 else bytes(given[0])
-
-
 def reason_of(exc: BaseException) -> str:
     """Say to the other ranks why this one aborts."""
     text = str(exc)
@@ -285,94 +267,6 @@ def _path_to(comm: Communicator, rank: int) -> PeerPath:
     return PeerPath(rank, _PATHS[way], reason)
 
 
-def rank_number(rank: int | None) -> int:
-    if rank is None:
-        return -1
-    if rank < 0:
-        raise ValueError(f"rank is {rank}; None is any")
-    return rank
-
-
-def _bytes_of(address: Any) -> bytes:
-    return bytes(address)
-
-
-# Roots in files.
-
-
-def path_of(url: str, rank: int) -> Path:
-    """The file of ``file:///path``, for the rank."""
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise UCXConfigError(f"the root is not file:///path: {url!r}")
-    if rank < 0:
-        raise UCXConfigError(f"a root in a file, {url}, needs the rank of each")
-    return Path(unquote(parts.path))
-
-
-@contextmanager
-def root_file(path: Path, worker: Worker) -> Iterator[None]:
-    """Have the worker's address in the file while the ranks meet."""
-    address = _bytes_of(worker.get_address())
-    _write(path, address)
-    try:
-        yield
-    finally:
-        if _read(path) == address:
-            path.unlink(missing_ok=True)
-
-
-def _write(path: Path, address: bytes) -> None:
-    """Write the whole file at once, readable for this user only."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    part.unlink(missing_ok=True)
-    number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(number, "wb") as file:
-        file.write(address)
-    part.replace(path)
-
-
-def _read(path: Path) -> bytes | None:
-    """The address in the file; None: there is none yet.
-
-    Raises:
-        UCXConfigError: another user has written it.
-    """
-    try:
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    with open(number, "rb") as file:
-        if os.fstat(number).st_uid != os.getuid():
-            raise UCXConfigError(f"the file of the root is another user's: {path}")
-        return file.read()
-
-
-def read_root(
-    path: Path, end: float | None, timeout: float | None
-) -> UCXAddress | None:
-    """The address in the file; None: there is none yet, and the time is not out."""
-    data = _read(path)
-    if data is None:
-        if end is not None and time.monotonic() >= end:
-            raise UCXTimeout(
-                f"the root, rank 0, has not come within {timeout:g} s: "
-                f"there is no file {path}"
-            )
-        return None
-    try:
-        return UCXAddress.from_buffer(data)
-    except ValueError as exc:
-        raise UCXConfigError(f"{path}: {exc}") from None
-
-
-def has_changed(path: Path, root: UCXAddress) -> bool:
-    """True if the file has another root's address by now."""
-    now = _read(path)
-    return now is not None and now != _bytes_of(root)
-
-
 async def _unless_changed(
     making: _ext.Request[None], path: Path, root: UCXAddress
 ) -> bool:
@@ -384,11 +278,11 @@ async def _unless_changed(
     try:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(making), LOOK)
+                await asyncio.wait_for(asyncio.shield(making), bootstrap.LOOK)
             if making.done():
                 await making
                 return True
-            if has_changed(path, root):
+            if bootstrap.has_changed(path, root):
                 return False
     finally:
         making.cancel()

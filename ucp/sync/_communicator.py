@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Communicators whose operations return when they have ended."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, cast
+
+from .._communicator import blocking, bootstrap, environment, meeting
+from .._communicator import communicator as _communicator
+from .._communicator.communicator import ANY_SOURCE, ANY_TAG, PeerPath
+from .._ext import CommMessage, InPlace, Status, UCXAddress, UCXRankFailed
+from ..exceptions import UCXTimeout
+
+_ReduceOp = Literal["sum", "prod", "min", "max"]
+_Counts = Sequence[int]
+
+
+class Communicator:
+    """``ucp.Communicator`` whose operations return when they have ended.
+
+        with ucp.sync.Communicator.from_env() as comm:
+            array = np.full(1000, comm.rank, dtype="f8")
+            comm.allreduce(array)
+
+    Made by connect(), from_env(), from_allgather() or split(). It has a worker of
+    its own, which those that are split off share. An operation makes progress in
+    the thread that calls it; between the calls a thread of the library does, so
+    that other ranks hear of this one while it computes. Arguments, results and
+    exceptions are those of ``ucp.Communicator``, and ``timeout`` that of this
+    module: a collective operation whose time runs out, or that Ctrl-C interrupts,
+    revokes the communicator. Dropping the last reference without close() aborts.
+    """
+
+    def __init__(
+        self,
+        communicator: _communicator.Communicator,
+        shared: blocking.SharedWorker,
+    ) -> None:
+        self._comm = communicator
+        self._shared = shared
+        self._worker = shared.worker
+        shared.hold()
+        self._release = weakref.finalize(self, shared.release, os.getpid())
+
+    @classmethod
+    def connect(
+        cls,
+        root: str | UCXAddress | bytes,
+        rank: int | None,
+        size: int,
+        timeout: float | None = 60,
+        name: str = "",
+        heartbeat: float | None = 10,
+    ) -> Self:
+        """Meet the other ranks; as ``ucp.Communicator.connect()``."""
+        shared = blocking.SharedWorker()
+        try:
+            comm = blocking.connect(
+                shared.worker, root, rank, size, timeout, name, heartbeat
+            )
+        except BaseException:
+            shared.stop()
+            raise
+        return cls(comm, shared)
+
+    @classmethod
+    def from_env(
+        cls,
+        timeout: float | None = 60,
+        name: str = "",
+        heartbeat: float | None = 10,
+    ) -> Self:
+        """Meet the ranks that a launcher has started."""
+        ranks = environment.from_environment()
+        with meeting.announced(ranks):
+            return cls.connect(
+                ranks.root, ranks.rank, ranks.size, timeout, name, heartbeat
+            )
+
+    @classmethod
+    def from_allgather(
+        cls,
+        rank: int,
+        size: int,
+        allgather: Callable[[bytes], Iterable[bytes]],
+        timeout: float | None = 60,
+        name: str = "",
+        heartbeat: float | None = 10,
+    ) -> Self:
+        """Meet ranks that can reach each other by other means.
+
+        ``allgather`` is called in this thread.
+        """
+        shared = blocking.SharedWorker()
+        worker = shared.worker
+        try:
+            own = bootstrap.own_part(rank, worker)
+            root = bootstrap.root_part(rank, size, allgather(own))
+            comm = blocking.meet(worker, rank, size, root, timeout, name, heartbeat)
+        except BaseException:
+            shared.stop()
+            raise
+        return cls(comm, shared)
+
+    def __repr__(self) -> str:
+        return f"<ucp.sync.Communicator of {self._comm!r}>"
+
+    @property
+    def rank(self) -> int:
+        """This process's rank, from 0."""
+        return self._comm.rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._comm.size
+
+    @property
+    def name(self) -> str:
+        """Its name; "" if it was given none."""
+        return self._comm.name
+
+    @property
+    def failure(self) -> UCXRankFailed | None:
+        """What operations raise once it has failed; or None."""
+        return self._comm.failure
+
+    def explain(self) -> list[PeerPath]:
+        """Say for each rank by which path messages of collective operations reach
+        it, and why."""
+        self._shared.check()
+        return self._comm.explain()
+
+    def send(
+        self, buffer: Any, dest: int, tag: int = 0, *, timeout: float | None = None
+    ) -> None:
+        """Send all of ``buffer`` to the rank ``dest``."""
+        self._worker._call(timeout, self._comm.send, buffer, dest, tag)
+
+    def recv(
+        self,
+        buffer: Any,
+        source: int = ANY_SOURCE,
+        tag: int = ANY_TAG,
+        *,
+        timeout: float | None = None,
+    ) -> Status:
+        """Receive the next message of a rank, or of any; with a tag, or any."""
+        return self._worker._call(timeout, self._comm.recv, buffer, source, tag)
+
+    def isend(
+        self, buffer: Any, dest: int, tag: int = 0
+    ) -> concurrent.futures.Future[None]:
+        """Begin to send; the future is done when ``buffer`` may be used again."""
+        self._shared.check()
+        return self._shared.future_of(self._comm.send(buffer, dest, tag))
+
+    def irecv(
+        self, buffer: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG
+    ) -> concurrent.futures.Future[Status]:
+        """Begin to receive; a future of the Status."""
+        self._shared.check()
+        return self._shared.future_of(self._comm.recv(buffer, source, tag))
+
+    def probe(
+        self,
+        source: int = ANY_SOURCE,
+        tag: int = ANY_TAG,
+        *,
+        timeout: float | None = None,
+    ) -> Status:
+        """Wait for a message, and take nothing."""
+        return self._worker._call(timeout, self._comm.probe, source, tag)
+
+    def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status | None:
+        """The Status of a message that has come; or None."""
+        self._make_progress()
+        return self._comm.iprobe(source, tag)
+
+    def mprobe(
+        self,
+        source: int = ANY_SOURCE,
+        tag: int = ANY_TAG,
+        *,
+        timeout: float | None = None,
+    ) -> CommMessage:
+        """Wait for a message and take it without its bytes, for mrecv()."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while (message := self.improbe(source, tag)) is None:
+            left = None if end is None else max(0, end - time.monotonic())
+            try:
+                self.probe(source, tag, timeout=left)
+            except UCXTimeout:
+                raise UCXTimeout(f"not done within {timeout} s") from None
+        return message
+
+    def _make_progress(self) -> None:
+        self._shared.check()
+        self._worker.progress()
+
+    def improbe(
+        self, source: int = ANY_SOURCE, tag: int = ANY_TAG
+    ) -> CommMessage | None:
+        """Take a message that has come, without its bytes, for mrecv(); or None."""
+        self._make_progress()
+        return self._comm.improbe(source, tag)
+
+    def mrecv(
+        self, message: CommMessage, buffer: Any, *, timeout: float | None = None
+    ) -> Status:
+        """Receive the bytes of a message of mprobe() or improbe()."""
+        return self._worker._call(timeout, message.recv, buffer)
+
+    def barrier(self, *, timeout: float | None = None) -> None:
+        """Wait until every rank has called it."""
+        self._worker._call(timeout, self._comm.barrier)
+
+    def bcast(
+        self, buffer: Any, root: int = 0, *, timeout: float | None = None
+    ) -> None:
+        """Copy the bytes of the root's ``buffer`` to every rank's."""
+        self._worker._call(timeout, self._comm.bcast, buffer, root)
+
+    def gather(
+        self,
+        send: Any,
+        recv: Any = None,
+        root: int = 0,
+        *,
+        counts: _Counts | None = None,
+        displs: _Counts | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Collect every rank's ``send`` in the root's ``recv``."""
+        self._worker._call(
+            timeout,
+            self._comm.gather,
+            send,
+            recv,
+            root,
+            counts=counts,
+            displs=displs,
+        )
+
+    def scatter(
+        self,
+        send: Any,
+        recv: Any,
+        root: int = 0,
+        *,
+        counts: _Counts | None = None,
+        displs: _Counts | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Give each rank its part of the root's ``send``, in its ``recv``."""
+        self._worker._call(
+            timeout,
+            self._comm.scatter,
+            send,
+            recv,
+            root,
+            counts=counts,
+            displs=displs,
+        )
+
+    def allgather(self, send: Any, recv: Any, *, timeout: float | None = None) -> None:
+        """Collect every rank's ``send`` in every rank's ``recv``."""
+        self._worker._call(timeout, self._comm.allgather, send, recv)
+
+    def allgatherv(
+        self,
+        send: Any,
+        recv: Any,
+        counts: _Counts,
+        displs: _Counts | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """allgather() of parts of different lengths, in items of ``recv``."""
+        self._worker._call(timeout, self._comm.allgatherv, send, recv, counts, displs)
+
+    def alltoall(self, send: Any, recv: Any, *, timeout: float | None = None) -> None:
+        """Send part i of ``send`` to rank i; receive part i of ``recv`` from it."""
+        self._worker._call(timeout, self._comm.alltoall, send, recv)
+
+    def alltoallv(
+        self,
+        send: Any,
+        send_counts: _Counts,
+        recv: Any,
+        recv_counts: _Counts,
+        *,
+        send_displs: _Counts | None = None,
+        recv_displs: _Counts | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """alltoall() of parts of different lengths, in items of the buffers."""
+        self._worker._call(
+            timeout,
+            self._comm.alltoallv,
+            send,
+            send_counts,
+            recv,
+            recv_counts,
+            send_displs=send_displs,
+            recv_displs=recv_displs,
+        )
+
+    def alltoall_buffers(
+        self, buffers: Sequence[Any], *, timeout: float | None = None
+    ) -> list[memoryview]:
+        """Send buffers[i] to rank i; return what the ranks have sent."""
+        return self._worker._call(timeout, self._comm.alltoall_buffers, buffers)
+
+    def reduce(
+        self,
+        send: Any,
+        recv: Any = None,
+        op: _ReduceOp = "sum",
+        root: int = 0,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Combine the arrays of all ranks into the root's ``recv``."""
+        self._worker._call(timeout, self._comm.reduce, send, recv, op, root)
+
+    def allreduce(
+        self,
+        send: Any | InPlace,
+        recv: Any = None,
+        op: _ReduceOp = "sum",
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """reduce() whose result every rank gets; without ``recv`` in ``send``."""
+        if isinstance(recv, str):
+            recv, op = None, cast(_ReduceOp, recv)
+        self._worker._call(timeout, self._comm.allreduce, send, recv, op)
+
+    def split(
+        self, color: int | None, key: int = 0, *, timeout: float | None = None
+    ) -> Self | None:
+        """Make communicators of the ranks that give the same ``color``."""
+        made = self._worker._call(timeout, self._comm.split, color, key)
+        return None if made is None else type(self)(made, self._shared)
+
+    def abort(
+        self, reason: str | None = None, _fault: tuple[int, int, int] | None = None
+    ) -> None:
+        """End it on every rank."""
+        if not self._worker.closed():
+            self._comm.abort(reason, _fault)
+
+    def close(self) -> None:
+        """Leave it. A second call does nothing."""
+        if self._release.alive:
+            if not self._worker.closed():
+                self._comm.close()
+            self._release()
+
+    def closed(self) -> bool:
+        """True after close(), and when ucp was shut down."""
+        return self._comm.closed()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close; after an exception abort, which tells it to the other ranks."""
+        if exc is not None:
+            self.abort(_communicator.reason_of(exc), _communicator.fault_of(exc))
+        self.close()
