@@ -1,46 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Asynchronous messaging over UCX: ``await ep.send(buffer)``."""
 
-# Layout: what is private has a leading underscore.
+# Layout: a layer is one folder, whose __init__ says what its files are. Each uses
+# rows above it only: tests/project/test_layers_package.py has the arrows. What is
+# private has a leading underscore.
 #
-#   _loader          finds UCX and loads it, before anything else here
-#   _neighbours      other distributions that have a package ucp
 #   _ext             the extension: requests, workers, endpoints, exceptions, in C
-#   _context         init(), Config: the process's one context
-#   _worker          the worker of a loop      _lifecycle  one per loop, and its end
-#   _current         functions that act on the current worker
-#   _submit          calls from other threads  sync       blocking calls
-#   _endpoint        a connection              _connect   making both ends of it
-#   _lane            messages of an endpoint or channel: objects and frames
-#   _peer            who is at the other end
-#   _stream          asyncio's streams on an endpoint
-#   _listener        a listening port
-#   _resolve         addresses of this host, and of names
-#   _worker_address  endpoints without a listener
-#   _memory          memory that peers may reach
-#   _heap            small memories that share segments
-#   _pool            buffers of registered memory
-#   _closing         with and async with       _callback  functions of the program
-#   _communicator    ranks, messages between them, collective operations
-#   _ranks           which rank of a job this process is, by the environment
-#   exceptions       the tree of exceptions    testing    for tests of programs
-#   message          messages with metadata, to several endpoints
-#   cuda             arrays in device memory
-#   _shuffler        chunks that come to the owners of their partitions
-#   _partition       tables, partitioned by the hash of a key
-#   _store           memory that is used again: shuffle has all three
-#   join             joins of tables whose rows are on many ranks
-#   _columns         tables as columns for that
-#   dask             Dask's protocol; only distributed imports it
-#   compat.ucxpy     the names of ucx-py; core, utils, comm and _libs re-export it
-#   compat.ucxx      the names of ucxx
-#   benchmarks       ucx-py's benchmark of round trips, and clusters of processes
+#   exceptions       the tree of exceptions
 #   _topology        which devices are close to which GPU, by hwloc
+#   _core            context, workers, endpoints, listeners, memory
+#   cuda             arrays in device memory
+#   message          messages with metadata, to several endpoints
+#   testing          for tests of programs
+#   _communicator    ranks, messages between them, collective operations
+#   sync             blocking calls
+#   _data            tables, by columns and by the hash of a key
+#   shuffle          chunks that come to the owners of their partitions
+#   join             joins of tables whose rows are on many ranks
+#   compat           the APIs of ucx-py and ucxx; core, utils, comm and _libs show
+#                    parts of it by their own paths
+#   dask             Dask's protocol; only distributed imports it
+#   benchmarks       ucx-py's benchmark of round trips, and clusters of processes
+#   _run             ranks on this host, and the demo
 #   __main__         python -m ucp demo|info|run|topology
-#   _demo            the demo
-#   _launcher        ranks on this host        _rank_output  what they print
-#   _process_tree    all that they start, and its end
-#   _meeting         what they tell the launcher when they wait for each other
 #
 # Importing ucp loads libraries and does nothing else: it makes no context, no
 # worker and no thread, and leaves os.environ unchanged. The first call that
@@ -140,8 +122,9 @@ _ucx_version = get_ucx_version()
 __ucx_version__ = which_ucx().version
 __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
-# Programs of ucx-py use these after `import ucp`; they are imported on first use.
-_ON_DEMAND = ("_libs", "comm")
+# `import ucp` is enough for these, which are imported on first use. join needs
+# NumPy; programs of ucx-py use the first two.
+_ON_DEMAND = ("_libs", "comm", "join", "shuffle")
 
 __all__ = [
     "ANY",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Importing loads and does nothing else."""
 
+import pytest
 from script import run_script
 
 import ucp
@@ -46,6 +47,40 @@ def test_import_needs_no_numpy():
         asyncio.run(main())
         """
     )
+
+
+def test_shuffles_and_joins_are_imported_when_they_are_used():
+    run_script(
+        """
+        import sys, ucp
+        assert not {"ucp.shuffle", "ucp.join"} & sys.modules.keys()
+        assert ucp.shuffle.Shuffler is sys.modules["ucp.shuffle"].Shuffler
+        assert "ucp.join" not in sys.modules
+        assert ucp.join.inner is sys.modules["ucp.join"].inner
+        """
+    )
+
+
+def test_joins_say_that_they_need_numpy():
+    run_script(
+        """
+        import sys
+        sys.modules["numpy"] = None
+        import ucp
+        assert ucp.shuffle.Shuffler
+        try:
+            ucp.join
+        except ImportError as exc:
+            assert "numpy" in str(exc), exc
+        else:
+            raise AssertionError("joins work without NumPy")
+        """
+    )
+
+
+def test_what_ucp_does_not_have_is_named():
+    with pytest.raises(AttributeError, match=r"^module 'ucp' has no attribute 'no'$"):
+        ucp.no  # noqa: B018
 
 
 def test_everything_in_all_exists():

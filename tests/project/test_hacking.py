@@ -51,6 +51,7 @@ def apply_example(tree: Path) -> None:
 def test_every_room_is_in_the_table():
     rooms = {f"src/{path.parent.name}" for path in ROOT.glob("src/*/*.c")}
     rooms |= {f"ucp_ext/{path.parent.name}" for path in ROOT.glob("ucp_ext/*/*.c")}
+    rooms |= {f"ucp/{path.parent.name}" for path in ROOT.glob("ucp/*/*.py")}
     listed = set(re.findall(r"^\| `([\w/]+)` \|", PAGE, re.MULTILINE))
     assert rooms <= listed
     assert [room for room in listed if not (ROOT / room).is_dir()] == []

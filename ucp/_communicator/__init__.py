@@ -1,2 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Communicators: how ranks meet, and what they do together."""
+"""Ranks, messages between them, and collective operations."""
+
+# Layout:
+#
+#   communicator  ucp.Communicator
+#   bootstrap     how ranks find the root
+#   environment   which rank of a job this process is, by the environment
+#   meeting       what ranks tell their launcher when they wait for each other
+#   blocking      a worker that threads share, for ucp.sync

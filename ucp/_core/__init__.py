@@ -1,2 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The process's context, workers, connections and memory."""
+"""The process's context, workers, endpoints, listeners and memory."""
+
+# Layout:
+#
+#   loader          finds UCX and loads it, before anything else of ucp
+#   neighbours      other distributions that have a package ucp
+#   token           the secret that peers have to know
+#   context         init(), Config: the process's one context
+#   callback        functions of the program    waiters    tasks that wait
+#   closing         with and async with
+#   peer            who is at the other end
+#   objects         messages of an endpoint or channel: objects and frames
+#   endpoint        a connection                connect    making both ends of it
+#   listener        a listening port
+#   resolve         addresses of this host, and of names
+#   submit          calls from other threads
+#   worker          the worker of a loop        lifecycle  one per loop, and its end
+#   current         functions that act on the current worker
+#   worker_address  endpoints without a listener
+#   stream          asyncio's streams on an endpoint
+#   memory          memory that peers may reach
+#   heap            small memories that share segments
+#   pool            buffers of registered memory

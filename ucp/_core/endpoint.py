@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .. import _ext
-from ..compat.ucxpy.faces import ContextFace, EndpointFace, EndpointTag
 from ..exceptions import (
     UCXCloseError,
     UCXConnectionReset,
@@ -50,18 +49,6 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         if state == "open" and self.pending_bytes:
             state += f", {self.pending_bytes} bytes on their way"
         return f"<ucp.Endpoint {self.uid}{where}, {state}>"
-
-    @property
-    def _ep(self) -> EndpointFace:
-        return EndpointFace(self, getattr(self, "_has_error_handling", True))
-
-    @property
-    def _ctx(self) -> ContextFace:
-        return ContextFace(self.worker)
-
-    @property
-    def _tags(self) -> dict[str, int]:
-        return {"msg_recv": EndpointTag.of(self)}
 
     # A coroutine function, as in ucx-py, where the base has a request.
     async def close(  # type: ignore[override]

@@ -1,2 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``python -m ucp run`` and ``python -m ucp demo``."""
+
+# Layout:
+#
+#   launcher      starts ranks on this host, and ends them all
+#   output        what ranks print
+#   process_tree  all that ranks start, and its end
+#   demo          two processes that exchange arrays

@@ -36,6 +36,7 @@ from ..._core.worker_address import (
     get_worker_address,
 )
 from ...exceptions import UCXCanceled, UCXCloseError, UCXError
+from . import faces  # noqa: F401 -- endpoints get what programs look up in them
 
 __all__ = [
     "ApplicationContext",

@@ -3,7 +3,8 @@
 
 In ucx-py the messages of an endpoint are UCX's tagged messages, with one tag for
 each endpoint. In ``ucp`` an endpoint has its own messages, so the objects here
-ask the endpoint.
+ask the endpoint. ``ucp.Endpoint`` gets the attributes when this module is
+imported, and does not know them itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Self, SupportsIndex
 from weakref import ref
 
 from ... import _ext
+from ..._core.endpoint import Endpoint
 from ...exceptions import UCXConnectionReset, UCXError, UCXPeerClosed
 
 
@@ -90,3 +92,19 @@ class ContextFace:
 
     def __init__(self, worker: _ext.Worker) -> None:
         self.worker = WorkerFace(worker)
+
+
+def _ep(ep: Endpoint) -> EndpointFace:
+    return EndpointFace(ep, getattr(ep, "_has_error_handling", True))
+
+
+def _ctx(ep: Endpoint) -> ContextFace:
+    return ContextFace(ep.worker)
+
+
+def _tags(ep: Endpoint) -> dict[str, int]:
+    return {"msg_recv": EndpointTag.of(ep)}
+
+
+for _get in (_ep, _ctx, _tags):
+    setattr(Endpoint, _get.__name__, property(_get))
