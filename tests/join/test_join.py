@@ -40,7 +40,7 @@ def expected(how, left, right, spec=(("k",), ("k",)), suffixes=("_x", "_y")):
     return ArrowJoin().join(left, right, JoinSpec(how, *spec, suffixes))
 
 
-async def join(comm, how, left, right, **options):
+async def join(comm, how, left, right, /, **options):
     options = {"on": "k", **options}
     return await getattr(ucp.join, how)(left, right, comm=comm, **options)
 
@@ -366,7 +366,34 @@ def test_local_join_that_keeps_views_is_refused():
 
     for end in world(2, main):
         assert isinstance(end, (TypeError, ucp.exceptions.UCXRankFailed)), end
-    assert any("has given a view" in str(end) for end in world(2, main))
+    assert any("keeps a view" in str(end) for end in world(2, main))
+
+
+def test_a_result_that_keeps_views_is_refused():
+    """What it is cannot be seen, but that it views what other ranks have."""
+
+    class Kept:
+        def __init__(self, tables):
+            self.tables = tables
+
+        def __len__(self):
+            return sum(table.num_rows for table in self.tables)
+
+    class Keeps:
+        def join(self, left, right, spec):
+            return Kept([left])
+
+        def concat(self, parts):
+            return Kept([table for part in parts for table in part.tables])
+
+    async def main(comm):
+        table = pa.table({"k": np.arange(100_000)})
+        with pytest.raises((TypeError, ucp.exceptions.UCXRankFailed)) as caught:
+            await join(comm, "inner", table, table, local=Keeps())
+        await comm.barrier()
+        return str(caught.value)
+
+    assert any("keeps a view" in text for text in good_world(2, main))
 
 
 # --- memory -------------------------------------------------------------------
@@ -665,15 +692,109 @@ def test_broadcast_is_chosen_for_a_small_side():
 
 
 def test_over_decomposition():
-    assert choose_over_decomposition(0, 2, None) == 1
-    assert choose_over_decomposition(10**12, 2, None) == 64
-    assert choose_over_decomposition(10**12, 10_000, None) == 3
-    assert choose_over_decomposition(0, 2, 5) == 5
+    assert choose_over_decomposition(0, 0, 2, None) == 1
+    assert choose_over_decomposition(10**12, 10**9, 2, None) == 64
+    assert choose_over_decomposition(10**12, 10**9, 10_000, None) == 3
+    assert choose_over_decomposition(10**12, 30_000, 2, None) == 2  # wide rows
+    assert choose_over_decomposition(0, 0, 2, 5) == 5
     for asked in (0, -1, 40_000):
         with pytest.raises(
             ValueError, match=f"over_decomposition is {asked}, not 1 to"
         ):
-            choose_over_decomposition(0, 2, asked)
+            choose_over_decomposition(0, 0, 2, asked)
+
+
+def test_a_join_that_is_given_up_while_ranks_agree_ends_alone():
+    async def main(comm):
+        if comm.rank == 0:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(join(comm, "inner", LEFT, RIGHT), 0.1)
+            await comm.barrier()
+        else:
+            await comm.barrier()  # it comes late
+            with pytest.raises(ucp.exceptions.UCXRankFailed, match="the join"):
+                await join(comm, "inner", LEFT, RIGHT)
+        assert (await join(comm, "inner", LEFT, RIGHT)).statistics.rows == (4, 4)
+
+    good_world(2, main)
+
+
+def test_keys_may_be_a_generator_and_suffixes_none():
+    async def main(comm):
+        names = (name for name in ["k"])
+        found = await ucp.join.inner(
+            LEFT, LEFT, comm=comm, on=names, suffixes=(None, "_r")
+        )
+        return found.table.column_names
+
+    assert good_world(2, main)[0] == [
+        *LEFT.column_names,
+        *(f"{name}_r" for name in LEFT.column_names if name != "k"),
+    ]
+
+
+@pytest.mark.parametrize("empty", [[], [None, None]])
+def test_a_frame_without_values_takes_the_types_of_the_others(empty):
+    async def main(comm):
+        frame = pd.DataFrame({"k": [1, 2], "s": ["a", "b"]})
+        mine = frame if comm.rank else frame[: len(empty)].assign(s=empty)
+        right = pd.DataFrame({"k": [1] if comm.rank else []})
+        found = await join(comm, "left", mine, right)
+        return found.table
+
+    tables = good_world(2, main)
+    assert sorted(pd.concat(tables)["s"].dropna()) == ["a", "b"]
+    assert tables[0]["s"].dtype == tables[1]["s"].dtype
+
+
+def test_frames_are_joined_by_two_keys():
+    async def main(comm):
+        left = pd.DataFrame({"a": ["x", "y"], "b": ["p", "q"], "v": [1, 2]})
+        right = pd.DataFrame({"a": ["x", "y"], "b": ["p", "z"], "w": [1, 2]})
+        if comm.rank:
+            left, right = left[:0], right[:0]
+        return (await join(comm, "outer", left, right, on=["a", "b"])).table
+
+    assert sum(map(len, good_world(3, main))) == 3
+
+
+def test_strings_of_2_gib_in_a_batch():
+    """Offsets of 32 bits do not reach all of a batch of Arrow's join."""
+    count = 70
+    text = "x" * (32 << 20)
+    long = pa.table({"k": [7], "s": [text]})
+    many = pa.table({"k": np.full(count, 7), "b": np.arange(count)})
+    spec = JoinSpec("inner", ("k",), ("k",), ("_x", "_y"))
+    for left, right in ((long, many), (many, long)):
+        found = ArrowJoin().join(left, right, spec)
+        assert found.schema.field("s").type == pa.string()
+        assert found["s"].num_chunks == 2 and len(found) == count
+        assert found["s"][0].as_py() == found["s"][count - 1].as_py() == text
+
+
+def test_a_narrow_result_of_wide_tables_holds_its_own_bytes():
+    names = [f"a{number}" for number in range(300)]
+    wide = pa.table({"k": np.arange(10), **{name: np.arange(10) for name in names}})
+    other = wide.rename_columns(["k", *(f"b{name}" for name in names)])
+    before = pa.total_allocated_bytes()
+    found = ArrowJoin().join(wide, other, JoinSpec("inner", ("k",), ("k",), ("", "")))
+    assert found.num_rows == 10 and found.num_columns == 601
+    assert pa.total_allocated_bytes() - before < 4 * found.nbytes + (1 << 20)
+
+
+def test_dictionaries_of_all_ranks_become_one():
+    async def main(comm):
+        words = pa.array([f"{comm.rank}{n}" for n in range(50)]).dictionary_encode()
+        mine = pa.table({"k": np.arange(50) + 50 * comm.rank, "s": words})
+        found = await join(comm, "inner", mine, pa.table({"k": np.arange(100)}))
+        return found.table
+
+    tables = good_world(2, main)
+    whole = pa.concat_tables(tables)
+    assert whole["s"].type == pa.dictionary(pa.int32(), pa.string())
+    found = dict(zip(whole["k"].to_pylist(), whole["s"].to_pylist(), strict=True))
+    assert found == {n: f"{n // 50}{n % 50}" for n in range(100)}
+    assert len({chunk.dictionary.to_pylist()[99] for chunk in whole["s"].chunks}) == 1
 
 
 def test_types_that_can_be_compared():
@@ -745,6 +866,13 @@ BAD = {
     ),
     "lists": (LEFT, LISTS, {}, TypeError, "right table: column 'b' has type list"),
     "null column": (LEFT, pa.table({"k": [1], "b": [None]}), {}, ValueError, "null"),
+    "keyword": (LEFT, RIGHT, {"keys": "k"}, TypeError, "no argument 'keys'"),
+    "how": (LEFT, RIGHT, {"how": "left"}, TypeError, r"call ucp.join.left\(\)"),
+    "local name": (LEFT, RIGHT, {"local": "pandas"}, TypeError, "not 'pandas'"),
+    "local class": (
+        *(LEFT, RIGHT, {"local": ArrowJoin}),
+        *(TypeError, r"not ArrowJoin: give ArrowJoin\(\)"),
+    ),
     "no table": (LEFT, 7, {}, TypeError, "right must be an Arrow table, .*, not int"),
     "no tables": (None, RIGHT, {}, ValueError, "no rank has a left table"),
     "suffixes": (LEFT, RIGHT, {"suffixes": "xyz"}, ValueError, "not two strings"),
@@ -772,7 +900,7 @@ BAD_CASES = [
     (case, everywhere)
     for case in BAD
     for everywhere in (True, False)
-    if everywhere or case != "no tables"
+    if everywhere or case not in ("no tables", "null column")
 ]
 
 

@@ -171,7 +171,14 @@ class ArrowSchema:
         self.dictionaries = dict(dictionaries)
 
     def shapes(self) -> list[Shape]:
-        return [_arrow_shape(field.name, field.type) for field in self.original]
+        known: dict[Any, Shape] = {}  # a table may have a thousand columns
+        return [self._shape(field, known) for field in self.original]
+
+    def _shape(self, field: Any, known: dict[Any, Shape]) -> Shape:
+        kind = field.type
+        if kind not in known:
+            known[kind] = _arrow_shape(field.name, kind)
+        return known[kind]
 
     def check_keys(self, keys: Sequence[int]) -> None:
         for key in keys:

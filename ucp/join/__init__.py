@@ -20,10 +20,10 @@ from os import PathLike
 from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack
 
 from .._communicator.communicator import Communicator
-from ..exceptions import UCXBusy
+from ..exceptions import UCXBusy, UCXRankFailed
 from ..shuffle import Store
 from ._local import ArrowJoin, CudfJoin, How, JoinSpec, LocalJoin, PandasJoin
-from ._plan import Call, allgather_bytes, describe, describe_error, make_plan, name_of
+from ._plan import Call, describe, describe_failure, make_plan, name_of, tell_all
 from ._run import JoinRun, Memories, check_columns
 from ._statistics import (
     JoinStatistics,
@@ -86,7 +86,7 @@ class JoinOptions(TypedDict, total=False):
     on: Names | None
     left_on: Names | None
     right_on: Names | None
-    suffixes: tuple[str, str]
+    suffixes: tuple[str | None, str | None]
     strategy: Strategy
     over_decomposition: int | None
     seed: int
@@ -97,7 +97,7 @@ class JoinOptions(TypedDict, total=False):
 
 
 async def _join(
-    how: How, left: Any, right: Any, *, comm: Communicator, **options: Any
+    how: How, left: Any, right: Any, /, *, comm: Communicator, **options: Any
 ) -> JoinResult:
     if not isinstance(comm, Communicator):
         raise TypeError(f"comm must be a Communicator, not {type(comm).__name__}")
@@ -105,44 +105,26 @@ async def _join(
         raise UCXBusy("a join is under way on this communicator: split it")
     _busy.add(comm)
     try:
-        return await _join_alone(how, left, right, comm, **options)
+        return await _join_alone(how, left, right, comm, options)
+    except UCXRankFailed as exc:
+        # What has failed is a part of it, and the communicator goes on.
+        if exc.args and comm.failure is None:
+            text = str(exc.args[0]).replace("the communicator", "the join")
+            exc.args = (text, *exc.args[1:])
+        raise
     finally:
         _busy.discard(comm)
 
 
 async def _join_alone(
-    how: How,
-    left: Any,
-    right: Any,
-    comm: Communicator,
-    *,
-    on: Names | None = None,
-    left_on: Names | None = None,
-    right_on: Names | None = None,
-    suffixes: tuple[str, str] = ("_x", "_y"),
-    strategy: Strategy = "auto",
-    over_decomposition: int | None = None,
-    seed: int = 0,
-    local: LocalJoin | None = None,
-    budget: int | None = None,
-    spill_dir: str | PathLike[str] | None = None,
-    store: Store | None = None,
+    how: How, left: Any, right: Any, comm: Communicator, options: dict[str, Any]
 ) -> JoinResult:
     begun = time.monotonic()
     tables: list[Any] = []
+    local: LocalJoin | None = None
     cause: Exception | None = None
     try:
-        memories = _known_memories(budget, spill_dir, store)
-        first, second = _key_names(on, left_on, right_on)
-        call = Call(
-            how,
-            first,
-            second,
-            _two_suffixes(suffixes),
-            _known_strategy(strategy),
-            None if over_decomposition is None else operator.index(over_decomposition),
-            _known_seed(seed),
-        )
+        call, memories, local = _read_options(how, **options)
         if local is None and (is_frame(left) or is_frame(right)):
             local = PandasJoin()
         elif local is None and not (left is None and right is None):
@@ -152,17 +134,51 @@ async def _join_alone(
             if arrow is not None:
                 check_columns(arrow, side)
             tables.append(arrow)
-        mine = describe(call, name_of(local), tables)
+        mine = describe(call, name_of(local), tables, [is_frame(left), is_frame(right)])
     except Exception as error:  # whatever code of a table raises, too
         cause = error
-        mine = describe_error(error)
-    said = await allgather_bytes(comm, mine)
+        mine = describe_failure(error)
+    said = await tell_all(comm, mine)
     try:
         plan = make_plan(said, comm.rank, local)
     except Exception as error:
         raise error from cause
     run = JoinRun(comm, plan, call.seed, memories, begun)
     return JoinResult(*await run.run((tables[0], tables[1])))
+
+
+def _read_options(
+    how: How,
+    /,
+    *,
+    on: Names | None = None,
+    left_on: Names | None = None,
+    right_on: Names | None = None,
+    suffixes: tuple[str | None, str | None] = ("_x", "_y"),
+    strategy: Strategy = "auto",
+    over_decomposition: int | None = None,
+    seed: int = 0,
+    local: LocalJoin | None = None,
+    budget: int | None = None,
+    spill_dir: str | PathLike[str] | None = None,
+    store: Store | None = None,
+    **unknown: Any,
+) -> tuple[Call, Memories, LocalJoin | None]:
+    if unknown:
+        name = next(iter(unknown))
+        hint = f": call ucp.join.{unknown[name]}()" if name == "how" else ""
+        raise TypeError(f"{how}() has no argument {name!r}{hint}")
+    first, second = _key_names(on, left_on, right_on)
+    call = Call(
+        how,
+        first,
+        second,
+        _two_suffixes(suffixes),
+        _known_strategy(strategy),
+        None if over_decomposition is None else operator.index(over_decomposition),
+        _known_seed(seed),
+    )
+    return call, _known_memories(budget, spill_dir, store), _known_local(local)
 
 
 def _names(value: Names, argument: str) -> tuple[str, ...]:
@@ -183,7 +199,8 @@ def _key_names(
     if on is not None:
         if left_on is not None or right_on is not None:
             raise ValueError("give on, or left_on and right_on")
-        return _names(on, "on"), _names(on, "on")
+        names = _names(on, "on")
+        return names, names
     if left_on is None or right_on is None:
         raise ValueError("give on, or left_on and right_on")
     first, second = _names(left_on, "left_on"), _names(right_on, "right_on")
@@ -194,11 +211,23 @@ def _key_names(
     return first, second
 
 
-def _two_suffixes(suffixes: tuple[str, str]) -> tuple[str, str]:
-    found = tuple(suffixes)
+def _two_suffixes(suffixes: tuple[str | None, str | None]) -> tuple[str, str]:
+    found = tuple("" if one is None else one for one in suffixes)
     if len(found) != 2 or not all(isinstance(one, str) for one in found):
         raise ValueError(f"suffixes are {suffixes!r}, not two strings")
     return found
+
+
+def _known_local(local: LocalJoin | None) -> LocalJoin | None:
+    is_one = callable(getattr(local, "join", None)) and hasattr(local, "concat")
+    if local is not None and (isinstance(local, type | str) or not is_one):
+        shown = local.__name__ if isinstance(local, type) else repr(local)
+        hint = f": give {shown}()" if isinstance(local, type) and is_one else ""
+        raise TypeError(
+            f"local must be an object with the methods of ucp.join.LocalJoin, such as "
+            f"ucp.join.ArrowJoin(), not {shown}{hint}"
+        )
+    return local
 
 
 def _known_strategy(strategy: str) -> str:
@@ -240,7 +269,8 @@ async def inner(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinRe
         on: name of the key column, or names, in both tables.
         left_on, right_on: the same for each table. Types that differ only in their
             width are made equal.
-        suffixes: what is appended to the names of other columns that both have.
+        suffixes: what is appended to the names of other columns that both have; None
+            is nothing.
         strategy: ``"shuffle"``: rows with equal keys come to the same rank;
             ``"broadcast"``: the smaller table comes to every rank; ``"auto"``: the
             one that is estimated to be faster.

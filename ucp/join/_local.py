@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy
 
 How = Literal["inner", "left", "right", "outer", "semi", "anti"]
 
@@ -18,6 +20,11 @@ _ARROW_TYPES: dict[How, tuple[str, str]] = {
     "semi": ("left semi", "right semi"),
     "anti": ("left anti", "right anti"),
 }
+
+# Rows of a batch of Arrow's joins, at most, and bytes of strings with offsets of
+# 32 bits.
+_BATCH = 32768
+_MOST_BYTES = 2**31 - 1
 
 
 class JoinSpec(NamedTuple):
@@ -70,16 +77,116 @@ class ArrowJoin:
             tables, join_type = (left, right), straight
         else:
             tables, join_type = (right, left), swapped
-        found = tables[0].join(
-            tables[1], keys, join_type=join_type, use_threads=spec.use_threads
+        first, second = map(_widen, tables)
+        found = first.join(
+            second, keys, join_type=join_type, use_threads=spec.use_threads
         )
         names = _names_of_result(left, right, keys, spec.how)
-        return found if found.column_names == names else found.select(names)
+        types = _types_of((*left.schema, *right.schema))
+        return _compact(_narrow(found.select(names), types))
 
     def concat(self, parts: Sequence[Any]) -> Any:
         import pyarrow as pa
 
         return pa.concat_tables(parts)
+
+
+def _widen(table: Any) -> Any:
+    """With offsets of 64 bits where values are long.
+
+    Arrow joins batches of at most ``_BATCH`` rows, and with offsets of 32 bits a
+    batch that would have 2 GiB of a column writes where it must not.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for i, field in enumerate(table.schema):
+        wide = _wide(field.type)
+        if wide is None:
+            continue
+        kind = field.type
+        values = table[i]
+        if pa.types.is_dictionary(kind):
+            continue  # a batch has its indices only
+        longest = pc.max(pc.binary_length(values)).as_py()
+        if longest is not None and longest * _BATCH >= _MOST_BYTES:
+            table = table.set_column(i, field.name, values.cast(wide))
+    return table
+
+
+def _wide(kind: Any) -> Any:
+    """The type with offsets of 64 bits; None: ``kind`` has none of 32 bits."""
+    import pyarrow as pa
+
+    if pa.types.is_string(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary(kind) else None
+
+
+def _types_of(fields: Iterable[Any]) -> dict[str, Any]:
+    """The type of each column by its name; the left table's come first."""
+    types: dict[str, Any] = {}
+    for field in fields:
+        types.setdefault(field.name, field.type)
+    return types
+
+
+def _narrow(table: Any, types: Mapping[str, Any]) -> Any:
+    """With the types that the columns had, in chunks of less than 2 GiB."""
+    import pyarrow as pa
+
+    for i, field in enumerate(table.schema):
+        kind = types[field.name]
+        if field.type != kind and field.type == _wide(kind):
+            pieces = [
+                piece for chunk in table[i].chunks for piece in _pieces(chunk, kind)
+            ]
+            column = pa.chunked_array(pieces, type=kind)
+            table = table.set_column(i, field.name, column)
+    return table
+
+
+def _pieces(array: Any, kind: Any) -> Iterator[Any]:
+    """A large string or binary array as arrays of ``kind``, each below 2 GiB."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    _, places, data = array.buffers()
+    offsets = numpy.frombuffer(places, numpy.int64)
+    offsets = offsets[array.offset : array.offset + len(array) + 1]
+    begin = 0
+    while begin < len(array):
+        first = int(offsets[begin])
+        end = int(numpy.searchsorted(offsets, first + _MOST_BYTES, "right")) - 1
+        end = min(max(end, begin + 1), len(array))
+        own = (offsets[begin : end + 1] - first).astype(numpy.int32)
+        is_valid = pc.is_valid(array.slice(begin, end - begin))
+        yield pa.Array.from_buffers(
+            kind,
+            end - begin,
+            [
+                is_valid.buffers()[1],
+                pa.py_buffer(own),
+                None if data is None else data.slice(first, int(own[-1])),
+            ],
+        )
+        begin = end
+
+
+def _compact(table: Any) -> Any:
+    """The table in memory of its own size, if Arrow has given it more.
+
+    Arrow allocates whole batches, so a hundred rows of a thousand columns hold
+    hundreds of times as much as they are.
+    """
+    import pyarrow as pa
+
+    if table.nbytes >= 4 * _BATCH * table.num_columns:
+        return table
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
 class PandasJoin:
@@ -111,7 +218,8 @@ class PandasJoin:
 
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
+            for batch in table.to_batches() or [_no_rows(table.schema)]:
+                writer.write_batch(batch)
         copy = pa.ipc.open_stream(sink.getvalue()).read_all()
         return copy.to_pandas(types_mapper=_nullable_types(copy).get)
 
@@ -132,6 +240,14 @@ class CudfJoin(PandasJoin):
 
     def _frame(self, table: Any) -> Any:
         return importlib.import_module(self._module).DataFrame.from_arrow(table)
+
+
+def _no_rows(schema: Any) -> Any:
+    """A batch: pandas fails to merge columns that have no chunk."""
+    import pyarrow as pa
+
+    arrays = [column.chunk(0) for column in schema.empty_table().columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _nullable_types(table: Any) -> dict[Any, Any]:

@@ -7,17 +7,24 @@ import base64
 import json
 import math
 import os
-import socket
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy
-
+from .._communicator.agree import (
+    check_same,
+    describe_error,
+    host_id,
+    raise_first_error,
+)
 from .._communicator.communicator import Communicator
+from .._core.memory import Memory
 from .._data.columns import ArrowSchema
+from ..shuffle import Shuffler
 from ._local import ArrowJoin, How, JoinSpec, LocalJoin, PandasJoin, check_names
 
 MAX_PARTITIONS = 65535
+_AGREE_ID = int.from_bytes(b"join.say", "little")
+_LENGTH = 8  # bytes of the length in front of what a rank says
 SIDES = ("left", "right")
 
 # Which side may be sent to every rank.
@@ -32,6 +39,8 @@ _SMALL_SIDES: dict[How, tuple[int, ...]] = {
 
 # Bytes of both tables in a partition: a hash table of them stays in the cache.
 _PARTITION_BYTES = 8 << 20
+# With fewer rows, what each column of a partition costs is more than its rows.
+_PARTITION_ROWS = 10_000
 _MAX_OVER_DECOMPOSITION = 64
 
 # What work costs for each byte, in units of a byte that is looked up in a hash
@@ -47,7 +56,7 @@ class Side(NamedTuple):
     schema: Any
     rows: int
     nbytes: int
-    dictionaries: list[dict[int, Any]]  # of each rank
+    dictionaries: dict[int, list[Any]]  # of each rank, by the number of the column
 
 
 class Plan(NamedTuple):
@@ -87,121 +96,124 @@ def _decode(text: str) -> Any:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
-def _encode_array(array: Any) -> str:
+def _encode_array(array: Any) -> Any:
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
     batch = pa.record_batch([array], names=["values"])
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return base64.b64encode(sink.getvalue().to_pybytes()).decode()
+    return sink.getvalue()
 
 
-def _decode_array(text: str) -> Any:
+def _decode_array(data: bytes) -> Any:
     import pyarrow as pa
 
-    with pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text))) as reader:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         return reader.read_all()["values"].combine_chunks()
 
 
-def _dictionaries(table: Any) -> dict[str, str]:
+def _dictionaries(table: Any) -> dict[int, Any]:
     """The values of the table's dictionary columns; each column has one of them."""
     import pyarrow as pa
 
     found = {}
     for number, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type):
-            values = (
+            found[number] = (
                 column.chunk(0).dictionary
                 if column.num_chunks
                 else pa.array([], column.type.value_type)
             )
-            found[str(number)] = _encode_array(values)
     return found
 
 
-def _host() -> str:
-    """Equal in processes that may share memory."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        boot = file.read().strip()
-    namespace = os.stat("/proc/self/ns/net").st_ino
-    return f"{socket.gethostname()} {boot} {namespace}"
+def _pack(said: dict[str, Any], blobs: Sequence[Any] = ()) -> list[Any]:
+    """What a rank says, and bytes to which that refers by their number."""
+    head = json.dumps({**said, "blobs": [blob.size for blob in blobs]}).encode()
+    return [len(head).to_bytes(_LENGTH, "little"), head, *blobs]
 
 
-def describe_error(error: Exception) -> bytes:
+def _unpack(data: bytes) -> tuple[dict[str, Any], list[memoryview]]:
+    begin = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
+    said = json.loads(data[_LENGTH:begin])
+    blobs = []
+    for size in said["blobs"]:
+        blobs.append(memoryview(data)[begin : begin + size])
+        begin += size
+    return said, blobs
+
+
+def describe_failure(error: Exception) -> list[Any]:
     """Why this rank cannot join."""
-    names = [kind.__name__ for kind in type(error).__mro__]
-    name = next((name for name in names if name in _ERRORS), "ValueError")
-    text = str(error.args[0]) if name == "KeyError" and error.args else str(error)
-    if name not in names:
-        text = f"{names[0]}: {text}"
-    return json.dumps({"error": [name, text]}).encode()
+    return _pack(describe_error(error))
 
 
-def describe(call: Call, local: str, tables: Sequence[Any]) -> bytes:
-    """What a rank tells the others.
+def describe(
+    call: Call, local: str, tables: Sequence[Any], are_frames: Sequence[bool]
+) -> list[Any]:
+    """What a rank tells the others, as buffers.
 
     Args:
         call: the arguments.
         local: the name of the local join; empty: this rank knows none.
         tables: left and right; None: it has none.
+        are_frames: whether they were frames of pandas.
     """
-    return json.dumps(
-        {
-            "call": call,
-            "local": local,
-            "host": _host(),
-            "tables": [
-                None
-                if table is None
-                else {
-                    "schema": _encode(table.schema),
-                    "rows": table.num_rows,
-                    "bytes": table.nbytes,
-                    "dictionaries": _dictionaries(table),
-                }
-                for table in tables
+    blobs: list[Any] = []
+
+    def add(array: Any) -> int:
+        blobs.append(_encode_array(array))
+        return len(blobs) - 1
+
+    def about(table: Any, is_frame: bool) -> dict[str, Any] | None:
+        if table is None:
+            return None
+        return {
+            "schema": _encode(table.schema),
+            "rows": table.num_rows,
+            "is_frame": is_frame,
+            "bytes": table.nbytes,
+            "dictionaries": [
+                (number, add(values)) for number, values in _dictionaries(table).items()
             ],
         }
-    ).encode()
+
+    said = {
+        "call": call,
+        "local": local,
+        "host": host_id(),
+        "tables": [*map(about, tables, are_frames)],
+    }
+    return _pack(said, blobs)
 
 
-async def allgather_bytes(comm: Communicator, data: bytes) -> list[bytes]:
-    """The bytes of all ranks, whose lengths may differ."""
-    sizes = numpy.zeros(comm.size, numpy.int64)
-    await comm.allgather(numpy.array([len(data)], numpy.int64), sizes)
-    whole = numpy.zeros(int(sizes.sum()), numpy.uint8)
-    await comm.allgatherv(numpy.frombuffer(data, numpy.uint8), whole, sizes.tolist())
-    ends = numpy.cumsum(sizes)
-    return [
-        bytes(whole[end - size : end]) for size, end in zip(sizes, ends, strict=True)
-    ]
+async def tell_all(comm: Communicator, parts: Sequence[Any]) -> list[bytes]:
+    """What each rank tells.
+
+    It is a shuffle of its own: a rank that gives up, or fails, ends this, and not
+    the communicator.
+    """
+    data = b"".join(map(memoryview, parts))
+    with Memory.allocate(max(1, len(data))) as memory:
+        memoryview(memory)[: len(data)] = data
+        async with Shuffler(comm, _AGREE_ID, comm.size) as shuffler:
+            for rank in range(comm.size):
+                shuffler.insert(rank, memoryview(memory)[: len(data)])
+            shuffler.insert_finished()
+            chunks = await shuffler.extract(comm.rank)
+            said = {chunk.source: bytes(chunk) for chunk in chunks}
+            for chunk in chunks:
+                chunk.release()
+    return [said[rank] for rank in range(comm.size)]
 
 
 # --- what follows from that ---------------------------------------------------
 
-_ERRORS: dict[str, type[Exception]] = {
-    kind.__name__: kind
-    for kind in (KeyError, TypeError, ValueError, ImportError, OverflowError, OSError)
-}
-
-
-def _raise_first_error(said: list[dict[str, Any]]) -> None:
-    for rank, its in enumerate(said):
-        if "error" in its:
-            name, text = its["error"]
-            raise _ERRORS[name](f"rank {rank}: {text}")
-
 
 def _check_calls(said: list[dict[str, Any]]) -> Call:
-    first = said[0]["call"]
-    for rank, its in enumerate(said):
-        for name, mine, other in zip(Call._fields, first, its["call"], strict=True):
-            if mine != other:
-                raise ValueError(
-                    f"rank 0 joins with {name}={mine!r}, rank {rank} with {other!r}"
-                )
-    how, left_on, right_on, suffixes, *rest = first
+    check_same("joins", Call._fields, (its["call"] for its in said))
+    how, left_on, right_on, suffixes, *rest = said[0]["call"]
     return Call(how, tuple(left_on), tuple(right_on), tuple(suffixes), *rest)
 
 
@@ -231,36 +243,68 @@ def name_of(local: LocalJoin | None) -> str:
     return "" if local is None else type(local).__qualname__
 
 
-def _read_side(said: list[dict[str, Any]], number: int) -> Side:
+def _read_side(said: list[dict[str, Any]], blobs: list[Any], number: int) -> Side:
+    """One of the tables; a column that is null on some ranks has the others' type."""
     schema, owner = None, 0
-    dictionaries: list[dict[int, Any]] = []
-    rows = nbytes = 0
-    for rank, its in enumerate(said):
-        table = its["tables"][number]
+    tables = [its["tables"][number] for its in said]
+    for rank, table in enumerate(tables):
         if table is None:
-            dictionaries.append({})
             continue
         found = _decode(table["schema"])
+        if not table["rows"] and table["is_frame"]:
+            found = _without_types(found)
         if schema is None:
             schema, owner = found, rank
-        elif not schema.equals(found):
-            _raise_difference(number, owner, schema, rank, found)
-        rows += table["rows"]
-        nbytes += table["bytes"]
-        dictionaries.append(
-            {
-                int(column): _decode_array(text)
-                for column, text in table["dictionaries"].items()
-            }
-        )
+        else:
+            schema = _common_schema(number, owner, schema, rank, found)
     if schema is None:
         raise ValueError(f"no rank has a {SIDES[number]} table with columns")
-    return Side(schema, rows, nbytes, dictionaries)
+    there = [(rank, table) for rank, table in enumerate(tables) if table is not None]
+    return Side(
+        schema,
+        sum(table["rows"] for _, table in there),
+        sum(table["bytes"] for _, table in there),
+        _read_dictionaries(there, blobs),
+    )
+
+
+def _read_dictionaries(
+    tables: Sequence[tuple[int, dict[str, Any]]], blobs: list[Any]
+) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for rank, table in tables:
+        for column, blob in table["dictionaries"]:
+            found.setdefault(column, []).append(_decode_array(blobs[rank][blob]))
+    return found
+
+
+def _without_types(schema: Any) -> Any:
+    """pandas gives columns without rows any type."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.null()) for name in schema.names])
+
+
+def _common_schema(number: int, first: int, schema: Any, rank: int, other: Any) -> Any:
+    """A frame without rows, or with None only, does not know the type of a column."""
+    import pyarrow as pa
+
+    if schema.names != other.names:
+        _raise_difference(number, first, schema, rank, other)
+    for i, (ours, theirs) in enumerate(zip(schema, other, strict=True)):
+        if ours == theirs or pa.types.is_null(theirs.type):
+            continue
+        if not pa.types.is_null(ours.type):
+            _raise_difference(number, first, schema, rank, other)
+        schema = schema.set(i, theirs)
+    return schema
 
 
 def _raise_difference(
     number: int, first: int, schema: Any, rank: int, other: Any
 ) -> None:
+    import pyarrow as pa
+
     side = SIDES[number]
     if schema.names != other.names:
         raise TypeError(
@@ -268,7 +312,7 @@ def _raise_difference(
             f"{other.names} on rank {rank}"
         )
     for ours, theirs in zip(schema, other, strict=True):
-        if ours != theirs:
+        if ours != theirs and not pa.types.is_null(ours.type):
             raise TypeError(
                 f"column {ours.name!r} of the {side} table is {ours.type} on rank "
                 f"{first}, {theirs.type} on rank {rank}"
@@ -368,7 +412,9 @@ def _check_keys(call: Call, sides: tuple[Side, Side]) -> tuple[Side, Side]:
 # --- strategy -----------------------------------------------------------------
 
 
-def choose_over_decomposition(nbytes: int, size: int, asked: int | None) -> int:
+def choose_over_decomposition(
+    nbytes: int, rows: int, size: int, asked: int | None
+) -> int:
     """How many partitions of both tables each rank has."""
     most = MAX_PARTITIONS // 2 // size
     if asked is not None:
@@ -378,7 +424,8 @@ def choose_over_decomposition(nbytes: int, size: int, asked: int | None) -> int:
             )
         return asked
     wanted = math.ceil(nbytes / size / _PARTITION_BYTES)
-    return max(1, min(wanted, _MAX_OVER_DECOMPOSITION, most))
+    enough = math.ceil(rows / size / _PARTITION_ROWS)
+    return max(1, min(wanted, enough, _MAX_OVER_DECOMPOSITION, most))
 
 
 def _costs(small: int, large: int, size: int, is_network: bool) -> tuple[float, float]:
@@ -426,15 +473,15 @@ def _uses_threads(said: list[dict[str, Any]], rank: int) -> bool:
 def make_plan(said: Sequence[bytes], rank: int, mine: LocalJoin | None) -> Plan:
     """The plan, or an exception, which are the same on every rank."""
     size = len(said)
-    its = [json.loads(text) for text in said]
-    _raise_first_error(its)
+    its, blobs = map(list, zip(*map(_unpack, said), strict=True))
+    raise_first_error(its)
     call = _check_calls(its)
     local = _choose_local(its, mine)
     if size > MAX_PARTITIONS // 2:
         raise ValueError(
             f"{size} ranks are more than {MAX_PARTITIONS // 2}, which a join can have"
         )
-    sides = _check_keys(call, (_read_side(its, 0), _read_side(its, 1)))
+    sides = _check_keys(call, (_read_side(its, blobs, 0), _read_side(its, blobs, 1)))
     spec = JoinSpec(call.how, call.left_on, call.right_on, call.suffixes)
     if isinstance(local, ArrowJoin):
         left, right = (side.schema.empty_table() for side in sides)
@@ -442,7 +489,8 @@ def make_plan(said: Sequence[bytes], rank: int, mine: LocalJoin | None) -> Plan:
     is_network = any(one["host"] != its[0]["host"] for one in its)
     nbytes = (sides[0].nbytes, sides[1].nbytes)
     side, reason = choose_side(call.how, call.strategy, nbytes, size, is_network)
-    pieces = choose_over_decomposition(sum(nbytes), size, call.over_decomposition)
+    rows = max(sides[0].rows, sides[1].rows)
+    pieces = choose_over_decomposition(sum(nbytes), rows, size, call.over_decomposition)
     if side is not None:
         pieces = 1
     spec = spec._replace(use_threads=_uses_threads(its, rank))

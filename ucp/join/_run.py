@@ -23,10 +23,12 @@ from ..exceptions import UCXError, UCXWarning
 from ..shuffle import Shuffler, Store
 from ._plan import SIDES, Plan
 from ._statistics import JoinStatistics, PeerBytes, Span
+from ._tables import unify
 
 _OP_ID = int.from_bytes(b"ucp.join", "little")
 _END_ID = int.from_bytes(b"join.end", "little")
 _LEAST_PIECE = 1 << 20  # bytes of a table that are partitioned at a time
+_VIEW_SECONDS = 1.0  # how long chunks may be viewed after their rows were joined
 _AHEAD = 2  # partitions that are taken before the one is joined that is joined now
 
 # A key is told if one rank has this share of a table's rows for it.
@@ -68,6 +70,8 @@ class JoinRun:
         self._mapped: Counter[int] = Counter()
         self._copied: Counter[int] = Counter()
         self._skewed: list[str] = []
+        self._dictionaries: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
+        self._held: list[Chunk] = []  # that are viewed, after their rows were joined
         self._complete_at = 0.0  # when the last partition of this rank was complete
         self._pool = ThreadPoolExecutor(1, "ucp.join")
 
@@ -99,6 +103,7 @@ class JoinRun:
                 lambda: self._plan.local.concat([nothing, *parts])
             )
             begun = self._now()
+            await self._release_held()
             await asyncio.gather(*(one for _, its in self._lent for one in its))
             self._add_span("release", begun)
         return result, shuffler
@@ -112,8 +117,7 @@ class JoinRun:
         memories = self._memories
         try:
             left, right = (
-                side.schema.empty_table() if table is None else table.cast(side.schema)
-                for table, side in zip(given, self._plan.sides, strict=True)
+                self._common_table(number, table) for number, table in enumerate(given)
             )
             nothing = self._plan.local.join(
                 left.schema.empty_table(), right.schema.empty_table(), self._plan.spec
@@ -126,6 +130,21 @@ class JoinRun:
                     self._shuffler().abort(reason_of(exc))
             raise
         return shuffler, (left, right), nothing
+
+    def _common_table(self, number: int, table: Any) -> Any:
+        """The table with the types, and the dictionaries, that all ranks have."""
+        import pyarrow as pa
+
+        side = self._plan.sides[number]
+        schema = side.schema
+        has_rows = table is not None and table.num_rows != 0
+        table = table.cast(schema) if has_rows else schema.empty_table()
+        for i, values in side.dictionaries.items():
+            if not pa.types.is_dictionary(schema.field(i).type):
+                continue  # a key that the other table has without
+            column, self._dictionaries[number][i] = unify(table[i], values)
+            table = table.set_column(i, schema.field(i), column)
+        return table
 
     def _shuffler(
         self,
@@ -313,8 +332,25 @@ class JoinRun:
             where = self._mapped if chunk.place == "mapped" else self._copied
             if chunk.place != "own":
                 where[chunk.source] += chunk.nbytes
-            with suppress(BufferError):  # a thread of Arrow's views it for a moment
-                chunk.release()
+            if not _release_one(chunk):
+                self._held.append(chunk)
+
+    async def _release_held(self) -> None:
+        """Release what was still viewed; a thread of Arrow's does so for a moment."""
+        end = time.monotonic() + _VIEW_SECONDS
+        while held := [chunk for chunk in self._held if not _release_one(chunk)]:
+            self._held = held
+            if time.monotonic() > end:
+                # Other ranks would wait for it as long as the program keeps it.
+                raise self._view_error()
+            await asyncio.sleep(0.01)
+        self._held = []
+
+    def _view_error(self) -> TypeError:
+        return TypeError(
+            f"the local join, {self._plan.local!r}, keeps a view of the tables that it "
+            "was given: it must give copies of what it needs"
+        )
 
     # What the other thread does.
 
@@ -325,22 +361,15 @@ class JoinRun:
         its = self._plan.sides[side]
         if not chunks:
             return its.schema.empty_table()
-        table = pa.concat_tables(
-            [
-                read_partition(chunk, its.schema, its.dictionaries[chunk.source])
-                for chunk in chunks
-            ]
+        dictionaries = self._dictionaries[side]
+        return pa.concat_tables(
+            [read_partition(chunk, its.schema, dictionaries) for chunk in chunks]
         )
-        return table.unify_dictionaries()
 
     def _join(self, left: Any, right: Any, chunks: Iterable[Chunk]) -> Any:
         part = self._plan.local.join(left, right, self._plan.spec)
         if _views_one(part, chunks):
-            # Ranks would wait for it as long as the program keeps the result.
-            raise TypeError(
-                f"the local join, {self._plan.local!r}, has given a view of the "
-                "tables that it was given"
-            )
+            raise self._view_error()
         return part
 
     def _look_for_skew(self, left: Any, right: Any) -> None:
@@ -420,7 +449,7 @@ class JoinRun:
             for path in self._comm.explain()
         )
         for text in self._skewed:
-            warnings.warn(text, UCXWarning, stacklevel=4)
+            warnings.warn(text, UCXWarning, stacklevel=6)  # inner()'s caller
         return JoinStatistics(
             rank=self._comm.rank,
             strategy=strategy,
@@ -443,6 +472,15 @@ class _Lent(NamedTuple):
     side: int
     partitions: Partitions
     requests: list[Any]
+
+
+def _release_one(chunk: Chunk) -> bool:
+    """False: somebody has a view of it."""
+    try:
+        chunk.release()
+    except BufferError:
+        return False
+    return True
 
 
 def _is_over(requests: list[Any]) -> bool:

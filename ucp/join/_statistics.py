@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from .._communicator.agree import allgather_bytes
 from .._communicator.communicator import Communicator
-from ._plan import allgather_bytes
 
 
 class Span(NamedTuple):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._data.columns import without_views
@@ -64,3 +64,23 @@ def _normal(table: Any) -> Any:
     else:
         table = pa.Table.from_arrays(table.columns, schema=schema)
     return table.unify_dictionaries()
+
+
+def unify(column: Any, dictionaries: Sequence[Any]) -> tuple[Any, Any]:
+    """The column with one dictionary of all values, and that dictionary.
+
+    They are the same on all ranks, if the dictionaries are.
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    empty = pa.array([], kind.index_type)
+    first = [
+        pa.DictionaryArray.from_arrays(empty, values, ordered=kind.ordered)
+        for values in dictionaries
+    ]
+    whole = pa.chunked_array([*first, *column.chunks], type=kind).unify_dictionaries()
+    return (
+        pa.chunked_array(whole.chunks[len(first) :], type=kind),
+        whole.chunk(0).dictionary,
+    )

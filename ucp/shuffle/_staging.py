@@ -17,8 +17,6 @@ and ranks that send to each other in a circle do not stop for want of buffers.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
 import pickle
 import struct
 from collections import deque
@@ -28,6 +26,13 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, SupportsIndex
 
 from .. import _ext
+from .._communicator.agree import (
+    allgather_json,
+    check_same,
+    describe_error,
+    host_id,
+    raise_first_error,
+)
 from .._communicator.communicator import Communicator, reason_of
 from .._core.pool import BufferPool
 from ..exceptions import UCXCloseError, UCXMsgTruncated
@@ -216,31 +221,38 @@ class StagingQueue:
 
         Raises:
             ValueError: a number makes no sense, or ``nbytes`` is another on
-                another rank: on every rank.
+                another rank. It is raised on every rank.
             UCXNoMemory: there is not enough memory for the buffers.
             UCXRankFailed: the communicator has failed.
         """
-        numbers = {"nbytes": int(nbytes), "count": int(count), "depth": int(depth)}
-        for name, value in numbers.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}")
         if comm.size > _MAX_RANKS:
             raise ValueError(
                 f"{comm.size} ranks: a tag has room for {_MAX_RANKS} of them"
             )
         pools: list[BufferPool] = []
+        cause: Exception | None = None
+        numbers: dict[str, int] = {}
+        try:
+            numbers = _known_numbers(nbytes, count, depth)
+            mine = {"host": host_id(), "nbytes": numbers["nbytes"]}
+        except Exception as error:  # whatever an __index__ raises, too
+            cause = error
+            mine = describe_error(error)
         own = await comm.split(0, comm.rank)
         assert own is not None
         try:
-            near = await _meet(own, numbers["nbytes"])
+            said = await allgather_json(own, mine)
+            try:
+                near = _compare(said, comm.rank)
+            except Exception as error:  # on every rank
+                own.close()
+                raise error from cause
             for _ in range(2):
                 pools.append(BufferPool(numbers["count"], numbers["nbytes"]))
         except BaseException as exc:
             for pool in pools:
                 pool.close()
-            if isinstance(exc, ValueError):  # on every rank
-                own.close()
-            else:
+            if not own.closed():
                 own.abort(reason_of(exc))
             raise
         self = cls(own, numbers["depth"], pools)
@@ -651,28 +663,18 @@ def _bytes_view(data: Any, *, writable: bool = False) -> memoryview:
         return buffer.raw() if view.nbytes else memoryview(bytearray())
 
 
-async def _meet(comm: Communicator, nbytes: int) -> list[bool]:
-    """Which ranks are on this host; checks that all have the same ``nbytes``."""
-    host_id = _host_id()
-    ours = _ABOUT.pack(host_id, nbytes)
-    theirs = bytearray(len(ours) * comm.size)
-    await comm.allgather(ours, theirs)
-    all_of_them = list(_ABOUT.iter_unpack(theirs))
-    for rank, (_, other) in enumerate(all_of_them):
-        if other != all_of_them[0][1]:
-            raise ValueError(
-                f"nbytes is {other} on rank {rank}, {all_of_them[0][1]} on rank 0"
-            )
-    return [host == host_id for host, _ in all_of_them]
+def _known_numbers(
+    nbytes: SupportsIndex, count: SupportsIndex, depth: SupportsIndex
+) -> dict[str, int]:
+    numbers = {"nbytes": int(nbytes), "count": int(count), "depth": int(depth)}
+    for name, value in numbers.items():
+        if value < 1:
+            raise ValueError(f"{name} is {value}")
+    return numbers
 
 
-def _host_id() -> bytes:
-    """The same in processes that can read each other's memory."""
-    words = [str(os.getuid())]
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            words.append(file.read())
-        words += [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "user")]
-    except OSError:
-        return os.urandom(16)  # near nobody
-    return hashlib.blake2b("\n".join(words).encode(), digest_size=16).digest()
+def _compare(said: list[dict[str, Any]], rank: int) -> list[bool]:
+    """Which ranks are on this host; all must have the same ``nbytes``."""
+    raise_first_error(said)
+    check_same("has a staging queue", ["nbytes"], ([i["nbytes"]] for i in said))
+    return [its["host"] == said[rank]["host"] for its in said]
