@@ -3,9 +3,9 @@
  * else: see event.h. No function here counts a reference, allocates an object
  * or calls Python; test_layers.py keeps both rules. Those that libumx
  * calls without the GIL say so. */
-#include "event.h"
+#include "base/event.h"
 
-#include "log.h"
+#include "base/log.h"
 #include "op/am.h"
 #include "op/many.h"
 #include "request/request.h"

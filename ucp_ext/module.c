@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* module.c: the module `ucp._ext`: its types, exceptions and functions. All
  * that it owns is in mod_state. */
-#include "errors.h"
-#include "event.h"
-#include "log.h"
+#include "base/errors.h"
+#include "base/event.h"
+#include "base/log.h"
 #include "op/low_level.h"
 #include "request/callback.h"
 #include "request/request.h"

@@ -9,7 +9,7 @@
  * way. */
 #include "op/am.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "op/channel.h"
 #include "types/endpoint.h"
 #include "types/message.h"

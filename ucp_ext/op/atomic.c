@@ -2,7 +2,7 @@
 /* atomic.c: operations on numbers in memory of a peer's. */
 #include "op/atomic.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "buffer/buffer.h"
 #include "op/rma.h"
 #include "types/endpoint.h"

@@ -3,7 +3,7 @@
  * an endpoint is its channel 0, and the one with raw tags. */
 #include "op/channel.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "op/many.h"
 #include "op/tag.h"
 #include "types/endpoint.h"

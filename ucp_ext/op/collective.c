@@ -3,7 +3,7 @@
 #include "op/collective.h"
 
 #include "buffer/item.h"
-#include "errors.h"
+#include "base/errors.h"
 #include "types/bytes_block.h"
 #include "worker/worker.h"
 

@@ -2,7 +2,7 @@
 /* comm.c: messages between the ranks of a communicator, and how it is made. */
 #include "op/comm.h"
 
-#include "errors.h"
+#include "base/errors.h"
 #include "types/address.h"
 #include "types/comm_message.h"
 #include "types/listener.h"

@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_OP_COMM_H
 #define UCP_EXT_OP_COMM_H
 
-#include "args.h"
+#include "base/args.h"
 #include "request/request.h"
 #include "types/comm.h"
 

@@ -2,9 +2,9 @@
 /* connect.c: an endpoint that connects to a listener. */
 #include "op/connect.h"
 
-#include "args.h"
-#include "errors.h"
-#include "event.h"
+#include "base/args.h"
+#include "base/errors.h"
+#include "base/event.h"
 #include "types/endpoint.h"
 #include "types/listener.h"
 #include "worker/worker.h"

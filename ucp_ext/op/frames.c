@@ -9,7 +9,7 @@
  * program's are called once libumx has returned. */
 #include "op/frames.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "op/am.h"
 #include "op/channel.h"
 #include "types/endpoint.h"

@@ -3,7 +3,7 @@
  * for programs of ucx-py's lower layer. */
 #include "op/low_level.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "op/am.h"
 #include "op/stream.h"
 #include "op/tag.h"

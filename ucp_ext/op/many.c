@@ -2,8 +2,8 @@
 /* many.c: several messages by one request, which is done when all are. */
 #include "op/many.h"
 
-#include "args.h"
-#include "event.h"
+#include "base/args.h"
+#include "base/event.h"
 #include "types/endpoint.h"
 #include "worker/worker.h"
 

@@ -3,7 +3,7 @@
  */
 #include "op/message.h"
 
-#include "errors.h"
+#include "base/errors.h"
 #include "op/channel.h"
 #include "op/frames.h"
 #include "worker/worker.h"

@@ -2,8 +2,8 @@
 /* shuffle.c: the operations of a shuffler. */
 #include "op/shuffle.h"
 
-#include "args.h"
-#include "errors.h"
+#include "base/args.h"
+#include "base/errors.h"
 #include "worker/worker.h"
 
 typedef struct TAIL shuffle_tail {

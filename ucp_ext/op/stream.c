@@ -2,8 +2,8 @@
 /* stream.c: the byte stream of an endpoint. */
 #include "op/stream.h"
 
-#include "args.h"
-#include "errors.h"
+#include "base/args.h"
+#include "base/errors.h"
 #include "types/endpoint.h"
 #include "worker/worker.h"
 

@@ -3,8 +3,8 @@
  * channels of their endpoints. */
 #include "op/tag.h"
 
-#include "args.h"
-#include "errors.h"
+#include "base/args.h"
+#include "base/errors.h"
 #include "op/channel.h"
 #include "types/endpoint.h"
 #include "types/tag_message.h"

@@ -2,8 +2,8 @@
 /* wait.c: waiting for a number in memory of one's own. */
 #include "op/wait.h"
 
-#include "args.h"
-#include "block.h"
+#include "base/args.h"
+#include "base/block.h"
 #include "types/memh.h"
 #include "worker/worker.h"
 

@@ -2,7 +2,7 @@
 /* error.c: the exceptions of requests. */
 #include "request/internal.h"
 
-#include "errors.h"
+#include "base/errors.h"
 #include "request/callback.h"
 #include "types/unread.h"
 #include "worker/worker.h"

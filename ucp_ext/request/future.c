@@ -2,7 +2,7 @@
 /* future.c: what asyncio asks of a future, and the type. */
 #include "request/internal.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "types/unread.h"
 #include "worker/worker.h"
 

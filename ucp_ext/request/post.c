@@ -2,7 +2,7 @@
 /* post.c: a request on its way to libumx. */
 #include "request/internal.h"
 
-#include "errors.h"
+#include "base/errors.h"
 #include "types/endpoint.h"
 #include "worker/worker.h"
 

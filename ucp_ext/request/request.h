@@ -4,8 +4,8 @@
 #define UCP_EXT_REQUEST_REQUEST_H
 
 #include "buffer/buffer.h"
-#include "event.h"
-#include "state.h"
+#include "base/event.h"
+#include "base/state.h"
 
 enum {
     REQUEST_TAIL_SIZE = 24, /* bytes */

@@ -3,9 +3,9 @@
  * they have made. */
 #include "table/partition.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "table/table.h"
-#include "state.h"
+#include "base/state.h"
 
 #include <umx/partition.h>
 

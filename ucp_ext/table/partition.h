@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_TABLE_PARTITION_H
 #define UCP_EXT_TABLE_PARTITION_H
 
-#include "compat.h"
+#include "base/compat.h"
 
 extern PyMethodDef partition_methods[];
 

@@ -2,7 +2,7 @@
 /* table.c: a table of Python's objects as chunks of columns. */
 #include "table/table.h"
 
-#include "args.h"
+#include "base/args.h"
 
 enum {
     MAX_VIEWS = 6 /* of a column and its dictionary */

@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_TABLE_TABLE_H
 #define UCP_EXT_TABLE_TABLE_H
 
-#include "compat.h"
+#include "base/compat.h"
 
 #include <umx/column.h>
 

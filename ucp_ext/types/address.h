@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_TYPES_ADDRESS_H
 #define UCP_EXT_TYPES_ADDRESS_H
 
-#include "state.h"
+#include "base/state.h"
 
 /* Make a UCXAddress of bytes that are known to be an address. */
 PyObject *address_new(mod_state *st, const void *data, size_t len);

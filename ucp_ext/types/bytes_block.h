@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_TYPES_BYTES_BLOCK_H
 #define UCP_EXT_TYPES_BYTES_BLOCK_H
 
-#include "state.h"
+#include "base/state.h"
 
 /* A memoryview of the memory, which is taken over. NULL with an exception: the
  * caller still has the memory. */

@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_TYPES_CHANNEL_H
 #define UCP_EXT_TYPES_CHANNEL_H
 
-#include "state.h"
+#include "base/state.h"
 
 struct ChannelObject {
     PyObject_HEAD EndpointObject *endpoint;

@@ -2,8 +2,8 @@
 /* comm.c: a communicator. */
 #include "types/comm.h"
 
-#include "args.h"
-#include "event.h"
+#include "base/args.h"
+#include "base/event.h"
 #include "op/collective.h"
 #include "op/comm.h"
 #include "types/comm_message.h"

@@ -3,7 +3,7 @@
 #include "types/comm_message.h"
 
 #include "buffer/buffer.h"
-#include "event.h"
+#include "base/event.h"
 #include "op/comm.h"
 #include "types/comm.h"
 #include "worker/worker.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "types/context.h"
 
-#include "event.h"
-#include "log.h"
+#include "base/event.h"
+#include "base/log.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "types/endpoint.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "op/am.h"
 #include "op/channel.h"
 #include "op/close.h"

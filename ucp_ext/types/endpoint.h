@@ -3,8 +3,8 @@
 #ifndef UCP_EXT_TYPES_ENDPOINT_H
 #define UCP_EXT_TYPES_ENDPOINT_H
 
-#include "event.h"
-#include "state.h"
+#include "base/event.h"
+#include "base/state.h"
 
 struct EndpointObject {
     PyObject_HEAD WorkerObject *worker;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "types/listener.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "types/endpoint.h"
 #include "worker/worker.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "types/memh.h"
 
-#include "args.h"
-#include "event.h"
+#include "base/args.h"
+#include "base/event.h"
 #include "buffer/dlpack_export.h"
 #include "buffer/memory_kind.h"
 #include "op/wait.h"

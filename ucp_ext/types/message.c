@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "types/message.h"
 
-#include "event.h"
+#include "base/event.h"
 #include "buffer/buffer.h"
 #include "op/message.h"
 #include "types/endpoint.h"

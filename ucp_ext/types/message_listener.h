@@ -3,8 +3,8 @@
 #ifndef UCP_EXT_TYPES_MESSAGE_LISTENER_H
 #define UCP_EXT_TYPES_MESSAGE_LISTENER_H
 
-#include "event.h"
-#include "state.h"
+#include "base/event.h"
+#include "base/state.h"
 
 struct MessageListenerObject {
     PyObject_HEAD EndpointObject *endpoint;

@@ -6,8 +6,8 @@
  * that is dropped is closed, and what waits would go out at once. */
 #include "types/message_sender.h"
 
-#include "args.h"
-#include "event.h"
+#include "base/args.h"
+#include "base/event.h"
 #include "op/frames.h"
 #include "op/message.h"
 #include "types/endpoint.h"

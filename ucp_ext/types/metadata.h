@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_TYPES_METADATA_H
 #define UCP_EXT_TYPES_METADATA_H
 
-#include "compat.h"
+#include "base/compat.h"
 
 #include <umx/umx.h>
 

@@ -4,7 +4,7 @@
  * awaited. */
 #include "types/rkey.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "op/atomic.h"
 #include "op/close.h"
 #include "op/rma.h"

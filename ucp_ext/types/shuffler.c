@@ -2,9 +2,9 @@
 /* shuffler.c: a shuffle in which this process takes part. */
 #include "types/shuffler.h"
 
-#include "args.h"
-#include "errors.h"
-#include "event.h"
+#include "base/args.h"
+#include "base/errors.h"
+#include "base/event.h"
 #include "op/shuffle.h"
 #include "types/chunk.h"
 #include "types/comm.h"

@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_TYPES_SHUFFLER_H
 #define UCP_EXT_TYPES_SHUFFLER_H
 
-#include "state.h"
+#include "base/state.h"
 
 #include <umx/umx.h>
 

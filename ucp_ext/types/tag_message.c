@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "types/tag_message.h"
 
-#include "event.h"
+#include "base/event.h"
 #include "buffer/buffer.h"
 #include "op/tag.h"
 #include "worker/worker.h"

@@ -3,7 +3,7 @@
  * threads share it without a lock. */
 #include "types/topology.h"
 
-#include "errors.h"
+#include "base/errors.h"
 
 #include <string.h>
 #include <umx/topology.h>

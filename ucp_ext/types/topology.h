@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_TYPES_TOPOLOGY_H
 #define UCP_EXT_TYPES_TOPOLOGY_H
 
-#include "state.h"
+#include "base/state.h"
 
 extern PyType_Spec topology_spec;
 

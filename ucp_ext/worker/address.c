@@ -2,7 +2,7 @@
 /* address.c: a worker's address, and endpoints made from addresses. */
 #include "worker/address.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "types/address.h"
 #include "types/endpoint.h"
 #include "worker/worker.h"

@@ -3,8 +3,8 @@
 #ifndef UCP_EXT_WORKER_ADDRESS_H
 #define UCP_EXT_WORKER_ADDRESS_H
 
-#include "event.h"
-#include "state.h"
+#include "base/event.h"
+#include "base/state.h"
 
 /* Methods of Worker. */
 PyObject *worker_get_address(PyObject *op, PyObject *ignored);

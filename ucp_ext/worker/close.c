@@ -2,8 +2,8 @@
 /* close.c: the end of a worker, and the wait for what is closing. */
 #include "worker/internal.h"
 
-#include "args.h"
-#include "errors.h"
+#include "base/args.h"
+#include "base/errors.h"
 #include "op/close.h"
 #include "request/request.h"
 #include "worker/share.h"

@@ -25,8 +25,8 @@
  * can fall between its look and its sleep. */
 #include "worker/share.h"
 
-#include "errors.h"
-#include "log.h"
+#include "base/errors.h"
+#include "base/log.h"
 #include "request/request.h"
 #include "worker/internal.h"
 #include "worker/thread.h"

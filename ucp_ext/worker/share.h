@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_WORKER_SHARE_H
 #define UCP_EXT_WORKER_SHARE_H
 
-#include "state.h"
+#include "base/state.h"
 
 /* Wake the threads whose requests are settled, or all if the worker has ended.
  * Runs no Python. */

@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_WORKER_THREAD_H
 #define UCP_EXT_WORKER_THREAD_H
 
-#include "state.h"
+#include "base/state.h"
 
 enum {
     SIGNALS_NS = 500000000 /* between two looks for signals */

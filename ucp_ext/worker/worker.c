@@ -2,7 +2,7 @@
 /* worker.c: the type of workers. */
 #include "worker/internal.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "op/am.h"
 #include "op/close.h"
 #include "op/connect.h"

@@ -3,8 +3,8 @@
 #ifndef UCP_EXT_WORKER_WORKER_H
 #define UCP_EXT_WORKER_WORKER_H
 
-#include "event.h"
-#include "state.h"
+#include "base/event.h"
+#include "base/state.h"
 
 /* A thread that sleeps in a call of a shared worker; see worker/share.c. */
 typedef struct waiter waiter;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* errors.h: status, exception class and text of what goes wrong. */
-#ifndef UCP_EXT_ERRORS_H
-#define UCP_EXT_ERRORS_H
+#ifndef UCP_EXT_BASE_ERRORS_H
+#define UCP_EXT_BASE_ERRORS_H
 
-#include "compat.h"
+#include "base/compat.h"
 
 #include <umx/umx.h>
 

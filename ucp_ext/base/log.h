@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* log.h: lines of libumx and UCX on their way to Python. */
-#ifndef UCP_EXT_LOG_H
-#define UCP_EXT_LOG_H
+#ifndef UCP_EXT_BASE_LOG_H
+#define UCP_EXT_BASE_LOG_H
 
-#include "compat.h"
+#include "base/compat.h"
 
 typedef struct mod_state mod_state;
 

@@ -13,10 +13,10 @@
  *
  * An event on a list holds no reference: an object takes its event off before
  * it goes. Thread: with the GIL. */
-#ifndef UCP_EXT_EVENT_H
-#define UCP_EXT_EVENT_H
+#ifndef UCP_EXT_BASE_EVENT_H
+#define UCP_EXT_BASE_EVENT_H
 
-#include "compat.h"
+#include "base/compat.h"
 
 #include <umx/umx.h>
 

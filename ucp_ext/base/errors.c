@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "errors.h"
+#include "base/errors.h"
 
-#include "state.h"
+#include "base/state.h"
 
 #include <string.h>
 

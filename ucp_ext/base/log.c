@@ -4,10 +4,10 @@
  * They come from any thread, without the GIL and with UCX's locks held, so they
  * only go into a ring; whoever next holds the GIL in a worker's callback
  * delivers them. A full ring drops the newest and says how many. */
-#include "log.h"
+#include "base/log.h"
 
-#include "event.h"
-#include "state.h"
+#include "base/event.h"
+#include "base/state.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

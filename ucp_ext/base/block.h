@@ -2,10 +2,10 @@
 /* block.h: pieces of memory of one size, which the module keeps for the next
  * operation. What only some requests need is in blocks of its own: in the
  * steady state it costs no allocation. Thread: with the GIL. */
-#ifndef UCP_EXT_BLOCK_H
-#define UCP_EXT_BLOCK_H
+#ifndef UCP_EXT_BASE_BLOCK_H
+#define UCP_EXT_BASE_BLOCK_H
 
-#include "state.h"
+#include "base/state.h"
 
 enum {
     BLOCK_SIZE      = 96, /* bytes */

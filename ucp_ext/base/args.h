@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* args.h: the arguments of functions, in CPython's wording of errors. */
-#ifndef UCP_EXT_ARGS_H
-#define UCP_EXT_ARGS_H
+#ifndef UCP_EXT_BASE_ARGS_H
+#define UCP_EXT_BASE_ARGS_H
 
-#include "compat.h"
+#include "base/compat.h"
 
 #include <umx/umx.h>
 

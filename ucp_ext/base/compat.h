@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* compat.h: what differs between CPython 3.11 and 3.14, between compilers and
  * between CPUs. Included first by every file of the binding. */
-#ifndef UCP_EXT_COMPAT_H
-#define UCP_EXT_COMPAT_H
+#ifndef UCP_EXT_BASE_COMPAT_H
+#define UCP_EXT_BASE_COMPAT_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

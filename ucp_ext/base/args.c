@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "args.h"
+#include "base/args.h"
 
-#include "state.h"
+#include "base/state.h"
 
 #include <string.h>
 

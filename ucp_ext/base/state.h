@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* state.h: what the module owns. Thread: with the GIL. */
-#ifndef UCP_EXT_STATE_H
-#define UCP_EXT_STATE_H
+#ifndef UCP_EXT_BASE_STATE_H
+#define UCP_EXT_BASE_STATE_H
 
-#include "compat.h"
-#include "errors.h"
+#include "base/compat.h"
+#include "base/errors.h"
 
 /* The objects: each noun has a header of its own. */
 typedef struct ContextObject         ContextObject;
