@@ -9,10 +9,10 @@
 #include "op/am.h"
 #include "op/many.h"
 #include "request/request.h"
-#include "types/endpoint.h"
-#include "types/listener.h"
-#include "types/memh.h"
-#include "types/message_listener.h"
+#include "object/endpoint.h"
+#include "type/listener.h"
+#include "buffer/memh.h"
+#include "type/message_listener.h"
 #include "worker/worker.h"
 
 #include <stdatomic.h>

@@ -4,9 +4,9 @@
  * NumPy's has it too: the exporter is behind them. */
 #include "buffer/buffer.h"
 #include "buffer/layout.h"
-#include "types/loan.h"
-#include "types/memh.h"
-#include "types/pool_buffer.h"
+#include "buffer/loan.h"
+#include "buffer/memh.h"
+#include "buffer/pool_buffer.h"
 
 /* Whose memory `obj` shows; borrowed, or NULL: a memoryview that has been
  * released, with an array on top that has not noticed. */

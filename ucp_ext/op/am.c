@@ -11,8 +11,8 @@
 
 #include "base/args.h"
 #include "op/channel.h"
-#include "types/endpoint.h"
-#include "types/message.h"
+#include "object/endpoint.h"
+#include "object/message.h"
 #include "worker/worker.h"
 
 #include <string.h>

@@ -5,8 +5,8 @@
 #include "base/args.h"
 #include "buffer/buffer.h"
 #include "op/rma.h"
-#include "types/endpoint.h"
-#include "types/rkey.h"
+#include "object/endpoint.h"
+#include "object/rkey.h"
 #include "worker/worker.h"
 
 /* ---- the request -----------------------------------------------------------

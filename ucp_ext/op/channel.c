@@ -6,7 +6,7 @@
 #include "base/args.h"
 #include "op/many.h"
 #include "op/tag.h"
-#include "types/endpoint.h"
+#include "object/endpoint.h"
 #include "worker/worker.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 /* close.c: what ends a connection, or waits until it has caught up. */
 #include "op/close.h"
 
-#include "types/endpoint.h"
+#include "object/endpoint.h"
 #include "worker/worker.h"
 
 static umx_status

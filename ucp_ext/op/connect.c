@@ -5,8 +5,8 @@
 #include "base/args.h"
 #include "base/errors.h"
 #include "base/event.h"
-#include "types/endpoint.h"
-#include "types/listener.h"
+#include "object/endpoint.h"
+#include "type/listener.h"
 #include "worker/worker.h"
 
 #include <sys/socket.h>

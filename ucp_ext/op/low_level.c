@@ -8,8 +8,8 @@
 #include "op/stream.h"
 #include "op/tag.h"
 #include "request/callback.h"
-#include "types/context.h"
-#include "types/endpoint.h"
+#include "object/context.h"
+#include "object/endpoint.h"
 #include "worker/worker.h"
 
 /* Hold the first `nbytes` bytes of `obj`. */

@@ -2,7 +2,7 @@
 /* query.c: questions to the peer. */
 #include "op/query.h"
 
-#include "types/endpoint.h"
+#include "object/endpoint.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/args.h"
 #include "buffer/buffer.h"
-#include "types/endpoint.h"
+#include "object/endpoint.h"
 #include "worker/worker.h"
 
 /* ---- memory --------------------------------------------------------------

@@ -4,7 +4,7 @@
 
 #include "base/args.h"
 #include "base/errors.h"
-#include "types/endpoint.h"
+#include "object/endpoint.h"
 #include "worker/worker.h"
 
 static umx_status

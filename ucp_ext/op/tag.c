@@ -6,8 +6,8 @@
 #include "base/args.h"
 #include "base/errors.h"
 #include "op/channel.h"
-#include "types/endpoint.h"
-#include "types/tag_message.h"
+#include "object/endpoint.h"
+#include "object/tag_message.h"
 #include "worker/worker.h"
 
 /* ---- operations ----------------------------------------------------------

@@ -4,7 +4,7 @@
 
 #include "base/args.h"
 #include "base/block.h"
-#include "types/memh.h"
+#include "buffer/memh.h"
 #include "worker/worker.h"
 
 /* ---- arguments -----------------------------------------------------------

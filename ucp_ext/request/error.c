@@ -4,7 +4,7 @@
 
 #include "base/errors.h"
 #include "request/callback.h"
-#include "types/unread.h"
+#include "object/unread.h"
 #include "worker/worker.h"
 
 const char *

@@ -3,7 +3,7 @@
 #include "request/internal.h"
 
 #include "base/args.h"
-#include "types/unread.h"
+#include "object/unread.h"
 #include "worker/worker.h"
 
 /* ---- the future protocol -------------------------------------------------

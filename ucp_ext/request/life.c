@@ -35,9 +35,9 @@
  * call_soon(). */
 #include "request/internal.h"
 
-#include "types/endpoint.h"
-#include "types/message.h"
-#include "types/tag_message.h"
+#include "object/endpoint.h"
+#include "object/message.h"
+#include "object/tag_message.h"
 #include "worker/worker.h"
 
 /* ---- life ----------------------------------------------------------------

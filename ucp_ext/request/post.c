@@ -3,7 +3,7 @@
 #include "request/internal.h"
 
 #include "base/errors.h"
-#include "types/endpoint.h"
+#include "object/endpoint.h"
 #include "worker/worker.h"
 
 /* Note what a call of libumx returned that has posted the operation. */

@@ -3,7 +3,7 @@
  * that nobody awaits. */
 #include "worker/internal.h"
 
-#include "types/memh.h"
+#include "buffer/memh.h"
 #include "worker/share.h"
 
 /* ---- calls put off until libumx has returned ------------------------------

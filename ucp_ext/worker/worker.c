@@ -8,9 +8,9 @@
 #include "op/connect.h"
 #include "op/tag.h"
 #include "request/request.h"
-#include "types/context.h"
-#include "types/listener.h"
-#include "worker/address.h"
+#include "object/context.h"
+#include "type/listener.h"
+#include "op/address.h"
 #include "worker/share.h"
 #include "worker/thread.h"
 
