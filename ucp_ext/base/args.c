@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* args.c: the arguments of functions. */
 #include "base/args.h"
 
 #include "base/state.h"

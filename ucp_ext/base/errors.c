@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* errors.c: exceptions of statuses. */
 #include "base/errors.h"
 
 #include "base/state.h"

@@ -12,7 +12,12 @@
  *   callback --> told --settle()--> wakes or calls --call()--> the program
  *
  * An event on a list holds no reference: an object takes its event off before
- * it goes. Thread: with the GIL. */
+ * it goes.
+ *
+ * The callbacks are in files called event.c, one in a room, in which nothing
+ * counts a reference, allocates an object or calls Python;
+ * test_layers_ext.py keeps that. Thread: with the GIL; a callback that
+ * libumx calls without it says so. */
 #ifndef UCP_EXT_BASE_EVENT_H
 #define UCP_EXT_BASE_EVENT_H
 
@@ -94,80 +99,10 @@ event_pop(event_list *list)
 #define EVENT_OF(pointer, type, member) \
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
-struct RequestObject;
-struct WorkerObject;
-struct EndpointObject;
-struct ListenerObject;
-struct MessageListenerObject;
-struct many_item;
-struct am_handler;
-struct call;
-struct memory_loan;
-struct sockaddr;
+/* ---- event.c ---- */
 
-/* ---- registering with libumx (event.c) ------------------------------------
- */
-
-umx_op_params event_op_params(struct RequestObject *req);
-umx_op_params event_item_params(struct many_item *item);
-
-/* Store that the operation of `req` is over, in plain fields. */
-void event_mark_done(struct RequestObject *req, umx_status status);
-void event_mark_message(struct RequestObject *req, umx_message *message);
-
-/* Store what a receive of a communicator has got. */
-void event_mark_comm_status(struct RequestObject  *req,
-                            const umx_comm_status *got);
-
-/* Have the new endpoint tell a request to connect of its states. */
-void event_watch_connect(umx_connect_params *params, struct RequestObject *req);
-
-/* Have `ep` tell its object of its states; NULL: nobody any more. */
-void event_watch_endpoint(umx_ep *ep, struct EndpointObject *endpoint);
-
-/* Have the new listener tell its object; of a peer's close if `is_closable`. */
-void event_watch_listener(umx_listener_params *params, struct ListenerObject *o,
-                          bool is_closable);
-
-void event_forget_listener(umx_listener *umx);
-
-/* Have the worker tell `handler` of messages of `id`; NULL: they wait for
- * receives. */
-umx_status event_watch_am(struct WorkerObject *worker, uint16_t id,
-                          struct am_handler *handler);
-umx_status event_watch_addressed(struct WorkerObject *worker);
-void       event_watch_messages(umx_message_listener_params  *params,
-                                struct MessageListenerObject *listener);
-void       event_watch_log(bool is_wanted);
-
-/* Lend the memory of `loan` until event_take_freed() returns the loan. */
-void event_watch_memory(umx_memh_params *params, struct memory_loan *loan);
-struct memory_loan *event_take_freed(void);
-bool                event_has_freed(void);
-
-/* Fill `receiver` with the functions of `listener`. */
-void event_receive_message(umx_message_receiver         *receiver,
-                           struct MessageListenerObject *listener);
-
-/* The owner's thread tells it, of a worker that is open; false: it will not.
- * The call or request is held until then. Any thread. */
-bool event_submit_call(struct WorkerObject *worker, struct call *call);
-bool event_submit_request(struct WorkerObject  *worker,
-                          struct RequestObject *req);
-
-/* Have the owner's thread drop or return an object of libumx; false: the object
- * is leaked. Any thread. */
-bool event_drop_message(struct WorkerObject *worker, umx_message *message);
-bool event_return_message(struct WorkerObject *worker, umx_message *message);
-bool event_return_tag_message(struct WorkerObject *worker,
-                              umx_tag_message     *message);
-bool event_drop_sender(struct WorkerObject *worker, umx_message_sender *sender);
-bool event_drop_comm(struct WorkerObject *worker, umx_comm *comm);
-bool event_drop_shuffler(struct WorkerObject *worker, umx_shuffler *shuffler);
-bool event_return_comm_message(struct WorkerObject *worker,
-                               umx_comm_message    *message);
-bool event_drop_listener(struct WorkerObject  *worker,
-                         umx_message_listener *listener);
+/* Have log lines given to log_put(), or to nobody. */
+void event_watch_log(bool is_wanted);
 
 /* Pairs of texts that libumx lists. */
 typedef struct text_pairs {

@@ -36,6 +36,14 @@ void memory_end_export(PyObject *op);
 /* Is it a Memory? */
 bool memory_check(PyObject *exporter);
 
-extern PyType_Spec memory_spec;
+/* End the access; the memory stays while it is looked at or moved. */
+void memory_shut(MemoryObject *self);
+
+/* Slots of the type. */
+int  memory_traverse(PyObject *op, visitproc visit, void *arg);
+int  memory_clear(PyObject *op);
+void memory_dealloc(PyObject *op);
+int  memory_getbuffer(PyObject *op, Py_buffer *view, int flags);
+void memory_releasebuffer(PyObject *op, Py_buffer *view);
 
 #endif

@@ -3,9 +3,7 @@
 #ifndef UCP_EXT_BUFFER_POOL_H
 #define UCP_EXT_BUFFER_POOL_H
 
-#include "base/state.h"
-
-#include <umx/umx.h>
+#include "buffer/buffer.h"
 
 /* Memory for `count` buffers, registered as one. */
 struct PoolObject {
@@ -23,9 +21,37 @@ struct PoolObject {
     PyObject *weakrefs;
 };
 
-/* End a loan: the next waiter may have the buffer. */
-void pool_give_back(PoolObject *pool, uint32_t number);
+/* A loan keeps one buffer of a pool in use as long as the loan lives: the
+ * PoolBuffer and operations hold references to it. */
+struct LoanObject {
+    PyObject_HEAD PoolObject *pool;
+    uint32_t                  number;
+};
 
-extern PyType_Spec pool_spec;
+/* The object that the user has of a loan. */
+struct PoolBufferObject {
+    PyObject_HEAD LoanObject *loan; /* NULL once released and out of use */
+    Py_ssize_t                exports;
+    bool                      is_released;
+    bool      is_address_known; /* views may exist that are no exports */
+    PyObject *weakrefs;
+};
+
+static inline char *
+loan_data(const LoanObject *loan)
+{
+    const PoolObject *pool = loan->pool;
+
+    return (char *)umx_memh_buffer(pool->memh)->data +
+           loan->number * pool->stride;
+}
+
+/* buffer_acquire() of a PoolBuffer: the operation holds the loan. */
+int pool_buffer_acquire(PyObject *op, buffer_hold *hold);
+
+/* Check that the buffer has not been released; -1 with ValueError. */
+int pool_buffer_check(const PoolBufferObject *self);
+
+umx_memtype pool_buffer_memtype(const LoanObject *loan);
 
 #endif

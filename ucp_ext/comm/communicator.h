@@ -14,8 +14,15 @@ struct CommObject {
     PyObject                   *weakrefs;
 };
 
+/* A new object; NULL with an exception. */
+CommObject *comm_new_object(PyTypeObject *type, WorkerObject *worker);
+
 /* A new object of the type of `like`, for umx_comm_split(). */
 CommObject *comm_new_like(const CommObject *like);
+
+/* Give the communicator of libumx back, in whichever thread: one that was not
+ * closed is aborted. */
+void comm_drop(CommObject *self);
 
 /* -1 with an exception unless this thread may call libumx with it. */
 int comm_check(const CommObject *comm);
@@ -33,6 +40,9 @@ PyObject *comm_failure_error(mod_state *st, const umx_comm *comm,
 extern PyStructSequence_Desc comm_status_desc;
 PyObject *comm_status_new(mod_state *st, int source, uint64_t tag, size_t len);
 
-extern PyType_Spec comm_spec;
+/* The rank `number` of the communicator; `what` is for errors. -1 with an
+ * exception; also if it is not made, or belongs to another process. */
+int comm_parse_rank(const CommObject *comm, PyObject *number, const char *what,
+                    int *rank_p);
 
 #endif

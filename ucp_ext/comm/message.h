@@ -3,9 +3,7 @@
 #ifndef UCP_EXT_COMM_MESSAGE_H
 #define UCP_EXT_COMM_MESSAGE_H
 
-#include "base/state.h"
-
-#include <umx/umx.h>
+#include "comm/communicator.h"
 
 struct CommMessageObject {
     PyObject_HEAD CommObject *comm;
@@ -22,6 +20,8 @@ PyObject *comm_message_new(CommObject *comm, umx_comm_message *message,
 /* Return an unreceived message to its queue. Any thread. */
 void comm_message_give_back(CommObject *comm, umx_comm_message *message);
 
-extern PyType_Spec comm_message_spec;
+/* Slots of the type. */
+int  comm_message_traverse(PyObject *op, visitproc visit, void *arg);
+void comm_message_dealloc(PyObject *op);
 
 #endif

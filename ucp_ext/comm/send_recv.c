@@ -1,282 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* send_recv.c: messages between the ranks of a communicator, and how it is made. */
+/* send_recv.c: messages between the ranks of a communicator. */
 #include "comm/send_recv.h"
 
 #include "base/errors.h"
-#include "object/address.h"
+#include "comm/event.h"
 #include "comm/message.h"
-#include "type/listener.h"
 #include "worker/worker.h"
-
-#include <sys/socket.h>
 
 enum {
     ANY_TAG = -1
 };
-
-/* ---- what operations share -------------------------------------------------
- */
-
-PyObject *
-comm_request_error(RequestObject *req)
-{
-    const comm_tail *tail = TAIL_OF(req, comm_tail);
-    char             text[128];
-    PyObject        *exc;
-
-    if (req->status != UMX_ERR_MESSAGE_TRUNCATED) {
-        return comm_error(tail->comm, req->status, req->type->name, tail->rank);
-    }
-    snprintf(text, sizeof(text),
-             "recv: the message of rank %u with tag %" PRIu64
-             " has %zu bytes, the buffer %zu",
-             req->info.channel, req->info.tag, req->info.length,
-             req->hold.buf.len);
-    exc = errors_new(req->worker->st, req->status, req->type->name, text);
-    if (exc != NULL && request_set_size(exc, NAME(req->worker->st, length),
-                                        req->info.length) < 0) {
-        Py_CLEAR(exc);
-    }
-    return exc;
-}
-
-int
-comm_parse_rank(const CommObject *comm, PyObject *number, const char *what,
-                int *rank_p)
-{
-    Py_ssize_t rank;
-    int        size;
-
-    if (comm->umx == NULL) {
-        return comm_check(comm);
-    }
-    size = umx_comm_size(comm->umx);
-    rank = PyNumber_AsSsize_t(number, PyExc_OverflowError);
-    if (rank == -1 && PyErr_Occurred()) {
-        return -1;
-    }
-    if (rank < 0 || rank >= size) {
-        PyErr_Format(PyExc_ValueError,
-                     "%s is %zd, but the communicator has the ranks 0 to %d",
-                     what, rank, size - 1);
-        return -1;
-    }
-    *rank_p = (int)rank;
-    return 0;
-}
-
-static void
-clear(RequestObject *req)
-{
-    Py_CLEAR(TAIL_OF(req, comm_tail)->comm);
-}
-
-static int
-traverse(const RequestObject *req, visitproc visit, void *arg)
-{
-    Py_VISIT(TAIL_OF(req, comm_tail)->comm);
-    return 0;
-}
-
-/* Begin an operation of `self`; NULL with an exception. */
-static RequestObject *
-begin(CommObject *self, const op_type *type)
-{
-    RequestObject *req = request_new(self->worker, NULL, type);
-
-    if (req != NULL) {
-        comm_set(req, self);
-    }
-    return req;
-}
-
-/* ---- making one ------------------------------------------------------------
- */
-
-/* What umx_comm_create() is given. */
-typedef struct comm_call {
-    umx_comm_params         params;
-    struct sockaddr_storage addr;
-    char                    name[UMX_COMM_NAME_MAX + 1];
-    buffer_hold             root;  /* the address of a worker; or nothing */
-    errors_place            place; /* `addr` as a tuple, held; or NULL */
-} comm_call;
-
-static umx_status
-create_post(RequestObject *req, const umx_op_params *params)
-{
-    comm_tail *tail = TAIL_OF(req, comm_tail);
-    comm_call *call = tail->create;
-    umx_status status;
-
-    if (tail->comm->umx != NULL) {
-        return UMX_ERR_BUSY;
-    }
-    (void)umx_take_errno();
-    status = umx_comm_create(req->worker->umx, &call->params, params,
-                             &tail->comm->umx, &req->op);
-    if (status < 0) {
-        call->place.error = umx_take_errno();
-    }
-    return status;
-}
-
-/* One that could not even begin names the address. */
-static PyObject *
-create_error(RequestObject *req)
-{
-    const comm_tail *tail = TAIL_OF(req, comm_tail);
-    const comm_call *call = tail->create;
-
-    if (tail->comm->umx != NULL || call->place.address == NULL) {
-        return comm_request_error(req);
-    }
-    return errors_new_at(req->worker->st, req->status,
-                         (call->params.rank == 0) ? "listen" : "connect",
-                         &call->place, NULL);
-}
-
-static void
-create_clear(RequestObject *req)
-{
-    comm_call *call = TAIL_OF(req, comm_tail)->create;
-
-    TAIL_OF(req, comm_tail)->create = NULL;
-    if (call != NULL) {
-        buffer_release(&call->root);
-        Py_XDECREF(call->place.address);
-        PyMem_Free(call);
-    }
-    clear(req);
-}
-
-const op_type op_comm_create = {
-    .name     = "connect",
-    .flags    = OP_CONNECT | OP_PLAIN,
-    .post     = create_post,
-    .error    = create_error,
-    .clear    = create_clear,
-    .traverse = traverse,
-};
-
-static int
-parse_name(comm_call *call, PyObject *name)
-{
-    Py_ssize_t  len;
-    const char *text;
-
-    if (!PyUnicode_Check(name)) {
-        PyErr_Format(PyExc_TypeError, "name must be a str, not %.200s",
-                     Py_TYPE(name)->tp_name);
-        return -1;
-    }
-    text = PyUnicode_AsUTF8AndSize(name, &len);
-    if (text == NULL) {
-        return -1;
-    }
-    if (len > UMX_COMM_NAME_MAX || strlen(text) != (size_t)len) {
-        PyErr_Format(PyExc_ValueError,
-                     "a name has at most %d bytes, and no zeros: %R",
-                     UMX_COMM_NAME_MAX, name);
-        return -1;
-    }
-    memcpy(call->name, text, (size_t)len + 1);
-    call->params.name = call->name;
-    return 0;
-}
-
-/* Where the root is: a socket address, a worker's address, or None. */
-static int
-parse_where(mod_state *st, comm_call *call, PyObject *where)
-{
-    if (where == Py_None) {
-        return 0;
-    }
-    if (PyTuple_Check(where)) {
-        call->params.addr       = (struct sockaddr *)&call->addr;
-        call->place.address     = Py_NewRef(where);
-        call->place.preposition = (call->params.rank == 0) ? "on" : "to";
-        return sockaddr_parse(where, &call->addr, &call->params.addr_len);
-    }
-    if (buffer_acquire(st, where, false, &call->root) < 0) {
-        return -1;
-    }
-    call->params.root     = call->root.buf.data;
-    call->params.root_len = call->root.buf.len;
-    return 0;
-}
-
-static int
-parse_create(mod_state *st, comm_call *call, PyObject *const *values)
-{
-    Py_ssize_t rank, size;
-
-    rank = PyNumber_AsSsize_t(values[0], PyExc_OverflowError);
-    if (rank == -1 && PyErr_Occurred()) {
-        return -1;
-    }
-    size = PyNumber_AsSsize_t(values[1], PyExc_OverflowError);
-    if (size == -1 && PyErr_Occurred()) {
-        return -1;
-    }
-    if (size < 1 || size > UMX_COMM_SIZE_MAX) {
-        PyErr_Format(PyExc_ValueError, "size is %zd, not 1 to %d", size,
-                     UMX_COMM_SIZE_MAX);
-        return -1;
-    }
-    if (rank < UMX_RANK_ANY || rank >= size) {
-        PyErr_Format(PyExc_ValueError, "rank is %zd, but size is %zd", rank,
-                     size);
-        return -1;
-    }
-    call->params.rank       = (int)rank;
-    call->params.size       = (int)size;
-    call->params.field_mask = UMX_COMM_FIELD_TIMEOUT | UMX_COMM_FIELD_NAME |
-                              UMX_COMM_FIELD_HEARTBEAT;
-    if (parse_where(st, call, values[2]) < 0 ||
-        args_timeout(values[3], UMX_TIMEOUT_INFINITE,
-                     &call->params.timeout_ns) < 0 ||
-        parse_name(call, values[4]) < 0) {
-        return -1;
-    }
-    return args_timeout(values[5], 0, &call->params.heartbeat_ns);
-}
-
-const char comm_create_doc[] =
-    "_create($self, rank, size, where, timeout, name, heartbeat)\n--\n\n"
-    "Meet the other ranks; awaitable.";
-
-PyObject *
-comm_create(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-            PyObject *kwnames)
-{
-    static const char *const keywords[] = {"rank",    "size", "where",
-                                           "timeout", "name", "heartbeat"};
-    CommObject              *self       = (CommObject *)op;
-    PyObject                *values[6];
-    RequestObject           *req;
-    comm_call               *call;
-
-    if (args_parse("_create", args, nargs, kwnames, keywords, 6, 6, 6, values) <
-        0) {
-        return NULL;
-    }
-    req = begin(self, &op_comm_create);
-    if (req == NULL) {
-        return NULL;
-    }
-    call = PyMem_Calloc(1, sizeof(*call));
-    if (call == NULL) {
-        Py_DECREF(req);
-        return PyErr_NoMemory();
-    }
-    TAIL_OF(req, comm_tail)->create = call;
-    if (parse_create(self->worker->st, call, values) < 0) {
-        Py_DECREF(req);
-        return NULL;
-    }
-    return request_post(req);
-}
 
 /* ---- messages --------------------------------------------------------------
  */
@@ -369,50 +102,53 @@ static void
 mrecv_clear(RequestObject *req)
 {
     Py_CLEAR(TAIL_OF(req, comm_tail)->object);
-    clear(req);
+    comm_request_clear(req);
 }
 
 static int
 mrecv_traverse(const RequestObject *req, visitproc visit, void *arg)
 {
     Py_VISIT(TAIL_OF(req, comm_tail)->object);
-    return traverse(req, visit, arg);
+    return comm_request_traverse(req, visit, arg);
 }
 
-const op_type op_comm_send = {
+static const op_type op_comm_send = {
     .name     = "send",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = send_post,
     .error    = comm_request_error,
-    .clear    = clear,
-    .traverse = traverse,
+    .clear    = comm_request_clear,
+    .traverse = comm_request_traverse,
 };
 
-const op_type op_comm_recv = {
+static const op_type op_comm_recv = {
     .name     = "recv",
-    .flags    = OP_RECV | OP_RANK | OP_UNRECV | OP_UNRECV_LATE,
+    .flags    = OP_RECV | OP_UNRECV | OP_UNRECV_LATE,
     .post     = recv_post,
+    .note     = event_note_comm_status,
     .result   = recv_result,
     .error    = comm_request_error,
     .unrecv   = recv_unrecv,
-    .clear    = clear,
-    .traverse = traverse,
+    .clear    = comm_request_clear,
+    .traverse = comm_request_traverse,
 };
 
-const op_type op_comm_probe = {
+static const op_type op_comm_probe = {
     .name     = "probe",
-    .flags    = OP_RECV | OP_RANK,
+    .flags    = OP_RECV,
     .post     = probe_post,
+    .note     = event_note_comm_status,
     .result   = recv_result,
     .error    = comm_request_error,
-    .clear    = clear,
-    .traverse = traverse,
+    .clear    = comm_request_clear,
+    .traverse = comm_request_traverse,
 };
 
-const op_type op_comm_mrecv = {
+static const op_type op_comm_mrecv = {
     .name     = "CommMessage.recv",
-    .flags    = OP_RECV | OP_RANK | OP_UNRECV | OP_UNRECV_LATE,
+    .flags    = OP_RECV | OP_UNRECV | OP_UNRECV_LATE,
     .post     = mrecv_post,
+    .note     = event_note_comm_status,
     .result   = recv_result,
     .error    = comm_request_error,
     .unrecv   = recv_unrecv,
@@ -449,7 +185,7 @@ comm_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         (values[2] != NULL && args_raw_tag(values[2], "tag", &tag) < 0)) {
         return NULL;
     }
-    req = begin(self, &op_comm_send);
+    req = comm_request_new(self, &op_comm_send);
     if (req == NULL) {
         return NULL;
     }
@@ -550,7 +286,7 @@ comm_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         parse_match(self, values[1], values[2], &match) < 0) {
         return NULL;
     }
-    req = begin(self, &op_comm_recv);
+    req = comm_request_new(self, &op_comm_recv);
     if (req == NULL) {
         return NULL;
     }
@@ -578,7 +314,7 @@ comm_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     if (parse_look(self, "probe", args, nargs, kwnames, &match) < 0) {
         return NULL;
     }
-    req = begin(self, &op_comm_probe);
+    req = comm_request_new(self, &op_comm_probe);
     if (req == NULL) {
         return NULL;
     }
@@ -649,4 +385,38 @@ comm_improbe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         comm_message_give_back(self, message);
     }
     return object;
+}
+
+const char comm_message_recv_doc[] =
+    "recv($self, buffer, /)\n--\n\n"
+    "Receive the bytes into `buffer`, which must be at least as long;\n"
+    "awaits the Status, once only.";
+
+PyObject *
+comm_message_recv(PyObject *op, PyObject *buffer)
+{
+    CommMessageObject *self = (CommMessageObject *)op;
+    RequestObject *req = request_new(self->comm->worker, NULL, &op_comm_mrecv);
+
+    if (req == NULL) {
+        return NULL;
+    }
+    comm_set(req, self->comm);
+    TAIL_OF(req, comm_tail)->object = Py_NewRef(op);
+    if (buffer_acquire(self->comm->worker->st, buffer, true, &req->hold) < 0) {
+        goto drop_req;
+    }
+    if (self->is_asked) { /* the buffer's code may have done that */
+        PyErr_SetString(PyExc_RuntimeError, "the message was received");
+        goto drop_req;
+    }
+    if (buffer_check_room(&req->hold, self->info.length) < 0) {
+        goto drop_req;
+    }
+    self->is_asked = true;
+    return request_post(req);
+
+drop_req:
+    Py_DECREF(req);
+    return NULL;
 }

@@ -5,12 +5,14 @@
 
 #include "base/state.h"
 
+typedef struct AddressObject {
+    PyObject_HEAD PyObject *bytes;
+} AddressObject;
+
 /* Make a UCXAddress of bytes that are known to be an address. */
 PyObject *address_new(mod_state *st, const void *data, size_t len);
 
 /* Make a UCXAddress from a UCXAddress or a buffer. */
 PyObject *address_from_object(mod_state *st, PyObject *obj);
-
-extern PyType_Spec address_spec;
 
 #endif

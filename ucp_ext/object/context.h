@@ -21,9 +21,4 @@ struct ContextObject {
     unsigned                 features;
 };
 
-PyObject *context_config_options(PyObject *module, PyObject *args,
-                                 PyObject *kwargs);
-
-extern PyType_Spec context_spec;
-
 #endif

@@ -23,9 +23,18 @@ struct EndpointObject {
 /* Make the object of `ep`, which is taken over. */
 PyObject *endpoint_new(WorkerObject *worker, umx_ep *ep);
 
+/* Slots of the type. */
+int  endpoint_traverse(PyObject *op, visitproc visit, void *arg);
+int  endpoint_clear(PyObject *op);
+void endpoint_dealloc(PyObject *op);
+
+/* Get the state; an endpoint whose worker has ended is closed. */
+umx_ep_state endpoint_state(const EndpointObject *self);
+
 /* Is the endpoint closed, as Endpoint.closed() has it? */
 bool endpoint_is_closed(const EndpointObject *self);
 
-extern PyType_Spec endpoint_spec;
+/* Read the addresses again: the object was made before it was connected. */
+void endpoint_update_addresses(EndpointObject *self);
 
 #endif

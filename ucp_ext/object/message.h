@@ -29,6 +29,8 @@ void message_drop(WorkerObject *worker, umx_message *message);
 /* Return a message to its queue; the worker's thread does it. Any thread. */
 void message_give_back(WorkerObject *worker, umx_message *message);
 
-extern PyType_Spec message_spec;
+/* Slots of the type. */
+int  message_traverse(PyObject *op, visitproc visit, void *arg);
+void message_dealloc(PyObject *op);
 
 #endif

@@ -14,8 +14,11 @@ struct RemoteObject {
     bool                          is_closed;
 };
 
+/* Make the object of a key. NULL with an exception. */
 PyObject *remote_new(EndpointObject *endpoint, const void *key, size_t len);
 
-extern PyType_Spec remote_spec;
+/* Slots of the type. */
+int  remote_traverse(PyObject *op, visitproc visit, void *arg);
+void remote_dealloc(PyObject *op);
 
 #endif

@@ -20,6 +20,8 @@ PyObject *tag_message_new(WorkerObject *worker, umx_tag_message *message);
 /* Keep an unreceived message for the next receive. Any thread. */
 void tag_message_give_back(WorkerObject *worker, umx_tag_message *message);
 
-extern PyType_Spec tag_message_spec;
+/* Slots of the type. */
+int  tag_message_traverse(PyObject *op, visitproc visit, void *arg);
+void tag_message_dealloc(PyObject *op);
 
 #endif

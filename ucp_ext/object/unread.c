@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* unread.c: what a peer has sent and no receive has asked for, in words. */
 #include "object/unread.h"
 
 #include "worker/worker.h"

@@ -5,6 +5,7 @@
 #include "base/args.h"
 #include "object/address.h"
 #include "object/endpoint.h"
+#include "worker/event.h"
 #include "worker/worker.h"
 
 const char worker_get_address_doc[] =

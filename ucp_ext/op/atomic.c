@@ -4,9 +4,9 @@
 
 #include "base/args.h"
 #include "buffer/buffer.h"
-#include "op/rma.h"
 #include "object/endpoint.h"
 #include "object/rkey.h"
+#include "op/rma.h"
 #include "worker/worker.h"
 
 /* ---- the request -----------------------------------------------------------

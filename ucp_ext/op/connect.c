@@ -4,9 +4,10 @@
 
 #include "base/args.h"
 #include "base/errors.h"
-#include "base/event.h"
+#include "base/sockaddr.h"
 #include "object/endpoint.h"
-#include "type/listener.h"
+#include "object/event.h"
+#include "op/event.h"
 #include "worker/worker.h"
 
 #include <sys/socket.h>

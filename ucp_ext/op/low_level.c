@@ -4,12 +4,12 @@
 #include "op/low_level.h"
 
 #include "base/args.h"
+#include "object/context.h"
+#include "object/endpoint.h"
 #include "op/am.h"
 #include "op/stream.h"
 #include "op/tag.h"
 #include "request/callback.h"
-#include "object/context.h"
-#include "object/endpoint.h"
 #include "worker/worker.h"
 
 /* Hold the first `nbytes` bytes of `obj`. */

@@ -3,8 +3,8 @@
 #include "op/many.h"
 
 #include "base/args.h"
-#include "base/event.h"
 #include "object/endpoint.h"
+#include "op/event.h"
 #include "worker/worker.h"
 
 /* ---- memory --------------------------------------------------------------

@@ -3,6 +3,7 @@
 #include "op/query.h"
 
 #include "object/endpoint.h"
+#include "op/event.h"
 
 #include <string.h>
 
@@ -34,8 +35,9 @@ peer_info_result(RequestObject *req)
 
 const op_type op_ping = {
     .name   = "ping",
-    .flags  = OP_TIMED,
+    .flags  = 0,
     .post   = ping_post,
+    .note   = event_note_time,
     .result = ping_result,
 };
 

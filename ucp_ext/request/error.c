@@ -3,8 +3,8 @@
 #include "request/internal.h"
 
 #include "base/errors.h"
-#include "request/callback.h"
 #include "object/unread.h"
+#include "request/callback.h"
 #include "worker/worker.h"
 
 const char *

@@ -4,6 +4,7 @@
 
 #include "object/endpoint.h"
 #include "object/message.h"
+#include "request/event.h"
 #include "worker/worker.h"
 
 PyObject *

@@ -2,8 +2,7 @@
 /* operations.c: the operations of a shuffler. */
 #include "shuffle/operations.h"
 
-#include "base/args.h"
-#include "base/errors.h"
+#include "shuffle/event.h"
 #include "worker/worker.h"
 
 typedef struct TAIL shuffle_tail {
@@ -162,8 +161,9 @@ wait_result(RequestObject *req)
 
 static const op_type op_wait_partition = {
     .name     = "wait",
-    .flags    = OP_PARTITION,
+    .flags    = 0,
     .post     = wait_post,
+    .note     = event_note_partition,
     .result   = wait_result,
     .error    = error,
     .clear    = clear,

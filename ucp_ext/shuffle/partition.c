@@ -4,8 +4,8 @@
 #include "shuffle/partition.h"
 
 #include "base/args.h"
-#include "shuffle/table.h"
 #include "base/state.h"
+#include "shuffle/table.h"
 
 #include <umx/partition.h>
 

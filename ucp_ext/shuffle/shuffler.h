@@ -21,6 +21,7 @@ int shuffler_check(const ShufflerObject *shuffler);
 PyObject *shuffler_error(const ShufflerObject *shuffler, umx_status status,
                          const char *op);
 
-extern PyType_Spec shuffler_spec;
+/* Give the shuffler of libumx back, in whichever thread. */
+void shuffler_drop(ShufflerObject *self);
 
 #endif

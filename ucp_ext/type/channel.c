@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "type/channel.h"
+/* channel.c: the type of channels of an endpoint. */
+#include "type/type.h"
 
-#include "op/channel.h"
 #include "object/endpoint.h"
+#include "op/channel.h"
+
+struct ChannelObject {
+    PyObject_HEAD EndpointObject *endpoint;
+    uint16_t                      number;
+};
 
 static PyObject *
 channel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "object/context.h"
+/* context.c: the type of contexts. */
+#include "type/type.h"
 
 #include "base/event.h"
 #include "base/log.h"
+#include "object/context.h"
 
 #include <string.h>
 

@@ -1,201 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "object/endpoint.h"
+/* endpoint.c: the type of endpoints. */
+#include "type/type.h"
 
 #include "base/args.h"
+#include "object/context.h"
+#include "object/endpoint.h"
+#include "object/rkey.h"
 #include "op/am.h"
 #include "op/channel.h"
 #include "op/close.h"
 #include "op/query.h"
 #include "op/stream.h"
 #include "request/request.h"
-#include "object/context.h"
-#include "type/listener.h"
-#include "object/rkey.h"
+#include "type/endpoint_info.h"
 #include "worker/worker.h"
-
-#include <string.h>
-#include <sys/socket.h>
-
-static const char *const state_names[] = {
-    [UMX_EP_CONNECTING] = "connecting", [UMX_EP_OPEN] = "open",
-    [UMX_EP_DRAINING] = "draining",     [UMX_EP_CLOSED] = "closed",
-    [UMX_EP_FAILED] = "failed",
-};
-
-/* ---- life ----------------------------------------------------------------
- */
-
-typedef umx_status (*address_fn)(const umx_ep *, struct sockaddr *, size_t *);
-
-/* An address tuple; None where there is none, or not yet. */
-static PyObject *
-query_address(const umx_ep *ep, address_fn query)
-{
-    struct sockaddr_storage addr;
-    size_t                  len = sizeof(addr);
-
-    if (query(ep, (struct sockaddr *)&addr, &len) != UMX_OK) {
-        Py_RETURN_NONE;
-    }
-    return sockaddr_build(&addr);
-}
-
-/* Read the addresses again: the object was made before it was connected. */
-static void
-update_addresses(EndpointObject *self)
-{
-    PyObject *peer  = query_address(self->umx, umx_ep_peer_address);
-    PyObject *local = query_address(self->umx, umx_ep_local_address);
-
-    if (peer == NULL || local == NULL) {
-        PyErr_Clear(); /* the addresses stay None */
-        Py_XDECREF(peer);
-        Py_XDECREF(local);
-        return;
-    }
-    Py_SETREF(self->peer, peer);
-    Py_SETREF(self->local, local);
-}
-
-static void
-settle_state(event *self)
-{
-    EndpointObject *endpoint = EVENT_OF(self, EndpointObject, event);
-
-    if (compat_is_dying(endpoint)) {
-        return;
-    }
-    Py_INCREF(endpoint);
-    if (endpoint->has_opened) {
-        endpoint->has_opened = false;
-        update_addresses(endpoint);
-    }
-    if (endpoint->has_ended && endpoint->on_close != NULL &&
-        !event_is_listed(self)) {
-        event_append(&endpoint->worker->calls, self);
-    }
-    Py_DECREF(endpoint);
-}
-
-/* Closed for whatever reason: tell, once. */
-static void
-call_on_close(event *self, bool is_direct)
-{
-    EndpointObject *endpoint = EVENT_OF(self, EndpointObject, event);
-    PyObject       *on_close = endpoint->on_close;
-
-    if (compat_is_dying(endpoint)) {
-        return;
-    }
-    Py_INCREF(endpoint);
-    endpoint->on_close = NULL;
-    if (on_close != NULL) {
-        worker_call(endpoint->worker, on_close, NULL, is_direct);
-        Py_DECREF(on_close);
-    }
-    Py_DECREF(endpoint);
-}
-
-static const event_type endpoint_event = {settle_state, call_on_close};
-
-enum {
-    DRAIN_HIGH = 16 << 20
-};
-
-PyObject *
-endpoint_new(WorkerObject *worker, umx_ep *ep)
-{
-    PyTypeObject   *type = worker->endpoint_class;
-    EndpointObject *self = (EndpointObject *)type->tp_alloc(type, 0);
-
-    if (self == NULL) {
-        umx_ep_destroy(ep);
-        return NULL;
-    }
-    self->worker     = (WorkerObject *)Py_NewRef(worker);
-    self->umx        = ep;
-    self->event.type = &endpoint_event;
-    self->high       = DRAIN_HIGH;
-    self->low        = DRAIN_HIGH / 4;
-    worker->st->num_endpoints++;
-    event_watch_endpoint(ep, self);
-    self->peer  = query_address(ep, umx_ep_peer_address);
-    self->local = query_address(ep, umx_ep_local_address);
-    if (self->peer == NULL || self->local == NULL) {
-        Py_DECREF(self);
-        return NULL;
-    }
-    return (PyObject *)self;
-}
-
-static int
-endpoint_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    EndpointObject *self = (EndpointObject *)op;
-
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->worker);
-    Py_VISIT(self->peer);
-    Py_VISIT(self->local);
-    Py_VISIT(self->on_close);
-    return 0;
-}
-
-static int
-endpoint_clear(PyObject *op)
-{
-    Py_CLEAR(((EndpointObject *)op)->on_close);
-    return 0;
-}
-
-/* The last reference is dropped: for the program that is a close. */
-static void
-tell_dropped(EndpointObject *self)
-{
-    PyObject *exc;
-
-    if (self->on_close == NULL || worker_is_forked(self->worker) ||
-        (self->worker->umx == NULL && !worker_is_mine(self->worker))) {
-        return;
-    }
-    exc = PyErr_GetRaisedException();
-    worker_call_later(self->worker, self->on_close, NULL);
-    if (worker_is_mine(self->worker)) {
-        worker_after_call(self->worker);
-    } /* for another thread's worker umx_ep_retire() has woken the thread */
-    if (exc != NULL) {
-        PyErr_SetRaisedException(exc);
-    }
-}
-
-/* An open endpoint closes in the background: what was sent still arrives. */
-static void
-endpoint_dealloc(PyObject *op)
-{
-    EndpointObject *self = (EndpointObject *)op;
-    PyTypeObject   *type = Py_TYPE(op);
-
-    PyObject_GC_UnTrack(op);
-    event_unlink(&self->event);
-    if (self->umx != NULL) {
-        event_watch_endpoint(self->umx, NULL);
-    }
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(op);
-    }
-    if (self->umx != NULL) {
-        umx_ep_retire(self->umx); /* any thread; never wait in dealloc */
-        self->umx = NULL;
-        tell_dropped(self);
-        self->worker->st->num_endpoints--;
-    }
-    (void)endpoint_clear(op);
-    Py_CLEAR(self->peer);
-    Py_CLEAR(self->local);
-    Py_CLEAR(self->worker);
-    type->tp_free(op);
-    Py_DECREF(type);
-}
 
 /* ---- messages: those of channel 0 -----------------------------------------
  */
@@ -396,24 +214,6 @@ endpoint_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-static umx_ep_state
-current_state(const EndpointObject *self)
-{
-    if (self->worker->umx == NULL || worker_is_forked(self->worker)) {
-        return UMX_EP_CLOSED;
-    }
-    return umx_ep_get_state(self->umx);
-}
-
-bool
-endpoint_is_closed(const EndpointObject *self)
-{
-    umx_ep_state state = current_state(self);
-
-    return (state != UMX_EP_OPEN && state != UMX_EP_CONNECTING) ||
-           umx_ep_is_peer_closed(self->umx);
-}
-
 PyDoc_STRVAR(closed_doc,
              "closed($self, /)\n--\n\n"
              "True if this side or the peer has closed the endpoint, or if\n"
@@ -487,7 +287,7 @@ endpoint_remote(PyObject *op, PyObject *key)
     if (PyObject_GetBuffer(key, &view, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    state = current_state(self); /* now that the key's code has run */
+    state = endpoint_state(self); /* now that the key's code has run */
     if (state == UMX_EP_OPEN || state == UMX_EP_CONNECTING) {
         remote = remote_new(self, view.buf, (size_t)view.len);
     } else {
@@ -515,7 +315,7 @@ endpoint_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (req == NULL) {
         return NULL;
     }
-    if (self->umx != NULL && current_state(self) == UMX_EP_OPEN &&
+    if (self->umx != NULL && endpoint_state(self) == UMX_EP_OPEN &&
         umx_ep_pending_bytes(self->umx) <= self->high) {
         request_settle(req, UMX_OK);
         return (PyObject *)req;
@@ -562,71 +362,6 @@ endpoint_set_limits(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     Py_RETURN_NONE;
 }
 
-static int
-check_open(EndpointObject *self, const char *op)
-{
-    if (self->worker->umx == NULL) {
-        (void)errors_raise(self->worker->st, UMX_ERR_CLOSED, op, NULL);
-        return -1;
-    }
-    return worker_check(self->worker);
-}
-
-PyDoc_STRVAR(info_doc, "_info($self, /)\n--\n\n"
-                       "UCX's description of the endpoint.");
-
-static PyObject *
-endpoint_info(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    EndpointObject *self = (EndpointObject *)op;
-    char           *chars;
-
-    if (check_open(self, "info") < 0) {
-        return NULL;
-    }
-    return errors_or_text(self->worker->st, umx_ep_info(self->umx, &chars),
-                          &chars, "info");
-}
-
-PyDoc_STRVAR(transports_doc,
-             "transports($self, /)\n--\n\n"
-             "Return the pairs of transport and device that the endpoint\n"
-             "uses.");
-
-static PyObject *
-endpoint_transports(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    EndpointObject *self  = (EndpointObject *)op;
-    text_pairs      pairs = {0};
-    const char     *text;
-    PyObject       *list;
-    umx_status      status;
-
-    if (check_open(self, "transports") < 0) {
-        return NULL;
-    }
-    status = event_list_transports(self->umx, &pairs);
-    if (status != UMX_OK) {
-        free(pairs.texts);
-        return errors_raise(self->worker->st, status, "transports", NULL);
-    }
-    list = PyList_New((Py_ssize_t)pairs.count);
-    text = pairs.texts;
-    for (size_t i = 0; list != NULL && i < pairs.count; i++) {
-        const char *device = text + strlen(text) + 1;
-        PyObject   *pair   = Py_BuildValue("(ss)", text, device);
-
-        if (pair == NULL) {
-            Py_CLEAR(list);
-        } else {
-            PyList_SET_ITEM(list, (Py_ssize_t)i, pair);
-        }
-        text = device + strlen(device) + 1;
-    }
-    free(pairs.texts);
-    return list;
-}
-
 PyDoc_STRVAR(close_after_recv_doc,
              "_close_after_recv($self, n, /)\n--\n\n"
              "Close once n messages have been received, including those\n"
@@ -642,7 +377,7 @@ endpoint_close_after_recv(PyObject *op, PyObject *arg)
     if (n == (unsigned long long)-1 && PyErr_Occurred()) {
         return NULL;
     }
-    if (check_open(self, "close_after_recv") < 0) {
+    if (endpoint_check_open(self, "close_after_recv") < 0) {
         return NULL;
     }
     status = umx_ep_close_after_recv(self->umx, n);
@@ -691,169 +426,6 @@ static PyObject *
 endpoint_close_listener(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     return begin(op, &op_close_listener);
-}
-
-PyDoc_STRVAR(stats_doc,
-             "stats($self, /)\n--\n\n"
-             "Return counters by name: messages and bytes that were sent\n"
-             "(given to UCX) and received (arrived, whether read or not),\n"
-             "bytes of pending sends, sends that wait, and messages and\n"
-             "bytes that no receive has asked for.");
-
-static PyObject *
-endpoint_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    EndpointObject *self = (EndpointObject *)op;
-    umx_ep_stats    stats;
-
-    if (check_open(self, "stats") < 0) {
-        return NULL;
-    }
-    umx_ep_query(self->umx, &stats);
-    return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "sent_messages",
-        stats.sent_messages, "sent_bytes", stats.sent_bytes,
-        "received_messages", stats.received_messages, "received_bytes",
-        stats.received_bytes, "pending_bytes", umx_ep_pending_bytes(self->umx),
-        "waiting_sends", stats.waiting_sends, "unexpected_messages",
-        stats.unexpected_messages, "unexpected_bytes", stats.unexpected_bytes);
-}
-
-static PyObject *
-get_peer_id(PyObject *op, void *Py_UNUSED(closure))
-{
-    umx_peer_id peer;
-
-    if (umx_ep_peer_id(((EndpointObject *)op)->umx, &peer) != UMX_OK) {
-        Py_RETURN_NONE;
-    }
-    return Py_BuildValue("(kN)", (unsigned long)peer.pid,
-                         PyUnicode_FromFormat("%u.%u.%u", peer.version[0],
-                                              peer.version[1],
-                                              peer.version[2]));
-}
-
-/* ---- attributes ----------------------------------------------------------
- */
-
-static PyObject *
-get_state(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyUnicode_FromString(
-        state_names[current_state((EndpointObject *)op)]);
-}
-
-static PyObject *
-get_error(PyObject *op, void *Py_UNUSED(closure))
-{
-    EndpointObject *self   = (EndpointObject *)op;
-    umx_status      status = umx_ep_error(self->umx);
-    const char     *reason = umx_ep_reason(self->umx);
-    PyObject       *exc;
-
-    if (status == UMX_OK) {
-        Py_RETURN_NONE;
-    }
-    exc = errors_new(self->worker->st, status, NULL,
-                     reason[0] != '\0' ? reason : NULL);
-    if (exc != NULL &&
-        PyObject_SetAttr(exc, NAME(self->worker->st, peer), self->peer) < 0) {
-        Py_CLEAR(exc);
-    }
-    return exc;
-}
-
-static PyObject *
-get_handle(PyObject *op, void *Py_UNUSED(closure))
-{
-    void *handle = umx_ep_handle(((EndpointObject *)op)->umx);
-
-    return PyLong_FromVoidPtr(handle);
-}
-
-static PyObject *
-get_uid(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLongLong(umx_ep_id(((EndpointObject *)op)->umx));
-}
-
-/* Known from when the socket is connected; the handshake comes after that. */
-static void
-look_for_addresses(EndpointObject *self)
-{
-    if (self->peer == Py_None && current_state(self) == UMX_EP_CONNECTING &&
-        worker_is_mine(self->worker)) {
-        update_addresses(self);
-    }
-}
-
-static PyObject *
-get_peer_address(PyObject *op, void *Py_UNUSED(closure))
-{
-    look_for_addresses((EndpointObject *)op);
-    return Py_NewRef(((EndpointObject *)op)->peer);
-}
-
-static PyObject *
-get_local_address(PyObject *op, void *Py_UNUSED(closure))
-{
-    look_for_addresses((EndpointObject *)op);
-    return Py_NewRef(((EndpointObject *)op)->local);
-}
-
-static PyObject *
-get_recv_count(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLongLong(
-        umx_ep_recv_count(((EndpointObject *)op)->umx));
-}
-
-static PyObject *
-get_unsent_bytes(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLongLong(
-        umx_ep_unsent_bytes(((EndpointObject *)op)->umx));
-}
-
-static PyObject *
-get_pending_bytes(PyObject *op, void *Py_UNUSED(closure))
-{
-    EndpointObject *self = (EndpointObject *)op;
-
-    return PyLong_FromUnsignedLongLong(
-        self->umx != NULL ? umx_ep_pending_bytes(self->umx) : 0);
-}
-
-static PyObject *
-get_worker(PyObject *op, void *Py_UNUSED(closure))
-{
-    return Py_NewRef(((EndpointObject *)op)->worker);
-}
-
-static PyObject *
-get_on_close(PyObject *op, void *Py_UNUSED(closure))
-{
-    PyObject *on_close = ((EndpointObject *)op)->on_close;
-
-    return Py_NewRef(on_close != NULL ? on_close : Py_None);
-}
-
-static int
-set_on_close(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
-{
-    EndpointObject *self = (EndpointObject *)op;
-
-    if (value == NULL || value == Py_None) {
-        Py_CLEAR(self->on_close);
-        return 0;
-    }
-    if (!PyCallable_Check(value)) {
-        PyErr_Format(PyExc_TypeError, "on_close must be callable, not %.200s",
-                     Py_TYPE(value)->tp_name);
-        return -1;
-    }
-    Py_XSETREF(self->on_close, Py_NewRef(value));
-    return 0;
 }
 
 #define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
@@ -943,41 +515,16 @@ static PyMethodDef endpoint_methods[] = {
     {"drain", endpoint_drain, METH_NOARGS, drain_doc},
     {"set_limits", KEYWORDS_FUNC(endpoint_set_limits), KEYWORDS,
      set_limits_doc},
-    {"_info", endpoint_info, METH_NOARGS, info_doc},
-    {"transports", endpoint_transports, METH_NOARGS, transports_doc},
+    {"_info", endpoint_info, METH_NOARGS, endpoint_info_doc},
+    {"transports", endpoint_transports, METH_NOARGS, endpoint_transports_doc},
     {"ping", endpoint_ping, METH_NOARGS, ping_doc},
     {"_peer_info", endpoint_peer_info, METH_NOARGS, peer_info_doc},
     {"_close_listener", endpoint_close_listener, METH_NOARGS,
      close_listener_doc},
-    {"stats", endpoint_stats, METH_NOARGS, stats_doc},
+    {"stats", endpoint_stats, METH_NOARGS, endpoint_stats_doc},
     {"_close_after_recv", endpoint_close_after_recv, METH_O,
      close_after_recv_doc},
     {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef endpoint_getset[] = {
-    {"state", get_state, NULL,
-     "'connecting', 'open', 'draining', 'closed' or 'failed'.", NULL},
-    {"error", get_error, NULL,
-     "The exception with which the endpoint has ended, or None.", NULL},
-    {"_handle", get_handle, NULL, "UCX's ucp_ep_h; 0 once closed.", NULL},
-    {"uid", get_uid, NULL, "A number that no other endpoint of the worker had.",
-     NULL},
-    {"peer_address", get_peer_address, NULL,
-     "Pair of host and port of the peer, or None.", NULL},
-    {"local_address", get_local_address, NULL,
-     "Pair of host and port of this side, or None.", NULL},
-    {"_peer_id", get_peer_id, NULL,
-     "The peer's (pid, version of ucp); None before the handshake's end.",
-     NULL},
-    {"_recv_count", get_recv_count, NULL, "Number of messages received.", NULL},
-    {"pending_bytes", get_pending_bytes, NULL, "Bytes of pending sends.", NULL},
-    {"_unsent_bytes", get_unsent_bytes, NULL,
-     "Bytes that were not sent when a close was forced.", NULL},
-    {"worker", get_worker, NULL, "The worker of the endpoint.", NULL},
-    {"_on_close", get_on_close, set_on_close,
-     "Called once, without arguments, when the endpoint has closed.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMemberDef endpoint_members[] = {

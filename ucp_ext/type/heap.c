@@ -4,6 +4,7 @@
 #include "type/heap.h"
 
 #include "object/context.h"
+#include "type/type.h"
 
 /* ---- life ----------------------------------------------------------------
  */

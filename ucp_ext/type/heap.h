@@ -17,6 +17,4 @@ struct HeapObject {
 /* `len` bytes of it. -1 with an exception. */
 int heap_alloc(HeapObject *heap, size_t len, umx_memh **memh_p);
 
-extern PyType_Spec heap_spec;
-
 #endif

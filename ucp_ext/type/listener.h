@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* listener.h: what accepts connections; and socket addresses. */
+/* listener.h: what accepts connections. */
 #ifndef UCP_EXT_TYPE_LISTENER_H
 #define UCP_EXT_TYPE_LISTENER_H
 
@@ -22,12 +22,5 @@ struct ListenerObject {
 PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *on_accept, PyObject *backlog,
                        PyObject *timeout, PyObject *on_remote_close);
-
-struct sockaddr_storage;
-int       sockaddr_parse(PyObject *tuple, struct sockaddr_storage *addr,
-                         size_t *len_p);
-PyObject *sockaddr_build(const struct sockaddr_storage *addr);
-
-extern PyType_Spec listener_spec;
 
 #endif

@@ -3,9 +3,10 @@
  * has a reference, and so has each operation on it: the last one to go gives
  * the memory back, be it the user or an operation that was cancelled long ago
  * and into which bytes have landed until now. */
-#include "buffer/loan.h"
+#include "type/type.h"
 
 #include "buffer/pool.h"
+#include "type/pool.h"
 
 LoanObject *
 loan_new(PoolObject *pool, uint32_t number)

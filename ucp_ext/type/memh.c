@@ -1,28 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "buffer/memh.h"
+/* memh.c: the type of registered memory. */
+#include "type/type.h"
 
 #include "base/args.h"
-#include "base/event.h"
 #include "buffer/dlpack_export.h"
+#include "buffer/event.h"
+#include "buffer/memh.h"
 #include "buffer/memory_kind.h"
-#include "op/wait.h"
 #include "object/context.h"
+#include "op/wait.h"
 #include "type/heap.h"
 #include "worker/worker.h"
-
-void
-memory_release_freed(void)
-{
-    memory_loan *loan = event_take_freed();
-
-    while (loan != NULL) {
-        memory_loan *next = loan->next;
-
-        buffer_release(&loan->hold); /* the program may run in this */
-        PyMem_Free(loan);
-        loan = next;
-    }
-}
 
 /* ---- life ----------------------------------------------------------------
  */
@@ -141,116 +129,6 @@ memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return PyErr_Occurred() ? NULL : errors_raise(st, status, "Memory", NULL);
 }
 
-/* End of access; the memory stays while it is looked at or moved. */
-static void
-shut(MemoryObject *self)
-{
-    umx_memh *memh = self->umx;
-
-    self->is_closed = true;
-    if (memh == NULL) {
-        return;
-    }
-    if (self->exports != 0) {
-        umx_memh_close(memh);
-        return;
-    }
-    self->umx  = NULL;
-    self->loan = NULL;
-    umx_memh_release(memh);
-    memory_release_freed();
-}
-
-static int
-memory_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    MemoryObject *self = (MemoryObject *)op;
-
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->context);
-    return (self->loan != NULL) ? buffer_visit(&self->loan->hold, visit, arg) :
-                                  0;
-}
-
-static int
-memory_clear(PyObject *op)
-{
-    shut((MemoryObject *)op);
-    return 0;
-}
-
-static void
-memory_dealloc(PyObject *op)
-{
-    MemoryObject *self = (MemoryObject *)op;
-    PyTypeObject *type = Py_TYPE(op);
-
-    PyObject_GC_UnTrack(op);
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(op);
-    }
-    shut(self);
-    Py_CLEAR(self->context);
-    self->st->num_memories--;
-    type->tp_free(op);
-    Py_DECREF(type);
-}
-
-/* ---- the buffer ----------------------------------------------------------
- */
-
-void
-memory_begin_export(PyObject *op)
-{
-    ((MemoryObject *)op)->exports++;
-}
-
-void
-memory_end_export(PyObject *op)
-{
-    MemoryObject *self = (MemoryObject *)op;
-
-    if (--self->exports == 0 && self->is_closed) {
-        shut(self);
-    }
-}
-
-static int
-memory_getbuffer(PyObject *op, Py_buffer *view, int flags)
-{
-    MemoryObject     *self = (MemoryObject *)op;
-    const umx_buffer *buf;
-
-    view->obj = NULL;
-    if (self->is_closed) {
-        PyErr_SetString(PyExc_BufferError, "the memory is closed");
-        return -1;
-    }
-    buf = umx_memh_buffer(self->umx);
-    if (memory_check_host(buf->memtype) < 0 ||
-        PyBuffer_FillInfo(view, op, buf->data, (Py_ssize_t)buf->len,
-                          self->is_readonly, flags) < 0) {
-        return -1;
-    }
-    memory_begin_export(op);
-    return 0;
-}
-
-bool
-memory_check(PyObject *exporter)
-{
-    const PyBufferProcs *procs = Py_TYPE(exporter)->tp_as_buffer;
-
-    /* A subclass inherits that; the question is asked of every buffer. */
-    return procs != NULL && procs->bf_getbuffer == memory_getbuffer;
-}
-
-static void
-memory_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(view))
-{
-    memory_end_export(op);
-}
-
 /* ---- methods -------------------------------------------------------------
  */
 
@@ -262,20 +140,8 @@ PyDoc_STRVAR(close_doc,
 static PyObject *
 memory_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    shut((MemoryObject *)op);
+    memory_shut((MemoryObject *)op);
     Py_RETURN_NONE;
-}
-
-int
-memory_check_open(PyObject *op)
-{
-    MemoryObject *self = (MemoryObject *)op;
-
-    if (self->is_closed) {
-        (void)errors_raise(self->st, UMX_ERR_STALE_KEY, "Memory", NULL);
-        return -1;
-    }
-    return 0;
 }
 
 /* The number is in the memory, where the CPU reaches it at once. */
@@ -340,7 +206,7 @@ PyDoc_STRVAR(
     "    bits: 64 or 32.\n\n"
     "Raises:\n"
     "    UCXInvalidKey: the memory was closed, also while this waited.\n"
-    "    UCXCanceled: ucp was shut down meanwhile.\n"
+    "    UCXCanceled: ucp was memory_shut down meanwhile.\n"
     "    IndexError: the number is not in the memory.\n"
     "    ValueError: it is not aligned; no such comparison or ``bits``.\n"
     "    OverflowError: ``value`` is negative, or has more bits.\n"

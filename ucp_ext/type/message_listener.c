@@ -6,11 +6,13 @@
  * turn. While bytes come into the program's memory this object lives. */
 #include "type/message_listener.h"
 
-#include "buffer/buffer.h"
-#include "op/frames.h"
-#include "object/endpoint.h"
-#include "type/message_receiver.h"
 #include "base/metadata.h"
+#include "buffer/buffer.h"
+#include "object/endpoint.h"
+#include "op/frames.h"
+#include "type/event.h"
+#include "type/message_receiver.h"
+#include "type/type.h"
 #include "worker/worker.h"
 
 enum {

@@ -31,6 +31,4 @@ umx_status listener_alloc(MessageListenerObject *self,
 void       listener_finish(MessageListenerObject *self, umx_status status);
 void       listener_end(MessageListenerObject *self, umx_status status);
 
-extern PyType_Spec message_listener_spec;
-
 #endif

@@ -5,6 +5,8 @@
  * whose bytes nobody has set, since all of them come. */
 #include "type/message_receiver.h"
 
+#include "type/type.h"
+
 /* ---- what listeners call -------------------------------------------------
  */
 

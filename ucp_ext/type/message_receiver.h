@@ -23,6 +23,4 @@ int       receiver_land(mod_state *st, MessageReceiverObject *self,
                         PyObject *buffers);
 int receiver_fail(mod_state *st, MessageReceiverObject *self, PyObject *exc);
 
-extern PyType_Spec message_receiver_spec;
-
 #endif

@@ -4,15 +4,22 @@
  * A small message is complete at once: its request comes from the free list and
  * goes back there. Another request holds the buffers, and the endpoints: one
  * that is dropped is closed, and what waits would go out at once. */
-#include "type/message_sender.h"
+#include "type/type.h"
 
 #include "base/args.h"
-#include "base/event.h"
+#include "base/metadata.h"
+#include "object/endpoint.h"
 #include "op/frames.h"
 #include "op/message.h"
-#include "object/endpoint.h"
-#include "base/metadata.h"
+#include "request/event.h"
+#include "type/event.h"
 #include "worker/worker.h"
+
+struct MessageSenderObject {
+    PyObject_HEAD WorkerObject *worker;
+    umx_message_sender         *umx; /* NULL once closed */
+    PyObject                   *weakrefs;
+};
 
 /* ---- life ----------------------------------------------------------------
  */

@@ -6,12 +6,12 @@
  * the last reference, with the GIL; a waiter is a future of the loop that
  * waits, and `_deliver`, Python's, takes the buffer there. One that has gone by
  * the time drops the buffer, which comes back and goes to the next. */
-#include "buffer/pool.h"
+#include "type/pool.h"
 
 #include "buffer/memory_kind.h"
+#include "buffer/pool.h"
 #include "object/context.h"
-#include "buffer/loan.h"
-#include "buffer/pool_buffer.h"
+#include "type/type.h"
 
 enum {
     ALIGNMENT = 64 /* bytes; the CPU's cache lines */

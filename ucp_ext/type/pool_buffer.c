@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pool_buffer.c: a buffer of a pool, in the user's hands. */
-#include "buffer/pool_buffer.h"
+#include "type/type.h"
 
 #include "buffer/memory_kind.h"
-#include "buffer/loan.h"
+#include "type/pool.h"
 
 PyObject *
 pool_buffer_new(mod_state *st, LoanObject *loan)
@@ -60,39 +60,8 @@ pool_buffer_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
-static int
-check(const PoolBufferObject *self)
-{
-    if (UNLIKELY(self->is_released)) {
-        PyErr_SetString(PyExc_ValueError, "the buffer has been released");
-        return -1;
-    }
-    return 0;
-}
-
 /* ---- its memory ----------------------------------------------------------
  */
-
-static umx_memtype
-memtype_of(const LoanObject *loan)
-{
-    return umx_memh_buffer(loan->pool->memh)->memtype;
-}
-
-int
-pool_buffer_acquire(PyObject *op, buffer_hold *hold)
-{
-    PoolBufferObject *self = (PoolBufferObject *)op;
-    LoanObject       *loan = self->loan;
-
-    if (check(self) < 0) {
-        return -1;
-    }
-    buffer_hold_object(hold, (PyObject *)loan, loan_data(loan),
-                       loan->pool->nbytes, memtype_of(loan));
-    hold->buf.memh = loan->pool->memh;
-    return 0;
-}
 
 static int
 pool_buffer_getbuffer(PyObject *op, Py_buffer *view, int flags)
@@ -100,7 +69,8 @@ pool_buffer_getbuffer(PyObject *op, Py_buffer *view, int flags)
     PoolBufferObject *self = (PoolBufferObject *)op;
 
     view->obj = NULL;
-    if (check(self) < 0 || memory_check_host(memtype_of(self->loan)) < 0 ||
+    if (pool_buffer_check(self) < 0 ||
+        memory_check_host(pool_buffer_memtype(self->loan)) < 0 ||
         PyBuffer_FillInfo(view, op, loan_data(self->loan),
                           (Py_ssize_t)self->loan->pool->nbytes, 0, flags) < 0) {
         return -1;
@@ -122,11 +92,12 @@ get_array_interface(PyObject *op, void *Py_UNUSED(closure))
 {
     PoolBufferObject *self = (PoolBufferObject *)op;
 
-    if (check(self) < 0) {
+    if (pool_buffer_check(self) < 0) {
         return NULL;
     }
     self->is_address_known = true;
-    return memory_array_interface(memtype_of(self->loan), loan_data(self->loan),
+    return memory_array_interface(pool_buffer_memtype(self->loan),
+                                  loan_data(self->loan),
                                   self->loan->pool->nbytes, false);
 }
 
@@ -135,11 +106,12 @@ get_cuda_interface(PyObject *op, void *Py_UNUSED(closure))
 {
     PoolBufferObject *self = (PoolBufferObject *)op;
 
-    if (check(self) < 0) {
+    if (pool_buffer_check(self) < 0) {
         return NULL;
     }
     self->is_address_known = true;
-    return memory_cuda_interface(memtype_of(self->loan), loan_data(self->loan),
+    return memory_cuda_interface(pool_buffer_memtype(self->loan),
+                                 loan_data(self->loan),
                                  self->loan->pool->nbytes, false);
 }
 
@@ -205,7 +177,8 @@ pool_buffer_release(PyObject *op, PyObject *Py_UNUSED(ignored))
 static PyObject *
 pool_buffer_enter(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return (check((PoolBufferObject *)op) < 0) ? NULL : Py_NewRef(op);
+    return (pool_buffer_check((PoolBufferObject *)op) < 0) ? NULL :
+                                                             Py_NewRef(op);
 }
 
 /* An exception that leaves the block is worth more than one about views, which

@@ -8,8 +8,8 @@
 #include "worker/internal.h"
 
 #include "base/log.h"
+#include "worker/methods.h"
 #include "worker/share.h"
-#include "worker/thread.h"
 
 /* ---- the loop's side -----------------------------------------------------
  */

@@ -9,9 +9,6 @@ enum {
     SIGNALS_NS = 500000000 /* between two looks for signals */
 };
 
-/* A method of Worker. */
-PyObject *worker_set_thread(PyObject *op, PyObject *has_thread);
-
 /* Sleep without the GIL until drain is due, at most `limit_ns`. Signals end it.
  */
 void worker_sleep(WorkerObject *worker, uint64_t limit_ns);
