@@ -2,7 +2,6 @@
 /* communicator.c: a communicator, and what its operations raise. */
 #include "comm/communicator.h"
 
-#include "comm/event.h"
 #include "worker/worker.h"
 
 /* ---- errors ------------------------------------------------------------
@@ -11,17 +10,7 @@
 int
 comm_check(const CommObject *comm)
 {
-    if (worker_is_forked(comm->worker)) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "the communicator belongs to the parent process");
-        return -1;
-    }
-    if (comm->umx == NULL || comm->worker->umx == NULL) {
-        PyErr_SetString(comm->worker->st->exceptions[EXC_UCXCloseError],
-                        "the communicator is closed");
-        return -1;
-    }
-    return worker_check(comm->worker);
+    return owned_check(comm->worker, comm->umx, "communicator");
 }
 
 /* Set an attribute to an object whose reference is taken over, which may be
@@ -185,43 +174,8 @@ comm_status_new(mod_state *st, int source, uint64_t tag, size_t len)
     return self;
 }
 
-/* ---- the object --------------------------------------------------------
- */
-
-CommObject *
-comm_new_object(PyTypeObject *type, WorkerObject *worker)
-{
-    CommObject *self = (CommObject *)type->tp_alloc(type, 0);
-
-    if (self != NULL) {
-        self->worker = (WorkerObject *)Py_NewRef(worker);
-    }
-    return self;
-}
-
 CommObject *
 comm_new_like(const CommObject *like)
 {
-    return comm_new_object(Py_TYPE(like), like->worker);
-}
-
-/* Give it back, in whichever thread: one that was not closed is aborted. */
-void
-comm_drop(CommObject *self)
-{
-    WorkerObject *worker = self->worker;
-    umx_comm     *umx    = self->umx;
-
-    self->umx = NULL;
-    if (umx == NULL || worker_is_forked(worker)) {
-        return; /* a child's copy is the parent's */
-    }
-    if (worker->umx != NULL && !worker_is_mine(worker)) {
-        (void)event_drop_comm(worker, umx);
-        return;
-    }
-    umx_comm_destroy(umx);
-    if (worker->umx != NULL) {
-        worker_schedule_drain(worker);
-    }
+    return (CommObject *)owned_new(Py_TYPE(like), like->worker);
 }

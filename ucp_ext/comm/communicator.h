@@ -3,26 +3,18 @@
 #ifndef UCP_EXT_COMM_COMMUNICATOR_H
 #define UCP_EXT_COMM_COMMUNICATOR_H
 
-#include "base/state.h"
+#include "object/owned.h"
 
 #include <umx/umx.h>
 
-struct CommObject {
-    PyObject_HEAD WorkerObject *worker;
-    umx_comm                   *umx; /* NULL until it begins to be made */
-    bool                        is_closed;
-    PyObject                   *weakrefs;
-};
-
-/* A new object; NULL with an exception. */
-CommObject *comm_new_object(PyTypeObject *type, WorkerObject *worker);
+typedef struct CommObject {
+    OWNED_HEAD;
+    umx_comm *umx; /* NULL until it begins to be made */
+    bool      is_closed;
+} CommObject;
 
 /* A new object of the type of `like`, for umx_comm_split(). */
 CommObject *comm_new_like(const CommObject *like);
-
-/* Give the communicator of libumx back, in whichever thread: one that was not
- * closed is aborted. */
-void comm_drop(CommObject *self);
 
 /* -1 with an exception unless this thread may call libumx with it. */
 int comm_check(const CommObject *comm);

@@ -25,18 +25,8 @@ comm_message_new(CommObject *comm, umx_comm_message *message,
 void
 comm_message_give_back(CommObject *comm, umx_comm_message *message)
 {
-    WorkerObject *worker = comm->worker;
-
-    if (worker_is_forked(worker)) {
-        return; /* the parent's, which has it still */
-    }
-    if (worker->umx != NULL && !worker_is_mine(worker)) {
-        (void)event_return_comm_message(worker, message);
-        return;
-    }
-    umx_comm_message_return(message);
-    if (worker->umx != NULL) {
-        worker_schedule_drain(worker); /* somebody may wait for it */
+    if (event_return_comm_message(comm->worker, message)) {
+        worker_schedule_drain(comm->worker); /* somebody may wait for it */
     }
 }
 

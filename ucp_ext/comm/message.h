@@ -5,12 +5,12 @@
 
 #include "comm/communicator.h"
 
-struct CommMessageObject {
+typedef struct CommMessageObject {
     PyObject_HEAD CommObject *comm;
     umx_comm_message         *umx; /* NULL once received */
     umx_comm_status           info;
     bool                      is_asked; /* recv() has been called */
-};
+} CommMessageObject;
 
 /* Make the object of `message`, which is taken over. NULL with an exception:
  * the caller still has the message. */

@@ -5,6 +5,7 @@
 #include "base/args.h"
 #include "comm/collective.h"
 #include "comm/create.h"
+#include "comm/event.h"
 #include "comm/message.h"
 #include "comm/send_recv.h"
 #include "worker/worker.h"
@@ -27,31 +28,26 @@ comm_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                                      st->worker_type, &worker)) {
         return NULL;
     }
-    return (PyObject *)comm_new_object(type, (WorkerObject *)worker);
+    return owned_new(type, (WorkerObject *)worker);
 }
 
-static int
-comm_traverse(PyObject *op, visitproc visit, void *arg)
+/* One that was not closed is aborted. */
+static void
+give_back(PyObject *op)
 {
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(((CommObject *)op)->worker);
-    return 0;
+    CommObject *self = (CommObject *)op;
+    umx_comm   *umx  = self->umx;
+
+    self->umx = NULL;
+    if (umx != NULL && event_drop_comm(self->worker, umx)) {
+        worker_schedule_drain(self->worker);
+    }
 }
 
 static void
 comm_dealloc(PyObject *op)
 {
-    CommObject   *self = (CommObject *)op;
-    PyTypeObject *type = Py_TYPE(op);
-
-    PyObject_GC_UnTrack(op);
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(op);
-    }
-    comm_drop(self);
-    Py_CLEAR(self->worker);
-    type->tp_free(op);
-    Py_DECREF(type);
+    owned_dealloc(op, give_back);
 }
 
 /* ---- what it is ------------------------------------------------------------
@@ -89,12 +85,6 @@ get_arrived(PyObject *op, void *Py_UNUSED(closure))
 
     return PyLong_FromLong(
         (self->umx == NULL) ? 0 : umx_comm_num_arrived(self->umx));
-}
-
-static PyObject *
-get_worker(PyObject *op, void *Py_UNUSED(closure))
-{
-    return Py_NewRef(((CommObject *)op)->worker);
 }
 
 static PyObject *
@@ -276,7 +266,8 @@ static PyGetSetDef comm_getset[] = {
     {"rank", get_rank, NULL, "This process's rank, from 0.", NULL},
     {"size", get_size, NULL, "How many ranks there are.", NULL},
     {"name", get_name, NULL, "Its name; \"\" if it was given none.", NULL},
-    {"worker", get_worker, NULL, "The worker that moves its messages.", NULL},
+    {"worker", owned_get_worker, NULL, "The worker that moves its messages.",
+     NULL},
     {"failure", get_failure, NULL,
      "The UCXRankFailed that operations raise, once it has failed; or None.",
      NULL},
@@ -284,20 +275,14 @@ static PyGetSetDef comm_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyMemberDef comm_members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(CommObject, weakrefs), READONLY,
-     NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
 PyDoc_STRVAR(comm_doc, "Communicator(worker)\n--\n\n"
                        "Processes with ranks: see ucp.Communicator.");
 
 static PyType_Slot comm_slots[] = {
-    {Py_tp_doc, (void *)comm_doc}, {Py_tp_new, comm_new},
-    {Py_tp_dealloc, comm_dealloc}, {Py_tp_traverse, comm_traverse},
-    {Py_tp_methods, comm_methods}, {Py_tp_getset, comm_getset},
-    {Py_tp_members, comm_members}, {0, NULL},
+    {Py_tp_doc, (void *)comm_doc},  {Py_tp_new, comm_new},
+    {Py_tp_dealloc, comm_dealloc},  {Py_tp_traverse, owned_traverse},
+    {Py_tp_methods, comm_methods},  {Py_tp_getset, comm_getset},
+    {Py_tp_members, owned_members}, {0, NULL},
 };
 
 PyType_Spec comm_spec = {

@@ -34,14 +34,8 @@ message_traverse(PyObject *op, visitproc visit, void *arg)
 void
 message_drop(WorkerObject *worker, umx_message *message)
 {
-    if (worker_is_forked(worker)) {
-        return; /* the parent's, which has it still */
-    }
-    if (worker->umx == NULL || worker_is_mine(worker)) {
-        umx_message_drop(message);
+    if (event_drop_message(worker, message)) {
         worker_drain_if_due(worker); /* the peer may have credit again */
-    } else {
-        (void)event_drop_message(worker, message);
     }
 }
 
@@ -57,14 +51,8 @@ message_header(const umx_message *message)
 void
 message_give_back(WorkerObject *worker, umx_message *message)
 {
-    if (worker_is_forked(worker)) {
-        return; /* the parent's, which has it still */
-    }
-    if (worker->umx == NULL || worker_is_mine(worker)) {
-        umx_message_return(message);
+    if (event_return_message(worker, message)) {
         worker_drain_if_due(worker); /* somebody may wait for it */
-    } else {
-        (void)event_return_message(worker, message);
     }
 }
 

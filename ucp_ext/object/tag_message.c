@@ -8,54 +8,40 @@
 PyObject *
 tag_message_new(WorkerObject *worker, umx_tag_message *message)
 {
-    PyTypeObject     *type = worker->st->tag_message_type;
-    TagMessageObject *self = (TagMessageObject *)type->tp_alloc(type, 0);
+    TagMessageObject *self = (TagMessageObject *)owned_new(
+        worker->st->tag_message_type, worker);
 
     if (self == NULL) {
         return NULL;
     }
-    self->worker = (WorkerObject *)Py_NewRef(worker);
-    self->umx    = message;
-    self->info   = *umx_tag_message_info(message);
+    self->umx  = message;
+    self->info = *umx_tag_message_info(message);
     worker->st->num_messages++;
     return (PyObject *)self;
-}
-
-int
-tag_message_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(((TagMessageObject *)op)->worker);
-    return 0;
 }
 
 void
 tag_message_give_back(WorkerObject *worker, umx_tag_message *message)
 {
-    if (worker_is_forked(worker)) {
-        return; /* the parent's, which has it still */
+    if (event_return_tag_message(worker, message)) {
+        worker_drain_if_due(worker); /* somebody may wait for it */
     }
-    if (worker->umx != NULL && !worker_is_mine(worker)) {
-        (void)event_return_tag_message(worker, message);
-        return;
-    }
-    umx_tag_message_return(message);
-    worker_drain_if_due(worker); /* somebody may wait for it */
 }
 
 /* Unread, it goes back to those that are kept. */
-void
-tag_message_dealloc(PyObject *op)
+static void
+give_back(PyObject *op)
 {
     TagMessageObject *self = (TagMessageObject *)op;
-    PyTypeObject     *type = Py_TYPE(op);
 
-    PyObject_GC_UnTrack(op);
     if (self->umx != NULL) {
         tag_message_give_back(self->worker, self->umx);
     }
     self->worker->st->num_messages--;
-    Py_CLEAR(self->worker);
-    type->tp_free(op);
-    Py_DECREF(type);
+}
+
+void
+tag_message_dealloc(PyObject *op)
+{
+    owned_dealloc(op, give_back);
 }

@@ -3,14 +3,14 @@
 #ifndef UCP_EXT_OBJECT_TAG_MESSAGE_H
 #define UCP_EXT_OBJECT_TAG_MESSAGE_H
 
-#include "base/state.h"
+#include "object/owned.h"
 
 #include <umx/umx.h>
 
 struct TagMessageObject {
-    PyObject_HEAD WorkerObject *worker;
-    umx_tag_message            *umx; /* NULL once received */
-    umx_recv_info               info;
+    OWNED_HEAD;
+    umx_tag_message *umx; /* NULL once received */
+    umx_recv_info    info;
 };
 
 /* Make the object of `message`, which is taken over. NULL with an exception:
@@ -20,8 +20,7 @@ PyObject *tag_message_new(WorkerObject *worker, umx_tag_message *message);
 /* Keep an unreceived message for the next receive. Any thread. */
 void tag_message_give_back(WorkerObject *worker, umx_tag_message *message);
 
-/* Slots of the type. */
-int  tag_message_traverse(PyObject *op, visitproc visit, void *arg);
+/* tp_dealloc */
 void tag_message_dealloc(PyObject *op);
 
 #endif

@@ -7,22 +7,22 @@
 PyObject *
 chunk_new(WorkerObject *worker, umx_shuffle_chunk *chunk)
 {
-    PyTypeObject *type = worker->st->chunk_type;
-    ChunkObject  *self = (ChunkObject *)type->tp_alloc(type, 0);
+    ChunkObject *self = (ChunkObject *)owned_new(worker->st->chunk_type,
+                                                 worker);
 
     if (self == NULL) {
         umx_shuffle_chunk_release(chunk);
         return NULL;
     }
-    self->worker = (WorkerObject *)Py_NewRef(worker);
-    self->umx    = chunk;
+    self->umx = chunk;
     umx_shuffle_chunk_query(chunk, &self->info);
     return (PyObject *)self;
 }
 
 static void
-release(ChunkObject *self)
+release(PyObject *op)
 {
+    ChunkObject       *self  = (ChunkObject *)op;
     umx_shuffle_chunk *chunk = self->umx;
 
     self->umx = NULL;
@@ -31,25 +31,10 @@ release(ChunkObject *self)
     }
 }
 
-static int
-chunk_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(((ChunkObject *)op)->worker);
-    return 0;
-}
-
 static void
 chunk_dealloc(PyObject *op)
 {
-    ChunkObject  *self = (ChunkObject *)op;
-    PyTypeObject *type = Py_TYPE(op);
-
-    PyObject_GC_UnTrack(op);
-    release(self);
-    Py_CLEAR(self->worker);
-    type->tp_free(op);
-    Py_DECREF(type);
+    owned_dealloc(op, release);
 }
 
 PyDoc_STRVAR(
@@ -69,7 +54,7 @@ chunk_release(PyObject *op, PyObject *Py_UNUSED(ignored))
         PyErr_SetString(PyExc_BufferError, "the chunk is still viewed");
         return NULL;
     }
-    release(self);
+    release(op);
     Py_RETURN_NONE;
 }
 
@@ -164,7 +149,7 @@ PyDoc_STRVAR(chunk_doc,
 static PyType_Slot chunk_slots[] = {
     {Py_tp_doc, (void *)chunk_doc},
     {Py_tp_dealloc, chunk_dealloc},
-    {Py_tp_traverse, chunk_traverse},
+    {Py_tp_traverse, owned_traverse},
     {Py_tp_repr, chunk_repr},
     {Py_tp_methods, chunk_methods},
     {Py_tp_getset, chunk_getset},

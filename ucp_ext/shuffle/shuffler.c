@@ -3,23 +3,12 @@
 #include "shuffle/shuffler.h"
 
 #include "comm/communicator.h"
-#include "shuffle/event.h"
 #include "worker/worker.h"
 
 int
 shuffler_check(const ShufflerObject *self)
 {
-    if (worker_is_forked(self->worker)) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "the shuffler belongs to the parent process");
-        return -1;
-    }
-    if (self->umx == NULL || self->worker->umx == NULL) {
-        PyErr_SetString(self->worker->st->exceptions[EXC_UCXCloseError],
-                        "the shuffler is closed");
-        return -1;
-    }
-    return worker_check(self->worker);
+    return owned_check(self->worker, self->umx, "shuffler");
 }
 
 PyObject *
@@ -54,25 +43,4 @@ shuffler_error(const ShufflerObject *self, umx_status status, const char *op)
         break;
     }
     return errors_new(st, status, op, text);
-}
-
-/* Give it back, in whichever thread. */
-void
-shuffler_drop(ShufflerObject *self)
-{
-    WorkerObject *worker = self->worker;
-    umx_shuffler *umx    = self->umx;
-
-    self->umx = NULL;
-    if (umx == NULL || worker_is_forked(worker)) {
-        return; /* a child's copy is the parent's */
-    }
-    if (worker->umx != NULL && !worker_is_mine(worker)) {
-        (void)event_drop_shuffler(worker, umx);
-        return;
-    }
-    umx_shuffler_destroy(umx);
-    if (worker->umx != NULL) {
-        worker_schedule_drain(worker);
-    }
 }

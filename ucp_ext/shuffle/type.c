@@ -5,34 +5,29 @@
 #include "base/args.h"
 #include "shuffle/chunk.h"
 #include "shuffle/create.h"
+#include "shuffle/event.h"
 #include "shuffle/operations.h"
 #include "worker/worker.h"
 
 /* ---- life ----------------------------------------------------------------
  */
 
-static int
-shuffler_traverse(PyObject *op, visitproc visit, void *arg)
+static void
+give_back(PyObject *op)
 {
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(((ShufflerObject *)op)->worker);
-    return 0;
+    ShufflerObject *self = (ShufflerObject *)op;
+    umx_shuffler   *umx  = self->umx;
+
+    self->umx = NULL;
+    if (umx != NULL && event_drop_shuffler(self->worker, umx)) {
+        worker_schedule_drain(self->worker);
+    }
 }
 
 static void
 shuffler_dealloc(PyObject *op)
 {
-    ShufflerObject *self = (ShufflerObject *)op;
-    PyTypeObject   *type = Py_TYPE(op);
-
-    PyObject_GC_UnTrack(op);
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(op);
-    }
-    shuffler_drop(self);
-    Py_CLEAR(self->worker);
-    type->tp_free(op);
-    Py_DECREF(type);
+    owned_dealloc(op, give_back);
 }
 
 /* ---- methods ---------------------------------------------------------------
@@ -182,7 +177,7 @@ shuffler_abort(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         !worker_is_forked(self->worker) && worker_is_mine(self->worker)) {
         umx_shuffler_abort(self->umx, reason);
     }
-    shuffler_drop(self);
+    give_back(op);
     Py_RETURN_NONE;
 }
 
@@ -219,12 +214,6 @@ get_statistics(PyObject *op, void *Py_UNUSED(closure))
         info.num_complete);
 }
 
-static PyObject *
-get_worker(PyObject *op, void *Py_UNUSED(closure))
-{
-    return Py_NewRef(((ShufflerObject *)op)->worker);
-}
-
 #define FAST(function) (PyCFunction)(void (*)(void))(function)
 
 static PyMethodDef shuffler_methods[] = {
@@ -241,14 +230,9 @@ static PyMethodDef shuffler_methods[] = {
 
 static PyGetSetDef shuffler_getset[] = {
     {"_statistics", get_statistics, NULL, NULL, NULL},
-    {"worker", get_worker, NULL, "The worker that moves its chunks.", NULL},
+    {"worker", owned_get_worker, NULL, "The worker that moves its chunks.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
-};
-
-static PyMemberDef shuffler_members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(ShufflerObject, weakrefs),
-     READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
 };
 
 PyDoc_STRVAR(shuffler_doc,
@@ -258,9 +242,9 @@ PyDoc_STRVAR(shuffler_doc,
 
 static PyType_Slot shuffler_slots[] = {
     {Py_tp_doc, (void *)shuffler_doc}, {Py_tp_new, shuffler_new},
-    {Py_tp_dealloc, shuffler_dealloc}, {Py_tp_traverse, shuffler_traverse},
+    {Py_tp_dealloc, shuffler_dealloc}, {Py_tp_traverse, owned_traverse},
     {Py_tp_methods, shuffler_methods}, {Py_tp_getset, shuffler_getset},
-    {Py_tp_members, shuffler_members}, {0, NULL},
+    {Py_tp_members, owned_members},    {0, NULL},
 };
 
 PyType_Spec shuffler_spec = {

@@ -5,10 +5,10 @@
 #include "object/endpoint.h"
 #include "op/channel.h"
 
-struct ChannelObject {
+typedef struct ChannelObject {
     PyObject_HEAD EndpointObject *endpoint;
     uint16_t                      number;
-};
+} ChannelObject;
 
 static PyObject *
 channel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)

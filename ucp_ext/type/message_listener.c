@@ -291,21 +291,14 @@ static const event_type listener_event = {settle_ready, call_run};
 static void
 release(MessageListenerObject *self)
 {
-    umx_message_listener *umx    = self->umx;
-    WorkerObject         *worker = self->worker;
+    umx_message_listener *umx = self->umx;
 
     self->umx = NULL;
     if (!self->is_landed) {
         event_unlink(&self->event);
     }
-    if (umx == NULL || worker_is_forked(worker)) {
-        return;
-    }
-    if (worker->umx == NULL || worker_is_mine(worker)) {
-        umx_message_listener_destroy(umx);
-        worker_drain_if_due(worker);
-    } else {
-        (void)event_drop_listener(worker, umx);
+    if (umx != NULL && event_drop_listener(self->worker, umx)) {
+        worker_drain_if_due(self->worker);
     }
 }
 

@@ -9,17 +9,17 @@
 #include "base/args.h"
 #include "base/metadata.h"
 #include "object/endpoint.h"
+#include "object/owned.h"
 #include "op/frames.h"
 #include "op/message.h"
 #include "request/event.h"
 #include "type/event.h"
 #include "worker/worker.h"
 
-struct MessageSenderObject {
-    PyObject_HEAD WorkerObject *worker;
-    umx_message_sender         *umx; /* NULL once closed */
-    PyObject                   *weakrefs;
-};
+typedef struct MessageSenderObject {
+    OWNED_HEAD;
+    umx_message_sender *umx; /* NULL once closed */
+} MessageSenderObject;
 
 /* ---- life ----------------------------------------------------------------
  */
@@ -49,13 +49,12 @@ sender_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                      channel);
         return NULL;
     }
-    self = (MessageSenderObject *)type->tp_alloc(type, 0);
+    self = (MessageSenderObject *)owned_new(type, (WorkerObject *)worker);
     if (self == NULL) {
         return NULL;
     }
     params.max_bytes = max;
     params.channel   = (uint16_t)channel;
-    self->worker     = (WorkerObject *)Py_NewRef(worker);
     if (worker_check(self->worker) < 0) {
         Py_DECREF(self);
         return NULL;
@@ -68,49 +67,23 @@ sender_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-static int
-sender_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(((MessageSenderObject *)op)->worker);
-    return 0;
-}
-
 /* Give the sender of libumx back, which still sends what was given to it. */
 static void
-release(MessageSenderObject *self)
+release(PyObject *op)
 {
-    umx_message_sender *umx    = self->umx;
-    WorkerObject       *worker = self->worker;
+    MessageSenderObject *self = (MessageSenderObject *)op;
+    umx_message_sender  *umx  = self->umx;
 
     self->umx = NULL;
-    if (umx == NULL || worker_is_forked(worker)) {
-        return;
-    }
-    if (worker->umx == NULL) {
-        umx_message_sender_destroy(umx);
-    } else if (worker_is_mine(worker)) {
-        umx_message_sender_destroy(umx);
-        worker_drain_if_due(worker);
-    } else {
-        (void)event_drop_sender(worker, umx);
+    if (umx != NULL && event_drop_sender(self->worker, umx)) {
+        worker_drain_if_due(self->worker);
     }
 }
 
 static void
 sender_dealloc(PyObject *op)
 {
-    MessageSenderObject *self = (MessageSenderObject *)op;
-    PyTypeObject        *type = Py_TYPE(op);
-
-    PyObject_GC_UnTrack(op);
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(op);
-    }
-    release(self);
-    Py_CLEAR(self->worker);
-    type->tp_free(op);
-    Py_DECREF(type);
+    owned_dealloc(op, release);
 }
 
 /* ---- sending -------------------------------------------------------------
@@ -360,7 +333,7 @@ sender_close(PyObject *op, PyObject *Py_UNUSED(ignored))
         worker_check(self->worker) < 0) {
         return NULL;
     }
-    release(self);
+    release(op);
     Py_RETURN_NONE;
 }
 
@@ -386,12 +359,6 @@ sender_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(((MessageSenderObject *)op)->umx == NULL);
 }
 
-static PyObject *
-get_worker(PyObject *op, void *Py_UNUSED(closure))
-{
-    return Py_NewRef(((MessageSenderObject *)op)->worker);
-}
-
 #define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
 
 static PyMethodDef sender_methods[] = {
@@ -406,14 +373,8 @@ static PyMethodDef sender_methods[] = {
 };
 
 static PyGetSetDef sender_getset[] = {
-    {"worker", get_worker, NULL, "The Worker.", NULL},
+    {"worker", owned_get_worker, NULL, "The Worker.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
-};
-
-static PyMemberDef sender_members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(MessageSenderObject, weakrefs),
-     READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
 };
 
 PyDoc_STRVAR(sender_doc,
@@ -422,9 +383,9 @@ PyDoc_STRVAR(sender_doc,
 
 static PyType_Slot sender_slots[] = {
     {Py_tp_doc, (void *)sender_doc}, {Py_tp_new, sender_new},
-    {Py_tp_dealloc, sender_dealloc}, {Py_tp_traverse, sender_traverse},
+    {Py_tp_dealloc, sender_dealloc}, {Py_tp_traverse, owned_traverse},
     {Py_tp_methods, sender_methods}, {Py_tp_getset, sender_getset},
-    {Py_tp_members, sender_members}, {0, NULL},
+    {Py_tp_members, owned_members},  {0, NULL},
 };
 
 PyType_Spec message_sender_spec = {

@@ -94,7 +94,7 @@ PyDoc_STRVAR(tag_message_doc,
 static PyType_Slot tag_message_slots[] = {
     {Py_tp_doc, (void *)tag_message_doc},
     {Py_tp_dealloc, tag_message_dealloc},
-    {Py_tp_traverse, tag_message_traverse},
+    {Py_tp_traverse, owned_traverse},
     {Py_tp_repr, tag_message_repr},
     {Py_tp_methods, tag_message_methods},
     {Py_tp_getset, tag_message_getset},

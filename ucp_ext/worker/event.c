@@ -24,6 +24,20 @@ event_submit(WorkerObject *worker, umx_call_fn fn, void *arg)
            umx_worker_submit(worker->umx, fn, arg) == UMX_OK;
 }
 
+bool
+event_end(WorkerObject *worker, umx_call_fn fn, void *dropped)
+{
+    if (worker_is_forked(worker)) {
+        return false; /* it is the parent's, which has it still */
+    }
+    if (worker->umx != NULL && !worker_is_mine(worker)) {
+        (void)event_submit(worker, fn, dropped);
+        return false;
+    }
+    fn(worker->umx, UMX_OK, dropped);
+    return true;
+}
+
 static void
 on_submitted_call(umx_worker *umx, umx_status status, void *arg)
 {

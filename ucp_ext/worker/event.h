@@ -23,8 +23,12 @@ bool event_submit(WorkerObject *worker, umx_call_fn fn, void *arg);
 /* The owner's thread tells it; the call is held until then. */
 bool event_submit_call(WorkerObject *worker, call *self);
 
-/* Define event_##name(): have the owner's thread drop or return an object of
- * libumx; false: the object is leaked. Any thread. */
+/* Call `fn` in the thread of the worker, from whichever thread: drop or return
+ * `dropped`, which is leaked if the worker ends before. True: it was this
+ * thread, and the worker may have something to do. */
+bool event_end(WorkerObject *worker, umx_call_fn fn, void *dropped);
+
+/* Define event_##name(), which is event_end() of an object of libumx. */
 #define EVENT_DROP(name, type, function)                            \
     static void on_##name(umx_worker *umx, umx_status s, void *arg) \
     {                                                               \
@@ -35,7 +39,7 @@ bool event_submit_call(WorkerObject *worker, call *self);
                                                                     \
     bool event_##name(WorkerObject *worker, type *dropped)          \
     {                                                               \
-        return event_submit(worker, on_##name, dropped);            \
+        return event_end(worker, on_##name, dropped);               \
     }
 
 #endif
