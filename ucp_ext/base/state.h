@@ -11,7 +11,6 @@ typedef struct ContextObject         ContextObject;
 typedef struct WorkerObject          WorkerObject;
 typedef struct EndpointObject        EndpointObject;
 typedef struct ListenerObject        ListenerObject;
-typedef struct ChannelObject         ChannelObject;
 typedef struct MessageObject         MessageObject;
 typedef struct TagMessageObject      TagMessageObject;
 typedef struct MemoryObject          MemoryObject;
@@ -20,13 +19,8 @@ typedef struct HeapObject            HeapObject;
 typedef struct PoolObject            PoolObject;
 typedef struct LoanObject            LoanObject;
 typedef struct PoolBufferObject      PoolBufferObject;
-typedef struct MessageSenderObject   MessageSenderObject;
 typedef struct MessageListenerObject MessageListenerObject;
 typedef struct MessageReceiverObject MessageReceiverObject;
-typedef struct CommObject            CommObject;
-typedef struct CommMessageObject     CommMessageObject;
-typedef struct ShufflerObject        ShufflerObject;
-typedef struct ChunkObject           ChunkObject;
 typedef struct RequestObject         RequestObject;
 typedef struct block                 block;
 
@@ -74,45 +68,51 @@ typedef struct block                 block;
     X(_wake)                    \
     X(_run)
 
+/* Types that the module makes of specs, which are called name##_spec. */
+#define TYPE_TABLE(X)   \
+    X(context)          \
+    X(worker)           \
+    X(endpoint)         \
+    X(channel)          \
+    X(listener)         \
+    X(message)          \
+    X(tag_message)      \
+    X(array)            \
+    X(memory)           \
+    X(remote)           \
+    X(heap)             \
+    X(pool)             \
+    X(pool_buffer)      \
+    X(loan)             \
+    X(address)          \
+    X(topology)         \
+    X(message_sender)   \
+    X(message_listener) \
+    X(message_receiver) \
+    X(comm)             \
+    X(comm_message)     \
+    X(shuffler)         \
+    X(chunk)            \
+    X(bytes_block)
+
 struct mod_state {
-    PyTypeObject  *request_type; /* of new ones, that are coroutines */
-    PyTypeObject  *future_request_type;
-    PyTypeObject  *future_await_type;
-    PyObject      *get_running_loop; /* asyncio's; None if none runs */
-    PyObject      *current_worker;   /* ucp's, or NULL: worker_current() */
-    PyObject      *recent_worker;    /* it gave that; borrowed, or NULL */
-    PyTypeObject  *context_type;
-    PyTypeObject  *worker_type;
-    PyTypeObject  *endpoint_type;
-    PyTypeObject  *listener_type;
-    PyTypeObject  *channel_type;
-    PyTypeObject  *message_type;
-    PyTypeObject  *array_type;
-    PyTypeObject  *memory_type;
-    PyTypeObject  *remote_type;
-    PyTypeObject  *heap_type;
-    PyTypeObject  *pool_type;
-    PyTypeObject  *pool_buffer_type;
-    PyTypeObject  *loan_type;
-    PyTypeObject  *tag_message_type;
-    PyTypeObject  *address_type;
-    PyTypeObject  *topology_type;
-    PyTypeObject  *message_sender_type;
-    PyTypeObject  *message_listener_type;
-    PyTypeObject  *message_receiver_type;
-    PyTypeObject  *comm_type;
-    PyTypeObject  *comm_message_type;
-    PyTypeObject  *comm_status_type;
-    PyTypeObject  *shuffler_type;
-    PyTypeObject  *chunk_type;
-    PyTypeObject  *bytes_block_type;
+    PyTypeObject *request_type; /* of new ones, that are coroutines */
+    PyTypeObject *future_request_type;
+    PyTypeObject *future_await_type;
+    PyObject     *get_running_loop; /* asyncio's; None if none runs */
+    PyObject     *current_worker;   /* ucp's, or NULL: worker_current() */
+    PyObject     *recent_worker;    /* it gave that; borrowed, or NULL */
+    PyTypeObject *comm_status_type;
+#define TYPE_FIELD(name) PyTypeObject *name##_type;
+    TYPE_TABLE(TYPE_FIELD)
+#undef TYPE_FIELD
     PyObject      *any;      /* the sentinel ANY */
     PyObject      *in_place; /* the sentinel IN_PLACE */
     PyObject      *exceptions[NUM_EXCEPTIONS];
     PyObject      *cancelled_error; /* asyncio's */
     PyObject      *invalid_state_error;
     PyObject      *context_kwname; /* ("context",) */
-    PyObject      *stop_iteration; /* cached, see request/request.c */
+    PyObject      *stop_iteration; /* cached, see request/step.c */
     PyObject      *log_handler;
     RequestObject *free_requests;
     unsigned       num_free_requests;
