@@ -52,6 +52,7 @@ CIRCLES = {
     "comm": "a rank that ends ends the operations, which end at ranks",
     "shuffle": "a chunk that comes, or goes, may end the shuffle, which ends them all",
     "messenger": "a sender has operations and batches, which tell it when they end",
+    "progress": "a wait spins before it sleeps, and a spin polls as a wait does",
 }
 MAY_CALL_UCX = {"core", "ops", "lend"}
 UCX = {"ucp", "uct", "ucs", "ucm"}
