@@ -99,12 +99,24 @@ class BuildExt(build_ext):
     """Adds link-time optimisation where the compiler and linker have it."""
 
     def build_extension(self, ext: Extension) -> None:
+        self.separate_trees()
         if VARIANT == "release":
             lto = next((f for f in ("-flto=auto", "-flto") if self.links(f)), None)
             if lto is not None:
                 ext.extra_compile_args.append(lto)
                 ext.extra_link_args.append(lto)
         super().build_extension(ext)
+
+    def separate_trees(self) -> None:
+        """Have each file find the headers of its own tree: rooms of src/ and of
+        ucp_ext/ have the same names."""
+        compile_file = self.compiler._compile
+
+        def compile_in_tree(obj, src, ext, cc_args, *args):
+            tree = Path(src).parts[0]
+            compile_file(obj, src, ext, [f"-I{tree}", *cc_args], *args)
+
+        self.compiler._compile = compile_in_tree
 
     def links(self, option: str) -> bool:
         """Does a shared object link with `option`, without a warning?"""
@@ -133,7 +145,7 @@ extension = Extension(
         EXPORTS,
         "setup.py",
     ],
-    include_dirs=["include", "src", "ucp_ext"],
+    include_dirs=["include"],
     library_dirs=UCX.library_dirs,
     libraries=["ucp", "ucs"],
     extra_compile_args=[

@@ -1,36 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* module.c: the module `ucp._ext`: its types, exceptions and functions. All
  * that it owns is in mod_state. */
-#include "errors.h"
-#include "event.h"
-#include "log.h"
+#include "base/errors.h"
+
+#include "base/event.h"
+#include "base/log.h"
+#include "comm/bytes_block.h"
+#include "comm/communicator.h"
+#include "comm/type.h"
 #include "op/low_level.h"
 #include "request/callback.h"
 #include "request/request.h"
-#include "table/partition.h"
-#include "types/address.h"
-#include "types/array.h"
-#include "types/bytes_block.h"
-#include "types/channel.h"
-#include "types/comm.h"
-#include "types/comm_message.h"
-#include "types/chunk.h"
-#include "types/shuffler.h"
-#include "types/context.h"
-#include "types/endpoint.h"
-#include "types/heap.h"
-#include "types/listener.h"
-#include "types/loan.h"
-#include "types/memh.h"
-#include "types/message.h"
-#include "types/message_listener.h"
-#include "types/message_receiver.h"
-#include "types/message_sender.h"
-#include "types/pool.h"
-#include "types/pool_buffer.h"
-#include "types/rkey.h"
-#include "types/tag_message.h"
-#include "types/topology.h"
+#include "shuffle/chunk.h"
+#include "shuffle/partition.h"
+#include "shuffle/type.h"
+#include "topology/topology.h"
+#include "type/type.h"
 #include "worker/worker.h"
 
 /* ---- functions -----------------------------------------------------------
@@ -266,35 +251,15 @@ module_exec(PyObject *module)
         errors_init(module, st) < 0 ||
         add_sentinel(module, &any_spec, "ANY", &st->any) < 0 ||
         add_sentinel(module, &in_place_spec, "IN_PLACE", &st->in_place) < 0 ||
-        add_type(module, &comm_spec, &st->comm_type) < 0 ||
-        add_type(module, &comm_message_spec, &st->comm_message_type) < 0 ||
-        add_type(module, &shuffler_spec, &st->shuffler_type) < 0 ||
-        add_type(module, &chunk_spec, &st->chunk_type) < 0 ||
-        add_type(module, &bytes_block_spec, &st->bytes_block_type) < 0 ||
-        add_status(module, st) < 0 || request_init_types(module, st) < 0 ||
-        add_type(module, &context_spec, &st->context_type) < 0 ||
-        add_type(module, &worker_spec, &st->worker_type) < 0 ||
-        add_type(module, &endpoint_spec, &st->endpoint_type) < 0 ||
-        add_type(module, &channel_spec, &st->channel_type) < 0 ||
-        add_type(module, &listener_spec, &st->listener_type) < 0 ||
-        add_type(module, &message_spec, &st->message_type) < 0 ||
-        add_type(module, &array_spec, &st->array_type) < 0 ||
-        add_type(module, &memory_spec, &st->memory_type) < 0 ||
-        add_type(module, &remote_spec, &st->remote_type) < 0 ||
-        add_type(module, &heap_spec, &st->heap_type) < 0 ||
-        add_type(module, &pool_spec, &st->pool_type) < 0 ||
-        add_type(module, &pool_buffer_spec, &st->pool_buffer_type) < 0 ||
-        add_type(module, &loan_spec, &st->loan_type) < 0 ||
-        add_type(module, &tag_message_spec, &st->tag_message_type) < 0 ||
-        add_type(module, &address_spec, &st->address_type) < 0 ||
-        add_type(module, &topology_spec, &st->topology_type) < 0 ||
-        add_type(module, &message_sender_spec, &st->message_sender_type) < 0 ||
-        add_type(module, &message_listener_spec, &st->message_listener_type) <
-            0 ||
-        add_type(module, &message_receiver_spec, &st->message_receiver_type) <
-            0) {
+        add_status(module, st) < 0 || request_init_types(module, st) < 0) {
         return -1;
     }
+#define ADD_TYPE(name)                                          \
+    if (add_type(module, &name##_spec, &st->name##_type) < 0) { \
+        return -1;                                              \
+    }
+    TYPE_TABLE(ADD_TYPE)
+#undef ADD_TYPE
     if (PyModule_AddFunctions(module, callback_methods) < 0 ||
         PyModule_AddFunctions(module, partition_methods) < 0 ||
         PyModule_AddFunctions(module, topology_methods) < 0) {
@@ -311,31 +276,10 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->request_type);
     Py_VISIT(st->future_request_type);
     Py_VISIT(st->future_await_type);
-    Py_VISIT(st->context_type);
-    Py_VISIT(st->worker_type);
-    Py_VISIT(st->endpoint_type);
-    Py_VISIT(st->channel_type);
-    Py_VISIT(st->listener_type);
-    Py_VISIT(st->message_type);
-    Py_VISIT(st->array_type);
-    Py_VISIT(st->memory_type);
-    Py_VISIT(st->remote_type);
-    Py_VISIT(st->heap_type);
-    Py_VISIT(st->pool_type);
-    Py_VISIT(st->pool_buffer_type);
-    Py_VISIT(st->loan_type);
-    Py_VISIT(st->tag_message_type);
-    Py_VISIT(st->address_type);
-    Py_VISIT(st->topology_type);
-    Py_VISIT(st->message_sender_type);
-    Py_VISIT(st->message_listener_type);
-    Py_VISIT(st->message_receiver_type);
-    Py_VISIT(st->bytes_block_type);
     Py_VISIT(st->comm_status_type);
-    Py_VISIT(st->comm_message_type);
-    Py_VISIT(st->shuffler_type);
-    Py_VISIT(st->chunk_type);
-    Py_VISIT(st->comm_type);
+#define VISIT_TYPE(name) Py_VISIT(st->name##_type);
+    TYPE_TABLE(VISIT_TYPE)
+#undef VISIT_TYPE
     /* Each object on the free list has a reference to its type. */
     for (unsigned i = 0; i < st->num_free_requests; i++) {
         Py_VISIT(st->request_type);
@@ -369,31 +313,10 @@ module_clear(PyObject *module)
     Py_CLEAR(st->future_request_type);
     Py_CLEAR(st->future_await_type);
     block_clear_free(st);
-    Py_CLEAR(st->context_type);
-    Py_CLEAR(st->worker_type);
-    Py_CLEAR(st->endpoint_type);
-    Py_CLEAR(st->channel_type);
-    Py_CLEAR(st->listener_type);
-    Py_CLEAR(st->message_type);
-    Py_CLEAR(st->array_type);
-    Py_CLEAR(st->memory_type);
-    Py_CLEAR(st->remote_type);
-    Py_CLEAR(st->heap_type);
-    Py_CLEAR(st->pool_type);
-    Py_CLEAR(st->pool_buffer_type);
-    Py_CLEAR(st->loan_type);
-    Py_CLEAR(st->tag_message_type);
-    Py_CLEAR(st->address_type);
-    Py_CLEAR(st->topology_type);
-    Py_CLEAR(st->message_sender_type);
-    Py_CLEAR(st->message_listener_type);
-    Py_CLEAR(st->message_receiver_type);
-    Py_CLEAR(st->bytes_block_type);
     Py_CLEAR(st->comm_status_type);
-    Py_CLEAR(st->comm_message_type);
-    Py_CLEAR(st->shuffler_type);
-    Py_CLEAR(st->chunk_type);
-    Py_CLEAR(st->comm_type);
+#define CLEAR_TYPE(name) Py_CLEAR(st->name##_type);
+    TYPE_TABLE(CLEAR_TYPE)
+#undef CLEAR_TYPE
     Py_CLEAR(st->any);
     Py_CLEAR(st->in_place);
     for (int i = 0; i < NUM_EXCEPTIONS; i++) {

@@ -8,9 +8,9 @@
  * protocol refuses (datetime64). */
 #include "buffer/buffer.h"
 
+#include "buffer/array.h"
 #include "buffer/layout.h"
-#include "types/array.h"
-#include "types/pool_buffer.h"
+#include "buffer/pool.h"
 
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include <numpy/arrayobject.h>

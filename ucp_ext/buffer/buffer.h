@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_BUFFER_BUFFER_H
 #define UCP_EXT_BUFFER_BUFFER_H
 
-#include "block.h"
+#include "base/block.h"
 
 #include <umx/umx.h>
 

@@ -4,7 +4,7 @@
 #include "buffer/dlpack_export.h"
 
 #include "buffer/dlpack.h"
-#include "types/memh.h"
+#include "buffer/memh.h"
 
 /* What a capsule leads to: one of the two, and the shape it points to. */
 typedef struct exported {

@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_BUFFER_DLPACK_EXPORT_H
 #define UCP_EXT_BUFFER_DLPACK_EXPORT_H
 
-#include "compat.h"
+#include "base/compat.h"
 
 extern const char memory_dlpack_doc[], memory_dlpack_device_doc[];
 PyObject         *memory_dlpack(PyObject *op, PyObject *args, PyObject *kwargs);

@@ -3,7 +3,7 @@
 #include "buffer/item.h"
 
 #include "buffer/layout.h"
-#include "types/array.h"
+#include "buffer/array.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_BUFFER_ITEM_H
 #define UCP_EXT_BUFFER_ITEM_H
 
-#include "state.h"
+#include "base/state.h"
 
 #include <umx/umx.h>
 

@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_BUFFER_MEMORY_KIND_H
 #define UCP_EXT_BUFFER_MEMORY_KIND_H
 
-#include "state.h"
+#include "base/state.h"
 
 #include <umx/umx.h>
 

@@ -3,10 +3,10 @@
  * registration of ours. Whoever only looks at it through views of Python's or
  * NumPy's has it too: the exporter is behind them. */
 #include "buffer/buffer.h"
+
 #include "buffer/layout.h"
-#include "types/loan.h"
-#include "types/memh.h"
-#include "types/pool_buffer.h"
+#include "buffer/memh.h"
+#include "buffer/pool.h"
 
 /* Whose memory `obj` shows; borrowed, or NULL: a memoryview that has been
  * released, with an array on top that has not noticed. */

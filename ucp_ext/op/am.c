@@ -9,10 +9,11 @@
  * way. */
 #include "op/am.h"
 
-#include "args.h"
+#include "base/args.h"
+#include "object/endpoint.h"
+#include "object/message.h"
 #include "op/channel.h"
-#include "types/endpoint.h"
-#include "types/message.h"
+#include "op/event.h"
 #include "worker/worker.h"
 
 #include <string.h>
@@ -190,7 +191,8 @@ am_unrecv(RequestObject *req)
 static umx_status
 recv_post(RequestObject *req, const umx_op_params *params)
 {
-    char *small = block_get(req->worker->st);
+    char      *small = block_get(req->worker->st);
+    umx_status status;
 
     if (small == NULL) {
         PyErr_Clear();
@@ -198,8 +200,12 @@ recv_post(RequestObject *req, const umx_op_params *params)
     }
     TAIL_OF(req, am_tail)->small = small;
     req->hold.buf                = umx_host_buffer(small, SMALL);
-    return umx_am_recv(req->endpoint->umx, req->channel, &req->hold.buf, params,
-                       &req->op, &req->message);
+    status = umx_am_recv(req->endpoint->umx, req->channel, &req->hold.buf,
+                         params, &req->op, &req->message);
+    if (req->message != NULL) {
+        req->info = *umx_message_info(req->message);
+    }
+    return status;
 }
 
 static umx_status
@@ -211,9 +217,10 @@ recv_message_post(RequestObject *req, const umx_op_params *params)
 
 const op_type op_am_recv = {
     .name  = "am_recv",
-    .flags = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_MESSAGE_FIRST |
-             OP_FETCH | OP_OWN | OP_GIVES,
+    .flags = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_FETCH | OP_OWN |
+             OP_GIVES,
     .post         = recv_post,
+    .note         = event_note_message_first,
     .result       = am_result,
     .unrecv       = am_unrecv,
     .runs_program = am_runs_program,
@@ -223,8 +230,9 @@ const op_type op_am_recv = {
 
 const op_type op_am_recv_message = {
     .name   = "am_recv_message",
-    .flags  = OP_RECV | OP_MESSAGE,
+    .flags  = OP_RECV,
     .post   = recv_message_post,
+    .note   = event_note_message,
     .result = request_message,
 };
 

@@ -2,11 +2,11 @@
 /* atomic.c: operations on numbers in memory of a peer's. */
 #include "op/atomic.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "buffer/buffer.h"
+#include "object/endpoint.h"
+#include "object/rkey.h"
 #include "op/rma.h"
-#include "types/endpoint.h"
-#include "types/rkey.h"
 #include "worker/worker.h"
 
 /* ---- the request -----------------------------------------------------------

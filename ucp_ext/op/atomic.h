@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_OP_ATOMIC_H
 #define UCP_EXT_OP_ATOMIC_H
 
-#include "compat.h"
+#include "base/compat.h"
 
 /* Methods of RemoteMemory, each with its docstring. */
 #define ATOMIC_METHOD(name)                                               \

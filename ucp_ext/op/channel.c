@@ -3,10 +3,11 @@
  * an endpoint is its channel 0, and the one with raw tags. */
 #include "op/channel.h"
 
-#include "args.h"
+#include "base/args.h"
+#include "object/endpoint.h"
+#include "op/event.h"
 #include "op/many.h"
 #include "op/tag.h"
-#include "types/endpoint.h"
 #include "worker/worker.h"
 
 #include <inttypes.h>
@@ -118,8 +119,9 @@ const op_type op_recv_into = {
 
 const op_type op_recv_message = {
     .name   = "recv_message",
-    .flags  = OP_RECV | OP_MESSAGE,
+    .flags  = OP_RECV,
     .post   = recv_message_post,
+    .note   = event_note_message,
     .result = request_message,
 };
 

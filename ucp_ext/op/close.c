@@ -2,7 +2,7 @@
 /* close.c: what ends a connection, or waits until it has caught up. */
 #include "op/close.h"
 
-#include "types/endpoint.h"
+#include "object/endpoint.h"
 #include "worker/worker.h"
 
 static umx_status
@@ -90,7 +90,76 @@ const op_type op_close_listener = {
     .post  = close_listener_post,
 };
 
-const op_type op_close_all = {
+/* ---- all connections of a worker ---------------------------------------
+ */
+
+/* The tail of close_all(): on worker->closers, which has a reference. */
+typedef struct TAIL closer_tail {
+    event event;
+} closer_tail;
+
+/* event_type.settle(): nothing is closing any more. */
+static void
+settle_closer(event *self)
+{
+    RequestObject *req = EVENT_OF(self, RequestObject, tail);
+
+    if (!req->is_settled) {
+        request_settle(req, UMX_OK);
+    }
+    Py_DECREF(req);
+}
+
+static const event_type closer_event = {settle_closer, NULL};
+
+static const op_type op_close_all = {
     .name  = "close_all",
     .flags = OP_END,
 };
+
+const char worker_close_all_doc[] =
+    "_close_all($self, timeout, /)\n--\n\n"
+    "Wait, `timeout` seconds at most, until no close is under way.";
+
+PyObject *
+worker_close_all(PyObject *op, PyObject *timeout)
+{
+    WorkerObject  *self = (WorkerObject *)op;
+    RequestObject *req;
+    PyObject      *expire, *handle = NULL;
+
+    req = request_new(self, NULL, &op_close_all);
+    if (req == NULL) {
+        return NULL;
+    }
+    TAIL_OF(req, closer_tail)->event.type = &closer_event;
+    if (worker_check(self) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    if (umx_worker_num_closing(self->umx) == 0) {
+        request_settle(req, UMX_OK);
+        return (PyObject *)req;
+    }
+    if (self->loop != NULL) {
+        expire = PyObject_GetAttrString((PyObject *)req, "_expire");
+        if (expire != NULL) {
+            handle = PyObject_CallMethodObjArgs(
+                self->loop, NAME(self->st, call_later), timeout, expire, NULL);
+            Py_DECREF(expire);
+        }
+        if (handle == NULL) {
+            Py_DECREF(req);
+            return NULL;
+        }
+        Py_DECREF(handle);
+        if (self->umx == NULL) { /* the loop's code, or the timeout's, did it */
+            request_settle(req, UMX_OK);
+            return (PyObject *)req;
+        }
+        worker_schedule_drain(self);
+    }
+    Py_INCREF(req); /* for settle_closer() */
+    event_append(&self->closers, &TAIL_OF(req, closer_tail)->event);
+    return (PyObject *)req;
+}

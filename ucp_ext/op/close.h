@@ -6,6 +6,10 @@
 #include "request/request.h"
 
 extern const op_type op_flush, op_flush_memory, op_drain, op_close,
-    op_close_listener, op_close_all;
+    op_close_listener;
+
+/* A method of Worker. */
+PyObject         *worker_close_all(PyObject *op, PyObject *timeout);
+extern const char worker_close_all_doc[];
 
 #endif

@@ -2,11 +2,12 @@
 /* connect.c: an endpoint that connects to a listener. */
 #include "op/connect.h"
 
-#include "args.h"
-#include "errors.h"
-#include "event.h"
-#include "types/endpoint.h"
-#include "types/listener.h"
+#include "base/args.h"
+#include "base/errors.h"
+#include "base/sockaddr.h"
+#include "object/endpoint.h"
+#include "object/event.h"
+#include "op/event.h"
 #include "worker/worker.h"
 
 #include <sys/socket.h>

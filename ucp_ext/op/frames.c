@@ -9,11 +9,12 @@
  * program's are called once libumx has returned. */
 #include "op/frames.h"
 
-#include "args.h"
+#include "base/args.h"
+#include "object/endpoint.h"
+#include "object/message.h"
 #include "op/am.h"
 #include "op/channel.h"
-#include "types/endpoint.h"
-#include "types/message.h"
+#include "op/event.h"
 #include "worker/worker.h"
 
 enum {
@@ -404,10 +405,10 @@ recv_describe(const RequestObject *req, umx_status status, size_t capacity,
 }
 
 const op_type op_recv_frames = {
-    .name  = "recv_frames",
-    .flags = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_MESSAGE | OP_LOOK |
-             OP_OWN,
+    .name         = "recv_frames",
+    .flags        = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_LOOK | OP_OWN,
     .post         = recv_post,
+    .note         = event_note_message,
     .result       = frames_result,
     .unrecv       = frames_unrecv,
     .start        = frames_start,
@@ -420,8 +421,9 @@ const op_type op_recv_frames = {
 
 const op_type op_recv_frames_into = {
     .name         = "recv_frames",
-    .flags        = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_MESSAGE | OP_LOOK,
+    .flags        = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_LOOK,
     .post         = recv_post,
+    .note         = event_note_message,
     .describe     = recv_describe,
     .unrecv       = frames_unrecv,
     .start        = frames_start,

@@ -3,13 +3,13 @@
  * for programs of ucx-py's lower layer. */
 #include "op/low_level.h"
 
-#include "args.h"
+#include "base/args.h"
+#include "object/context.h"
+#include "object/endpoint.h"
 #include "op/am.h"
 #include "op/stream.h"
 #include "op/tag.h"
 #include "request/callback.h"
-#include "types/context.h"
-#include "types/endpoint.h"
 #include "worker/worker.h"
 
 /* Hold the first `nbytes` bytes of `obj`. */

@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_OP_LOW_LEVEL_H
 #define UCP_EXT_OP_LOW_LEVEL_H
 
-#include "compat.h"
+#include "base/compat.h"
 
 extern PyMethodDef low_level_methods[];
 

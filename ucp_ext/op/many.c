@@ -2,9 +2,9 @@
 /* many.c: several messages by one request, which is done when all are. */
 #include "op/many.h"
 
-#include "args.h"
-#include "event.h"
-#include "types/endpoint.h"
+#include "base/args.h"
+#include "object/endpoint.h"
+#include "op/event.h"
 #include "worker/worker.h"
 
 /* ---- memory --------------------------------------------------------------

@@ -3,7 +3,7 @@
  */
 #include "op/message.h"
 
-#include "errors.h"
+#include "base/errors.h"
 #include "op/channel.h"
 #include "op/frames.h"
 #include "worker/worker.h"
@@ -38,7 +38,7 @@ const op_type op_message_recv = {
     .clear  = message_clear,
 };
 
-/* ---- messages with metadata: types/message_sender.c posts them -------------
+/* ---- messages with metadata: type/message_sender.c posts them --------------
  */
 
 _Static_assert(offsetof(sent_tail, list) == offsetof(frames_tail, list),

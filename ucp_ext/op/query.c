@@ -2,7 +2,8 @@
 /* query.c: questions to the peer. */
 #include "op/query.h"
 
-#include "types/endpoint.h"
+#include "object/endpoint.h"
+#include "op/event.h"
 
 #include <string.h>
 
@@ -34,8 +35,9 @@ peer_info_result(RequestObject *req)
 
 const op_type op_ping = {
     .name   = "ping",
-    .flags  = OP_TIMED,
+    .flags  = 0,
     .post   = ping_post,
+    .note   = event_note_time,
     .result = ping_result,
 };
 

@@ -2,9 +2,9 @@
 /* rma.c: operations on memory of a peer's. */
 #include "op/rma.h"
 
-#include "args.h"
+#include "base/args.h"
 #include "buffer/buffer.h"
-#include "types/endpoint.h"
+#include "object/endpoint.h"
 #include "worker/worker.h"
 
 /* ---- memory --------------------------------------------------------------

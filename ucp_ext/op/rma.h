@@ -4,7 +4,7 @@
 #define UCP_EXT_OP_RMA_H
 
 #include "request/request.h"
-#include "types/rkey.h"
+#include "object/rkey.h"
 
 /* What a *_MANY operation on a peer's memory moves. */
 typedef struct rma_list {

@@ -2,9 +2,9 @@
 /* stream.c: the byte stream of an endpoint. */
 #include "op/stream.h"
 
-#include "args.h"
-#include "errors.h"
-#include "types/endpoint.h"
+#include "base/args.h"
+#include "base/errors.h"
+#include "object/endpoint.h"
 #include "worker/worker.h"
 
 static umx_status

@@ -3,11 +3,12 @@
  * channels of their endpoints. */
 #include "op/tag.h"
 
-#include "args.h"
-#include "errors.h"
+#include "base/args.h"
+#include "base/errors.h"
+#include "object/endpoint.h"
+#include "object/tag_message.h"
 #include "op/channel.h"
-#include "types/endpoint.h"
-#include "types/tag_message.h"
+#include "op/event.h"
 #include "worker/worker.h"
 
 /* ---- operations ----------------------------------------------------------
@@ -71,6 +72,15 @@ tag_unrecv(RequestObject *req)
     return UMX_OK;
 }
 
+static void
+return_message(RequestObject *req)
+{
+    umx_tag_message *message = req->tag_message;
+
+    req->tag_message = NULL;
+    tag_message_give_back(req->worker, message);
+}
+
 static PyObject *
 wait_result(RequestObject *req)
 {
@@ -127,18 +137,21 @@ const op_type op_tag_wait = {
 };
 
 const op_type op_tag_recv_message = {
-    .name   = "recv_message",
-    .flags  = OP_RECV | OP_MESSAGE | OP_TAG_MESSAGE,
-    .post   = recv_message_post,
-    .result = recv_message_result,
+    .name           = "recv_message",
+    .flags          = OP_RECV,
+    .post           = recv_message_post,
+    .note           = event_note_tag_message,
+    .result         = recv_message_result,
+    .return_message = return_message,
 };
 
 const op_type op_tag_message_recv = {
-    .name   = "TagMessage.recv",
-    .flags  = OP_RECV | OP_UNRECV | OP_TAG_MESSAGE,
-    .post   = message_recv_post,
-    .result = request_length,
-    .unrecv = tag_unrecv,
+    .name           = "TagMessage.recv",
+    .flags          = OP_RECV | OP_UNRECV,
+    .post           = message_recv_post,
+    .result         = request_length,
+    .unrecv         = tag_unrecv,
+    .return_message = return_message,
 };
 
 /* ---- methods of Worker ---------------------------------------------------

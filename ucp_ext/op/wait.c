@@ -2,9 +2,9 @@
 /* wait.c: waiting for a number in memory of one's own. */
 #include "op/wait.h"
 
-#include "args.h"
-#include "block.h"
-#include "types/memh.h"
+#include "base/args.h"
+#include "base/block.h"
+#include "buffer/memh.h"
 #include "worker/worker.h"
 
 /* ---- arguments -----------------------------------------------------------

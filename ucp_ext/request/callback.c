@@ -9,8 +9,8 @@
  * receive always calls: its callback is what the program goes on in. */
 #include "request/callback.h"
 
-#include "args.h"
-#include "errors.h"
+#include "base/args.h"
+#include "base/errors.h"
 #include "request/internal.h"
 #include "worker/worker.h"
 

@@ -2,9 +2,9 @@
 /* error.c: the exceptions of requests. */
 #include "request/internal.h"
 
-#include "errors.h"
+#include "base/errors.h"
+#include "object/unread.h"
 #include "request/callback.h"
-#include "types/unread.h"
 #include "worker/worker.h"
 
 const char *

@@ -2,8 +2,8 @@
 /* future.c: what asyncio asks of a future, and the type. */
 #include "request/internal.h"
 
-#include "args.h"
-#include "types/unread.h"
+#include "base/args.h"
+#include "object/unread.h"
 #include "worker/worker.h"
 
 /* ---- the future protocol -------------------------------------------------

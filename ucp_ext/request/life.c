@@ -35,9 +35,9 @@
  * call_soon(). */
 #include "request/internal.h"
 
-#include "types/endpoint.h"
-#include "types/message.h"
-#include "types/tag_message.h"
+#include "object/endpoint.h"
+#include "object/message.h"
+#include "request/event.h"
 #include "worker/worker.h"
 
 /* ---- life ----------------------------------------------------------------
@@ -194,16 +194,15 @@ clear_tail(RequestObject *self)
 void
 request_return_message(RequestObject *self)
 {
-    umx_message     *message     = self->message;
-    umx_tag_message *tag_message = self->tag_message;
+    umx_message *message = self->message;
 
     if (message == NULL) {
         return;
     }
-    self->message = NULL;
-    if (self->type->flags & OP_TAG_MESSAGE) {
-        tag_message_give_back(self->worker, tag_message);
+    if (self->type->return_message != NULL) {
+        self->type->return_message(self);
     } else {
+        self->message = NULL;
         message_give_back(self->worker, message);
     }
 }

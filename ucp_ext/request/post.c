@@ -2,8 +2,9 @@
 /* post.c: a request on its way to libumx. */
 #include "request/internal.h"
 
-#include "errors.h"
-#include "types/endpoint.h"
+#include "base/errors.h"
+#include "object/endpoint.h"
+#include "request/event.h"
 #include "worker/worker.h"
 
 /* Note what a call of libumx returned that has posted the operation. */
@@ -15,12 +16,10 @@ note_posted(RequestObject *req, umx_status status)
     }
     if (UNLIKELY(status < 0)) {
         request_return_message(req); /* a message that was not taken over */
-    } else if (UNLIKELY(req->message != NULL)) {
-        event_mark_message(req, req->message);
-        if (request_has_second_step(req, status)) {
-            request_begin_second_step(req);
-            return;
-        }
+    } else if (UNLIKELY(req->message != NULL) &&
+               request_has_second_step(req, status)) {
+        request_begin_second_step(req);
+        return;
     }
     /* Pending when the peer closed: UCXPeerClosed. Called after it: closed. */
     request_settle(req,

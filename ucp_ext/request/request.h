@@ -4,8 +4,8 @@
 #define UCP_EXT_REQUEST_REQUEST_H
 
 #include "buffer/buffer.h"
-#include "event.h"
-#include "state.h"
+#include "base/event.h"
+#include "base/state.h"
 
 enum {
     REQUEST_TAIL_SIZE = 24, /* bytes */
@@ -23,23 +23,16 @@ enum {
     /* ... also if the operation was cancelled too late to be stopped */
     OP_UNRECV_LATE = 1 << 6,
     OP_EXACT       = 1 << 7, /* a shorter message is an error */
-    OP_MESSAGE     = 1 << 8, /* libumx gives a message instead of bytes */
-    /* libumx gives a message if its bytes do not fit the request's memory */
-    OP_MESSAGE_FIRST = 1 << 9,
-    OP_TAG_MESSAGE   = 1 << 10, /* the message is a umx_tag_message */
     /* The bytes of the message are received in a second step ... */
-    OP_FETCH     = 1 << 11, /* if the sender has them still */
-    OP_LOOK      = 1 << 12, /* if op_type.start() returns false */
-    OP_OWN       = 1 << 13, /* receives into memory that only the request has */
-    OP_TIMED     = 1 << 14, /* libumx measures how long it takes */
-    OP_BY_ID     = 1 << 15, /* `channel` is an id of active messages */
-    OP_ONCE      = 1 << 16, /* the result is handed out once, and not kept */
-    OP_GIVES     = 1 << 17, /* a callback of ucp._libs gets the result ... */
-    OP_WHOLE     = 1 << 18, /* ... and an error if there are fewer bytes */
-    OP_RANK      = 1 << 19, /* libumx gives a umx_comm_status */
-    OP_PARTITION = 1 << 20, /* libumx gives the number of a partition */
-    OP_PART      = 1 << 21, /* part of a whole that tells of its end itself */
-    OP_STAYS     = 1 << 22  /* a message that does not fit stays in its queue */
+    OP_FETCH = 1 << 8,  /* if the sender has them still */
+    OP_LOOK  = 1 << 9,  /* if op_type.start() returns false */
+    OP_OWN   = 1 << 10, /* receives into memory that only the request has */
+    OP_BY_ID = 1 << 11, /* `channel` is an id of active messages */
+    OP_ONCE  = 1 << 12, /* the result is handed out once, and not kept */
+    OP_GIVES = 1 << 13, /* a callback of ucp._libs gets the result ... */
+    OP_WHOLE = 1 << 14, /* ... and an error if there are fewer bytes */
+    OP_PART  = 1 << 15, /* part of a whole that tells of its end itself */
+    OP_STAYS = 1 << 16  /* a message that does not fit stays in its queue */
 };
 
 /* umx_request_cancel(), or umx_request_abandon(). */
@@ -52,6 +45,9 @@ typedef struct op_type {
     unsigned    flags;
     /* Post the operation to libumx, which stores it in req->op. */
     umx_status (*post)(RequestObject *req, const umx_op_params *params);
+    /* Store what libumx gives beside the status and, with OP_SEND or OP_RECV,
+     * umx_request_info(). Inside a callback of libumx: event.c has it. */
+    void (*note)(RequestObject *req, umx_request *op, umx_status status);
     /* Make the value that an await gives; NULL: None. */
     PyObject *(*result)(RequestObject *req);
     /* Make the exception of a failure; NULL: request_status_error(). */
@@ -61,6 +57,8 @@ typedef struct op_type {
                      size_t capacity, char *text, size_t size);
     /* Return the received bytes to the queue that they came from. */
     umx_status (*unrecv)(RequestObject *req);
+    /* Return req->message to its queue; NULL: by message_give_back(). */
+    void (*return_message)(RequestObject *req);
     /* Cancel the num_pending operations that libumx has beside req->op, each by
      * `cancel_one`. False: the buffer of one of them stays lent. */
     bool (*cancel)(RequestObject *req, cancel_fn *cancel_one);
@@ -141,7 +139,7 @@ struct RequestObject {
     buffer_hold   hold;
     union { /* until it is handed out; or NULL */
         umx_message     *message;
-        umx_tag_message *tag_message; /* OP_TAG_MESSAGE */
+        umx_tag_message *tag_message; /* of op/tag.c */
     };
     PyObject     *result;
     PyObject     *callback; /* the first one */
@@ -153,7 +151,7 @@ struct RequestObject {
     union {
         RequestObject *next;  /* free, or of worker->closers */
         umx_match      match; /* which messages it sends or receives */
-        uint64_t       ns; /* a timeout; with OP_TIMED the time that passed */
+        uint64_t       ns;    /* a timeout, or the time that has passed */
         char           tail[REQUEST_TAIL_SIZE];
     };
 };

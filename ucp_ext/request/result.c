@@ -2,8 +2,9 @@
 /* result.c: a result: handed out, or given back to where it came from. */
 #include "request/internal.h"
 
-#include "types/endpoint.h"
-#include "types/message.h"
+#include "object/endpoint.h"
+#include "object/message.h"
+#include "request/event.h"
 #include "worker/worker.h"
 
 PyObject *

@@ -2,7 +2,7 @@
 /* step.c: a step of an await. */
 #include "request/internal.h"
 
-#include "errors.h"
+#include "base/errors.h"
 #include "worker/worker.h"
 
 /* Look at the clock only every so many awaits that were done at once; those of

@@ -3,6 +3,7 @@
 #include "request/internal.h"
 
 #include "request/callback.h"
+#include "request/event.h"
 #include "worker/worker.h"
 
 /* ---- wake-ups ------------------------------------------------------------

@@ -3,7 +3,10 @@
  * that nobody awaits. */
 #include "worker/internal.h"
 
-#include "types/memh.h"
+#include "buffer/event.h"
+#include "buffer/memh.h"
+#include "worker/event.h"
+#include "worker/methods.h"
 #include "worker/share.h"
 
 /* ---- calls put off until libumx has returned ------------------------------
@@ -282,7 +285,7 @@ void
 worker_after_call(WorkerObject *worker)
 {
     worker_settle_told(worker);
-    if (UNLIKELY(worker->closers != NULL)) {
+    if (UNLIKELY(!event_list_is_empty(&worker->closers))) {
         worker_settle_closers(worker);
     }
     if (!worker->in_callback && !is_polled(worker)) {
@@ -294,7 +297,7 @@ void
 worker_after_progress(WorkerObject *worker)
 {
     worker_settle_told(worker);
-    if (UNLIKELY(worker->closers != NULL)) {
+    if (UNLIKELY(!event_list_is_empty(&worker->closers))) {
         worker_settle_closers(worker);
     }
     worker_queue_wakes(worker); /* a program may do nothing but poll */

@@ -2,28 +2,22 @@
 /* close.c: the end of a worker, and the wait for what is closing. */
 #include "worker/internal.h"
 
-#include "args.h"
-#include "errors.h"
-#include "op/close.h"
-#include "request/request.h"
+#include "base/args.h"
+#include "base/errors.h"
+#include "worker/methods.h"
 #include "worker/share.h"
 #include "worker/thread.h"
 
 void
 worker_settle_closers(WorkerObject *worker)
 {
+    event *first;
+
     if (worker->umx != NULL && umx_worker_num_closing(worker->umx) != 0) {
         return;
     }
-    while (worker->closers != NULL) {
-        RequestObject *req = worker->closers;
-
-        worker->closers = req->next;
-        req->next       = NULL;
-        if (!req->is_settled) {
-            request_settle(req, UMX_OK);
-        }
-        Py_DECREF(req);
+    while ((first = event_pop(&worker->closers)) != NULL) {
+        first->type->settle(first);
     }
 }
 
@@ -76,52 +70,6 @@ worker_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     worker_shut(self);
     return (worker_raise_kept(self) < 0) ? NULL : Py_NewRef(Py_None);
-}
-
-const char worker_close_all_doc[] =
-    "_close_all($self, timeout, /)\n--\n\n"
-    "Wait, `timeout` seconds at most, until no close is under way.";
-
-PyObject *
-worker_close_all(PyObject *op, PyObject *timeout)
-{
-    WorkerObject  *self = (WorkerObject *)op;
-    RequestObject *req;
-    PyObject      *expire, *handle = NULL;
-
-    req = request_new(self, NULL, &op_close_all);
-    if (req == NULL) {
-        return NULL;
-    }
-    if (worker_check(self) < 0) {
-        Py_DECREF(req);
-        return NULL;
-    }
-    if (umx_worker_num_closing(self->umx) == 0) {
-        request_settle(req, UMX_OK);
-        return (PyObject *)req;
-    }
-    if (self->loop != NULL) {
-        expire = PyObject_GetAttrString((PyObject *)req, "_expire");
-        if (expire != NULL) {
-            handle = PyObject_CallMethodObjArgs(
-                self->loop, NAME(self->st, call_later), timeout, expire, NULL);
-            Py_DECREF(expire);
-        }
-        if (handle == NULL) {
-            Py_DECREF(req);
-            return NULL;
-        }
-        Py_DECREF(handle);
-        if (self->umx == NULL) { /* the loop's code, or the timeout's, did it */
-            request_settle(req, UMX_OK);
-            return (PyObject *)req;
-        }
-        worker_schedule_drain(self);
-    }
-    req->next     = self->closers;
-    self->closers = (RequestObject *)Py_NewRef(req);
-    return (PyObject *)req;
 }
 
 static void

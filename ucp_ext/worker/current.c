@@ -2,7 +2,7 @@
 /* current.c: the worker of the running event loop. ucp knows it, and makes it;
  * the last one it gave is kept in mind, as to ask costs more than many an
  * operation. */
-#include "worker/internal.h"
+#include "worker/methods.h"
 
 PyObject *
 worker_running_loop(mod_state *st)

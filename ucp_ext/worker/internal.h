@@ -35,18 +35,12 @@ void worker_run_calls(WorkerObject *worker, bool is_direct);
  * as a task that it has resumed may poll without returning to the loop. */
 void worker_after_progress(WorkerObject *worker);
 
-PyObject *worker_submit_call(PyObject *op, PyObject *callable);
-
 /* ---- turn.c ---- */
 
 /* The worker is bound to its loop: find the loop's queue. */
 void worker_find_ready(WorkerObject *worker);
 
 /* ---- loop.c ---- */
-
-/* Bind the worker to its loop, which calls it from now on. -1 with an
- * exception. */
-int worker_add_reader(WorkerObject *self);
 
 void worker_remove_reader(WorkerObject *self);
 
@@ -55,38 +49,9 @@ void worker_remove_reader(WorkerObject *self);
 int  worker_add_told_reader(WorkerObject *self);
 void worker_remove_told_reader(WorkerObject *self);
 
-PyObject *worker_on_readable(PyObject *op, PyObject *ignored);
-PyObject *worker_on_drain(PyObject *op, PyObject *ignored);
-PyObject *worker_fileno(PyObject *op, PyObject *ignored);
-PyObject *worker_progress(PyObject *op, PyObject *ignored);
-PyObject *worker_poll(PyObject *op, PyObject *ignored);
-PyObject *worker_arm(PyObject *op, PyObject *ignored);
-PyObject *worker_overslept(PyObject *op, PyObject *ignored);
-
 /* ---- close.c ---- */
 
 /* Settle the requests of close_all() once nothing is closing any more. */
-/* `self` goes. */
-void worker_forget_current(const WorkerObject *self);
-
 void worker_settle_closers(WorkerObject *worker);
-
-/* Destroy what libumx has of the worker. */
-void worker_shut(WorkerObject *self);
-
-PyObject *worker_abort(PyObject *op, PyObject *ignored);
-PyObject *worker_close_all(PyObject *op, PyObject *timeout);
-PyObject *worker_run_until_closed(PyObject *op, PyObject *timeout);
-
-/* ---- thread.c ---- */
-
-PyObject *worker_adopt(PyObject *op, PyObject *ignored);
-PyObject *worker_disown(PyObject *op, PyObject *ignored);
-
-/* Docstrings of the methods above. */
-extern const char worker_submit_doc[], worker_fileno_doc[],
-    worker_progress_doc[], worker_poll_doc[], worker_arm_doc[],
-    worker_overslept_doc[], worker_abort_doc[], worker_close_all_doc[],
-    worker_run_until_closed_doc[], worker_adopt_doc[], worker_disown_doc[];
 
 #endif

@@ -7,9 +7,9 @@
  * end armed or scheduled; whatever posts without awaiting schedules _drain. */
 #include "worker/internal.h"
 
-#include "log.h"
+#include "base/log.h"
+#include "worker/methods.h"
 #include "worker/share.h"
-#include "worker/thread.h"
 
 /* ---- the loop's side -----------------------------------------------------
  */

@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* share.h: a worker that every thread may call, and calls that wait. */
+/* share.h: a worker that every thread may call. */
 #ifndef UCP_EXT_WORKER_SHARE_H
 #define UCP_EXT_WORKER_SHARE_H
 
-#include "state.h"
+#include "worker/worker.h"
 
-/* Wake the threads whose requests are settled, or all if the worker has ended.
- * Runs no Python. */
+struct waiter {
+    waiter *next;
+    /* Is there nothing to sleep for any more? Runs no Python. */
+    bool (*is_over)(const waiter *self);
+    PyThread_type_lock lock; /* of a follower; NULL: it is the leader */
+    bool               is_woken;
+    bool has_duty; /* has been the leader, and others may wait for one */
+};
+
+/* Wake the threads that have nothing to sleep for, or all if the worker has
+ * ended. Runs no Python. */
 void worker_wake_waiters(WorkerObject *worker);
 
 /* Something has been posted: wake the thread that sleeps for all if none is
@@ -19,17 +28,14 @@ void worker_forget_waiters(WorkerObject *worker);
 /* The worker has ended: the thread in _keep() returns. */
 void worker_end_keeper(WorkerObject *worker);
 
-void worker_close_wake_fds(WorkerObject *worker);
+/* Sleep until woken, and `limit_ns` at most. -1 with an exception. */
+int worker_sleep_shared(WorkerObject *worker, waiter *self, uint64_t limit_ns);
 
-/* Methods of Worker. */
-PyObject *worker_share(PyObject *op, PyObject *ignored);
-PyObject *worker_call_and_wait(PyObject *op, PyObject *const *args,
-                               Py_ssize_t nargs, PyObject *kwnames);
-PyObject *worker_wait_for_request(PyObject *op, PyObject *const *args,
-                                  Py_ssize_t nargs);
-PyObject *worker_keep(PyObject *op, PyObject *ignored);
+/* Have a follower become the leader. */
+void worker_hand_over(WorkerObject *worker);
 
-extern const char worker_share_doc[], worker_call_and_wait_doc[],
-    worker_wait_for_request_doc[], worker_keep_doc[];
+/* Let the progress thread leave UCX, as calls of libumx wait for that. Other
+ * threads have the GIL meanwhile, and may close the worker. */
+void worker_let_thread_leave(const WorkerObject *worker);
 
 #endif

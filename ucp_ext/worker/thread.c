@@ -10,6 +10,7 @@
 #include "worker/thread.h"
 
 #include "worker/internal.h"
+#include "worker/methods.h"
 #include "worker/share.h"
 
 #include <poll.h>

@@ -3,14 +3,11 @@
 #ifndef UCP_EXT_WORKER_THREAD_H
 #define UCP_EXT_WORKER_THREAD_H
 
-#include "state.h"
+#include "base/state.h"
 
 enum {
     SIGNALS_NS = 500000000 /* between two looks for signals */
 };
-
-/* A method of Worker. */
-PyObject *worker_set_thread(PyObject *op, PyObject *has_thread);
 
 /* Sleep without the GIL until drain is due, at most `limit_ns`. Signals end it.
  */

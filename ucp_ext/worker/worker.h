@@ -3,10 +3,10 @@
 #ifndef UCP_EXT_WORKER_WORKER_H
 #define UCP_EXT_WORKER_WORKER_H
 
-#include "event.h"
-#include "state.h"
+#include "base/event.h"
+#include "base/state.h"
 
-/* A thread that sleeps in a call of a shared worker; see worker/share.c. */
+/* A thread that sleeps in a call of a shared worker; see worker/share.h. */
 typedef struct waiter waiter;
 
 /* A Python call to make once libumx has returned. */
@@ -45,7 +45,7 @@ struct WorkerObject {
     event_list         told;      /* by libumx; see event.h */
     event_list         wakes;     /* requests whose callbacks are to run */
     event_list         calls;     /* other calls into the program */
-    RequestObject     *closers;   /* of close_all() */
+    event_list         closers;   /* of close_all(): op/close.c */
     size_t             num_ended; /* callbacks told that their endpoint ended */
     event              addressed; /* there is an endpoint to take */
     PyObject          *on_addressed; /* or NULL */
@@ -181,7 +181,5 @@ worker_is_forked(const WorkerObject *worker)
 {
     return worker->thread == 0;
 }
-
-extern PyType_Spec worker_spec;
 
 #endif

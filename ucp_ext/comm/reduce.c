@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reduce.c: reduce and allreduce. */
+#include "comm/collective.h"
+
+#include "buffer/item.h"
+#include "worker/worker.h"
+
+static int
+parse_op(PyObject *text, umx_reduce_op *op_p)
+{
+    static const char *const names[] = {[UMX_SUM]  = "sum",
+                                        [UMX_PROD] = "prod",
+                                        [UMX_MIN]  = "min",
+                                        [UMX_MAX]  = "max"};
+
+    *op_p = UMX_SUM;
+    if (text == NULL) {
+        return 0;
+    }
+    for (int i = UMX_SUM; PyUnicode_Check(text) && i <= UMX_MAX; i++) {
+        if (PyUnicode_CompareWithASCIIString(text, names[i]) == 0) {
+            *op_p = (umx_reduce_op)i;
+            return 0;
+        }
+    }
+    PyErr_Format(PyExc_ValueError,
+                 "the operation is 'sum', 'prod', 'min' or 'max', not %R",
+                 text);
+    return -1;
+}
+
+/* The reduction of the items of `send`, and of `recv` if it is not NULL. */
+static int
+parse_reduction(PyObject *send, PyObject *recv, PyObject *op,
+                umx_reduction *what)
+{
+    umx_dtype other;
+
+    if (parse_op(op, &what->op) < 0 || item_dtype(send, &what->dtype) < 0) {
+        return -1;
+    }
+    if ((what->dtype == UMX_COMPLEX64 || what->dtype == UMX_COMPLEX128) &&
+        (what->op == UMX_MIN || what->op == UMX_MAX)) {
+        PyErr_Format(PyExc_ValueError, "complex numbers have no %S", op);
+        return -1;
+    }
+    if (recv == NULL) {
+        return 0;
+    }
+    if (item_dtype(recv, &other) < 0) {
+        return -1;
+    }
+    if (other != what->dtype) {
+        PyErr_Format(PyExc_ValueError,
+                     "the items of send are %s, those of recv %s",
+                     item_dtype_name(what->dtype), item_dtype_name(other));
+        return -1;
+    }
+    return 0;
+}
+
+static int
+check_aligned(const umx_buffer *buf, umx_dtype dtype)
+{
+    size_t item = umx_dtype_size(dtype);
+
+    if (dtype == UMX_COMPLEX64 || dtype == UMX_COMPLEX128) {
+        item /= 2;
+    }
+    if (buf->len == 0 || (uintptr_t)buf->data % item == 0) {
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError, "the array of %s is not aligned",
+                 item_dtype_name(dtype));
+    return -1;
+}
+
+/* Hold the arrays; `recv` NULL: the result goes to nobody, or where the
+ * array is that `send` is. */
+static int
+hold_arrays(const CommObject *self, PyObject *send, PyObject *recv,
+            RequestObject *req)
+{
+    collective_call *call = collective_call_of(req);
+
+    if (recv == NULL) {
+        return (collective_hold_send(self, send, req) < 0) ?
+                   -1 :
+                   check_aligned(&req->hold.buf, call->what.dtype);
+    }
+    if (collective_hold_both(self, send, recv, req) < 0 ||
+        check_aligned(&call->recv.buf, call->what.dtype) < 0) {
+        return -1;
+    }
+    if (call->is_in_place) {
+        return 0;
+    }
+    return (collective_check_apart(&req->hold.buf, &call->recv.buf) < 0 ||
+            check_aligned(&req->hold.buf, call->what.dtype) < 0 ||
+            collective_check_len("the recv buffer", call->recv.buf.len,
+                                 req->hold.buf.len) < 0) ?
+               -1 :
+               0;
+}
+
+static umx_status
+reduce_post(RequestObject *req, const umx_op_params *params)
+{
+    const collective_call *call = collective_call_of(req);
+    bool is_root = umx_comm_rank(collective_comm_of(req)) == call->root;
+
+    return umx_reduce(collective_comm_of(req), call->root, &call->what,
+                      collective_send_buffer(req),
+                      is_root ? &call->recv.buf : NULL, params, &req->op);
+}
+
+COLLECTIVE(reduce, "reduce", NULL);
+
+static int
+parse_reduce(const CommObject *self, PyObject *send, PyObject *recv,
+             PyObject *op, RequestObject *req)
+{
+    collective_call *call      = collective_call_of(req);
+    bool             is_root   = umx_comm_rank(self->umx) == call->root;
+    bool             is_placed = collective_is_in_place(self, send);
+
+    if (!is_root && is_placed) {
+        PyErr_SetString(PyExc_ValueError,
+                        "reduce: only the root may send ucp.IN_PLACE");
+        return -1;
+    }
+    if (is_root && collective_is_absent(recv)) {
+        return collective_missing("reduce", "recv");
+    }
+    if (!is_root) {
+        recv = NULL;
+    }
+    return (parse_reduction(is_placed ? recv : send, is_placed ? NULL : recv,
+                            op, &call->what) < 0 ||
+            hold_arrays(self, send, recv, req) < 0) ?
+               -1 :
+               0;
+}
+
+const char comm_reduce_doc[] =
+    "reduce($self, send, recv=None, op='sum', root=0)\n--\n\n"
+    "Combine the arrays of all ranks item by item, in the order of the ranks,\n"
+    "into the root's `recv`, which only the root needs; awaitable. `op` is\n"
+    "'sum', 'prod', 'min' or 'max'; the items are ints of 8 to 64 bits,\n"
+    "floats or complex numbers of 32 or 64 bits a part, or bools, as the\n"
+    "arrays say, in host memory. IN_PLACE for `send` on the root: its array\n"
+    "is in `recv`.";
+
+PyObject *
+comm_reduce(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+            PyObject *kwnames)
+{
+    static const char *const keywords[] = {"send", "recv", "op", "root"};
+    CommObject              *self       = (CommObject *)op;
+    PyObject                *values[4];
+    RequestObject           *req;
+    int                      root = 0;
+
+    if (args_parse("reduce", args, nargs, kwnames, keywords, 4, 4, 1, values) <
+            0 ||
+        (values[3] != NULL &&
+         comm_parse_rank(self, values[3], "root", &root) < 0)) {
+        return NULL;
+    }
+    req = collective_begin(self, &op_reduce);
+    if (req == NULL) {
+        return NULL;
+    }
+    collective_call_of(req)->root = root;
+    return (parse_reduce(self, values[0], values[1], values[2], req) < 0) ?
+               collective_give_up(req) :
+               collective_post(req);
+}
+
+static umx_status
+allreduce_post(RequestObject *req, const umx_op_params *params)
+{
+    const collective_call *call = collective_call_of(req);
+
+    return umx_allreduce(collective_comm_of(req), &call->what,
+                         collective_send_buffer(req), &call->recv.buf, params,
+                         &req->op);
+}
+
+COLLECTIVE(allreduce, "allreduce", NULL);
+
+const char comm_allreduce_doc[] =
+    "allreduce($self, send, recv=None, op='sum')\n--\n\n"
+    "reduce() whose result every rank gets, the same bits on each; awaitable.\n"
+    "Without `recv` the result replaces `send`, as it does with\n"
+    "allreduce(IN_PLACE, array); allreduce(array, 'max') is the same with an\n"
+    "operation.";
+
+PyObject *
+comm_allreduce(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+               PyObject *kwnames)
+{
+    static const char *const keywords[] = {"send", "recv", "op"};
+    CommObject              *self       = (CommObject *)op;
+    PyObject                *values[3], *send, *recv, *array;
+    RequestObject           *req;
+
+    if (args_parse("allreduce", args, nargs, kwnames, keywords, 3, 3, 1,
+                   values) < 0) {
+        return NULL;
+    }
+    if (values[1] != NULL && PyUnicode_Check(values[1]) && values[2] == NULL) {
+        values[2] = values[1];
+        values[1] = NULL;
+    }
+    send  = collective_is_absent(values[1]) ? self->worker->st->in_place :
+                                              values[0];
+    recv  = collective_is_absent(values[1]) ? values[0] : values[1];
+    array = collective_is_in_place(self, send) ? NULL : recv;
+    req   = collective_begin(self, &op_allreduce);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (parse_reduction((array == NULL) ? recv : send, array, values[2],
+                        &collective_call_of(req)->what) < 0 ||
+        hold_arrays(self, send, recv, req) < 0) {
+        return collective_give_up(req);
+    }
+    return collective_post(req);
+}
