@@ -9,14 +9,16 @@ it is the same everywhere, an exception too.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy
-
 from .communicator import Communicator
+
+_LENGTH = struct.Struct("<Q")
 
 _KINDS: dict[str, type[Exception]] = {
     kind.__name__: kind
@@ -34,11 +36,12 @@ _KINDS: dict[str, type[Exception]] = {
 
 async def allgather_bytes(comm: Communicator, data: bytes) -> list[bytes]:
     """The bytes of all ranks, whose lengths may differ."""
-    sizes = numpy.zeros(comm.size, numpy.int64)
-    await comm.allgather(numpy.array([len(data)], numpy.int64), sizes)
-    whole = numpy.zeros(int(sizes.sum()), numpy.uint8)
-    await comm.allgatherv(numpy.frombuffer(data, numpy.uint8), whole, sizes.tolist())
-    ends = numpy.cumsum(sizes)
+    told = bytearray(_LENGTH.size * comm.size)
+    await comm.allgather(_LENGTH.pack(len(data)), told)
+    sizes = [size for (size,) in _LENGTH.iter_unpack(told)]
+    whole = bytearray(sum(sizes))
+    await comm.allgatherv(data, whole, sizes)
+    ends = itertools.accumulate(sizes)
     return [
         bytes(whole[end - size : end]) for size, end in zip(sizes, ends, strict=True)
     ]
