@@ -85,6 +85,7 @@ POISON   = 100000
 
 soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	$(make_c) bell BELL_ROUNDS=$(BELLS)
+	$(make_c) x25519
 	set -e; for transport in '' --tcp; do \
 	    for what in "connects $(CONNECTS)" "messages $(MESSAGES)" \
 	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)" \
