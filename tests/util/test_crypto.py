@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: util/x25519 util/hash
+# tests: util/hash util/x25519
 """X25519, SHA-256, HMAC and SipHash of libumx, compared with other people's.
 
 The two sources are compiled into a library of their own: their functions are none

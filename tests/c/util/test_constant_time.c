@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tests: util/x25519 util/hash */
+/* tests: util/hash util/x25519 */
 /* No branch and no address depends on a secret. memcheck reports those that
  * depend on bytes which nobody has initialised, so each test runs this program
  * again, under valgrind, and tells it that the secrets are such bytes. */
