@@ -56,13 +56,14 @@ demo: $(VENV)/.ucp
 test: test-c test-python
 	@echo "check: $$(cat src/build/release/closing)"
 	@echo "asan: $$(cat src/build/asan/closing)"
+	@$(bin)/python tools/times.py
 
 test-c: cmocka $(VENV)/.ucp
 	set -e; for what in $(C_TESTS); do $(make_c) $$what; done
 
 # The installed package is tested; no test run may last longer than this.
 test-python: $(VENV)/.ucp $(VENV)/.test
-	$(safe) timeout 2400 $(bin)/python -m pytest $(PYTEST_ARGS)
+	$(safe) timeout 2400 $(bin)/python -m pytest --junitxml build/tests.xml $(PYTEST_ARGS)
 
 # Each in a process of its own, over shared memory and over tcp.
 CONNECTS = 100000
@@ -84,6 +85,7 @@ POISON   = 100000
 
 soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	$(make_c) bell BELL_ROUNDS=$(BELLS)
+	$(make_c) x25519
 	set -e; for transport in '' --tcp; do \
 	    for what in "connects $(CONNECTS)" "messages $(MESSAGES)" \
 	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)" \

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hash.h: SipHash-2-4 with a fixed key (tags), SHA-256 and HMAC-SHA-256 (the
- * handshake). Pure functions. Thread: any. */
+ * handshake). Pure functions. Thread: any.
+ *
+ * The time of each function depends on the lengths that it is given only, never
+ * on the bytes: there is no branch and no index that depends on them, which
+ * test_constant_time.c checks. docs/security.md says why no library is used. */
 #ifndef UMI_HASH_H
 #define UMI_HASH_H
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh CLOSING PROGRAM...: run cmocka programs, each with a time limit; print
-# their output, then "N passed, N failed" (also written to CLOSING).
+# their output, then "N passed, N failed" (also written to CLOSING; the seconds
+# of each program are written to CLOSING.times).
 # A program that dies or hangs counts as one failure.
 #
 #   TEST_JOBS         how many run at a time; default: one per core
@@ -19,10 +20,14 @@ if [ "$1" = --one ]; then
         leaks=0
     fi
     echo "== $(basename "$3")" >"$log"
+    begin=$(date +%s%N)
     ASAN_OPTIONS="detect_leaks=$leaks:allocator_may_return_null=1:${ASAN_OPTIONS:-}" \
         timeout $((120 * ${TEST_TIME_FACTOR:-1})) \
         ${TEST_WRAPPER:-} "$3" >>"$log" 2>&1
     status=$?
+    ms=$((($(date +%s%N) - begin) / 1000000))
+    printf '%d.%03d %s\n' $((ms / 1000)) $((ms % 1000)) "$(basename "$3")" \
+        >>"${2%.logs}.times"
     if [ "$status" -eq 124 ]; then
         echo "[ DIED ] 1 test(s). $3: time limit" >>"$log"
     elif [ "$status" -ne 0 ] && ! grep -q '^\[  *FAILED *\] [0-9]' "$log"; then
@@ -35,7 +40,7 @@ fi
 closing=$1
 shift
 logs=$closing.logs
-rm -rf "$logs"
+rm -rf "$logs" "$closing.times"
 mkdir -p "$logs"
 printf '%s\n' "$@" |
     xargs -P "${TEST_JOBS:-$(nproc)}" -n 1 sh "$0" --one "$logs"

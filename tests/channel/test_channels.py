@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/channel
 """Channels: each with a queue, an order and a limit of its own."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: endpoint/defer
 """Cancelled operations whose buffer cannot be given back at once.
 
 ``Config(cancel_bytes=0)`` allows no copies, so each operation whose bytes have begun

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/bytes_block
 """Messages of frames: every protocol, cancelling, the peer's end, limits."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/many ext/message ucp/objects
 """What send and recv promise, over both transports, in both directions."""
 
 import asyncio

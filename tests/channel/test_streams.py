@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/stream ucp/stream
 """The byte stream of an endpoint, and asyncio's streams on it."""
 
 import asyncio

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/alltoall ext/bcast ext/collective ext/create ext/gather ext/pieces
+# tests: ext/reduce ext/send_recv ext/split ext/type ucp/agree
 """``ucp.Communicator``: ranks, messages between them, collective operations."""
 
 import array

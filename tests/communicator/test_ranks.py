@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/environment
 """Rank, size and root as launchers leave them in the environment."""
 
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: compat/alias compat/install compat/main
 """Other people's ``import ucxx``, answered by ``ucp.compat.ucxx``."""
 
 import multiprocessing

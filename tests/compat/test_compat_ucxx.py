@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: compat/application_context compat/lib compat/lib_async compat/libucxx
+# tests: compat/listener compat/testing compat/types compat/ucxx
 """Programs written for ucxx run with ``import ucp.compat.ucxx as ucxx``."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: compat/arr ucp/arr
 """``ucp._libs.arr``: the memory of an object and its layout."""
 
 import array

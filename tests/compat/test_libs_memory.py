@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: compat/memory
 """``ucp._libs.ucx_api``: memory of the peer's."""
 
 import io

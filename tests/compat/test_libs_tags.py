@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: compat/endpoint compat/libs compat/ucx_api compat/utils_test compat/worker
+# tests: ext/callback ext/low_level ucp/libs ucp/ucx_api ucp/utils_test
 """``ucp._libs.ucx_api``: connections, and tag calls with callbacks."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: compat/exceptions compat/utils ucp/utils
 """``ucp._libs.utils``, ``ucp._libs.exceptions`` and ``ucp.utils``."""
 
 import asyncio

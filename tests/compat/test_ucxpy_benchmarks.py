@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: benchmarks/backends benchmarks/base benchmarks/benchmarks benchmarks/send_recv
+# tests: benchmarks/tornado benchmarks/ucp_async benchmarks/ucp_core benchmarks/utils
 """ucx-py's benchmark programs, and clusters of processes."""
 
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: compat/comm compat/compat compat/core compat/ucxpy
 """Names that programs written for ucx-py look up."""
 
 import asyncio

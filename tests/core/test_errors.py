@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/error ext/log ucp/exceptions
 """Errors name the peer, the cause and the system's number."""
 
 import errno

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/core ucp/ucp
 """Importing loads and does nothing else."""
 
 import pytest

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/context ucp/context ucp/token
 """init, reset and the options in force."""
 
 import ast

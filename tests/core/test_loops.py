@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/current ucp/current ucp/lifecycle
 """Event loops come and go; processes end without ceremony."""
 
 import asyncio

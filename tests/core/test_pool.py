@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/loan ext/pool_buffer ext/registered
 """Pools of registered buffers: what is lent, to whom, and when it is free."""
 
 import asyncio

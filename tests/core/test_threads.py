@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/post ext/worker ucp/submit ucp/worker
 """Other threads: submissions, two loops, blocked loops, late collection."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/blocks ucp/comm ucp/config
 """Dask's comm backend: the behaviour of distributed's own tcp, by ucp."""
 
 import asyncio

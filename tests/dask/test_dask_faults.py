@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/logs
 """Processes and networks that fail under Dask: as over tcp, so over ucp."""
 
 import asyncio

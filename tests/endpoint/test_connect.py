@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/endpoint ucp/endpoint ucp/resolve
 """Connecting: what works, and each way it fails."""
 
 import asyncio

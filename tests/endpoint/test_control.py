@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/endpoint_info ext/query ucp/peer
 """What an endpoint may ask of its peer."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/sockaddr ucp/callback ucp/waiters
 """Listeners: callbacks and their errors, iteration, addresses."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: endpoint/settle
 """Closes that the peer does not answer, as it computes, or is stopped.
 
 Closes have no deadline here but where a test is about that: one that waits for what

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/args ext/array ext/item
 """What an operation takes: kinds of objects, both directions, with strided=True.
 
 `python -m pytest tests/ext/test_acceptance.py -v` prints the table, a line a kind

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/future ext/internal ext/kind ext/life ext/request ext/step ext/wake
 """All of asyncio's and anyio's ways to wait take a Request, whatever becomes of it."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/buffer ext/compat
 """What may be sent and received into; what is refused, and how."""
 
 import array

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/calls ext/event
 """Programs in which the collector runs at nearly every allocation, and code of
 the program's in it: what a callback of libumx is about goes while it runs."""
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/dlpack_export
 """Memory handed out by __dlpack__: a round trip, or a clear error."""
 
 import sys

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/block ext/result
 """Requests that the program drops, or whose result it has taken."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/interface
 """Whatever an array interface says: a clear error, or it is what it says."""
 
 import numpy as np

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/module ext/state
 """Sub-interpreters: they work while all share one GIL; else a clear error."""
 
 import sys

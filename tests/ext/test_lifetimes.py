@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/owned
 """Every object: used when it is closed, closed again, in a cycle, collected on
 another thread, alive at the end, without its loop, in another loop.
 

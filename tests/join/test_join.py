@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/local ucp/plan ucp/statistics ucp/store ucp/tables
 """``ucp.join``: tables whose rows are on many ranks."""
 
 import asyncio

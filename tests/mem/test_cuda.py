@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/device ext/memory_kind
 """Device memory without a device: NVIDIA's driver is the tests' own library.
 
 Its devices' memory is the host's, and UCX knows none, so that each message goes

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/message_listener ext/message_receiver ext/message_sender ext/metadata
+# tests: ucp/message
 """Messages with metadata: order, several endpoints, the bound, ends, mistakes."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/tag ext/tag_message
 """UCX's own tags: 64 bits, matched by the worker, whoever sends."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/thread
 """Worker.run_in_thread(): messages move while the loop's thread is blocked."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/turn
 """The event loop gets its turn between awaits that need none."""
 
 import asyncio

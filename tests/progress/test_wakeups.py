@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/loop ucp/testing
 """Nobody sleeps through a message, and nobody is kept from the loop."""
 
 import asyncio

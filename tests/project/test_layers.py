@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/version
 """Dependencies go one way, and nothing but the public names is visible."""
 
 import re

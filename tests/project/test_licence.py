@@ -57,17 +57,10 @@ def test_every_source_file_names_the_licence_first():
     assert nameless == []
 
 
-def test_the_installed_distribution_carries_the_licence():
-    distribution = importlib.metadata.distribution("umx")
-    assert distribution.metadata["License-Expression"] == "BSD-3-Clause"
-    assert distribution.metadata["Author"] == "the ucp authors"
-    texts = [file for file in distribution.files if file.name == "LICENSE"]
-    assert [file.read_text() for file in texts] == [(ROOT / "LICENSE").read_text()]
-
-
-def test_the_source_distribution_carries_the_licence(tmp_path):
+@pytest.fixture(scope="module")
+def source_distribution(tmp_path_factory):
     pytest.importorskip("setuptools", "77")
-    tree = tmp_path / "tree"
+    tree = tmp_path_factory.mktemp("sdist") / "tree"
     skipped = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, tree, ignore=skipped)
     program = "from setuptools import build_meta as b; b.build_sdist('dist')"
@@ -76,6 +69,23 @@ def test_the_source_distribution_carries_the_licence(tmp_path):
     )
     (archive,) = (tree / "dist").glob("umx-*.tar.gz")
     with tarfile.open(archive) as files:
-        root = files.getnames()[0].split("/")[0]
-        text = files.extractfile(f"{root}/LICENSE").read().decode()
-    assert text == (ROOT / "LICENSE").read_text()
+        yield files
+
+
+def test_the_installed_distribution_carries_the_licence():
+    distribution = importlib.metadata.distribution("umx")
+    assert distribution.metadata["License-Expression"] == "BSD-3-Clause"
+    assert distribution.metadata["Author"] == "the ucp authors"
+    texts = [file for file in distribution.files if file.name == "LICENSE"]
+    assert [file.read_text() for file in texts] == [(ROOT / "LICENSE").read_text()]
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "CHANGELOG.md", "docs/security.md"])
+def test_the_source_distribution_carries_what_users_read(source_distribution, name):
+    (member,) = [
+        member
+        for member in source_distribution.getnames()
+        if member.partition("/")[2] == name
+    ]
+    text = source_distribution.extractfile(member).read().decode()
+    assert text == (ROOT / name).read_text()

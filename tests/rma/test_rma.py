@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/atomic ext/memh ext/rkey ucp/memory
 """Memory that peers read and write."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/main
 """``python -m ucp`` and the examples, as a user runs them."""
 
 import os

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/bootstrap ucp/launcher ucp/meeting ucp/output ucp/process_tree
 """``python -m ucp run``: ranks on this host, what they print, how all end."""
 
 import contextlib

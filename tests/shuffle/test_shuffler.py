@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/chunk ext/operations ext/type ucp/shuffle
 """``ucp.shuffle.Shuffler``: chunks come to the owners of their partitions."""
 
 import asyncio

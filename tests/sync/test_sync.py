@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/runner
 """ucp.sync: blocking calls."""
 
 import asyncio

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/call ext/share ucp/blocking
 """``ucp.sync.Communicator``: calls that wait in the thread that makes them."""
 
 import concurrent.futures

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/distance ucp/drawing ucp/hwloc ucp/labels ucp/net_devices ucp/text
+# tests: ucp/topological_distance ucp/tree
 """Distances between devices, by hwloc: on this host and of XML files."""
 
 import contextlib

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: channel/channels channel/lane channel/queue channel/send */
+/* tests: channel/tagged channel/tagged_recv */
 #include "pair.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: channel/connection */
 /* A connection ends while the bytes of a long message are still with its
  * sender: what was sent before it can be read, it cannot, and nothing behind it
  * is handed out, whatever it is sent by, and however the connection ends. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: channel/frames_queue channel/frames_read channel/frames_recv */
+/* tests: channel/frames_send */
 #include "pair.h"
 
 #include <stdlib.h>

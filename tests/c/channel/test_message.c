@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: channel/message_api */
 #include "pair.h"
 
 #include <stdlib.h>

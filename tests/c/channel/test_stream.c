@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: channel/stream_recv channel/stream_send */
 #include "pair.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* tests: ops/am */
 #include "codec/header.h"
 #include "ops/am.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* tests: codec/pack util/utf8 */
 #include "unit.h"
 
 #include <string.h>

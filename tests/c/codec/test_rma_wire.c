@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* tests: codec/rma */
 #include "codec/rma.h"
 
 #include "unit.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: core/ucx_segment endpoint/peer_address */
 #include "codec/ucx_address.h"
 
 #include "pair.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
+/* tests: channel/elsewhere comm/alltoall_buffers comm/coll comm/reduce */
 #include "world.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
+/* tests: comm/boot comm/derive comm/hub comm/match library/layer */
 #include "world.h"
 
 #include "comm/comm.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair child */
+/* tests: comm/group */
 /* A rank is killed, or stopped, at each step of each collective operation.
  *
  * Ranks are processes. The victim sends itself the signal after so many calls

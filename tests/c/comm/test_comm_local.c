@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
+/* tests: comm/local */
 /* Messages of collective operations through inboxes, and ranks that write into
  * them what they like. local.c is part of this file, which looks into it. */
 #include "comm/local.c"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* tests: comm/wire */
 #include "comm/wire.h"
 
 #include "unit.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* tests: core/config */
 #include <umx/umx.h>
 
 #include "unit.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: core/engine core/ep_base */
 /* Connections between two workers share UCX's endpoint, and agree on it. */
 #include "pair.h"
 #include "prove.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair wrap=socket wrap=bind */
+/* tests: endpoint/accept */
 #include "pair.h"
 
 #include <errno.h>

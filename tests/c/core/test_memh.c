@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: fake_ucp wrap=malloc wrap=calloc wrap=strndup wrap=shmget */
+/* tests: core/segment_limit */
 #include "core/memh.h"
 
 #include "fake_ucp.h"

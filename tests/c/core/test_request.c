@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: core/watch */
 #include "pair.h"
 
 #include <sys/epoll.h>

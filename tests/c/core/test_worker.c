@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: library/worker progress/event_fd */
 #include "pair.h"
 
 #include <netinet/in.h>

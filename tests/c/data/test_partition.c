@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* tests: data/order data/region data/row_hash data/scatter data/write */
 #include "data/row_hash.h"
 
 #include <umx/partition.h>

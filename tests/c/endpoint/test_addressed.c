@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair child */
+/* tests: endpoint/connect_hosts util/host */
 /* Endpoints made from worker addresses. */
 #include "pair.h"
 

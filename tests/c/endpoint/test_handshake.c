@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: endpoint/connect endpoint/control_io endpoint/endpoint */
+/* tests: endpoint/proof endpoint/where endpoint/wireup */
 #include "pair.h"
 #include "prove.h"
 

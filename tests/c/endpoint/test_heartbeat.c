@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: endpoint/silence */
 #include "pair.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair wrap=strndup */
+/* tests: endpoint/info util/process */
 #include "pair.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: core/configuration core/routes endpoint/address_kind ops/engines */
 /* What peers cost that have no token and of which nothing has been received. */
 #include "pair.h"
 #include "prove.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair wrap=umi_process_is_self wrap=process_vm_readv wrap=malloc */
+/* tests: lend/note */
 #include "pair.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: messenger/batch messenger/pack_entry messenger/receiver */
+/* tests: messenger/send_op messenger/sender */
 #include "pair.h"
 
 #include <stdlib.h>

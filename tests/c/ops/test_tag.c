@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: ops/post ops/tag_message */
 #include "pair.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory fake_ucp wrap=malloc wrap=calloc wrap=strndup */
+/* tests: ops/rma rma/ucx */
 /* Put and get by UCX: what is posted when, and what comes of failures. The
  * sockets of the handshake are real, UCX is not. */
 #include "fake_ucp.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port tsan */
+/* tests: shuffle/out shuffle/partition shuffle/peer shuffle/pull */
+/* tests: shuffle/shuffler shuffle/spill */
 #include "world.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
+/* tests: shuffle/wire */
 /* A rank that sends the messages of a shuffle by hand. Rank 0 is honest and
  * owns partition 0 of 2; rank 1 lies. */
 #include "world.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: fake_hwloc wrap=dlopen wrap=dlsym wrap=dlclose */
+/* tests: topology/child topology/distance topology/read */
 /* What libumx makes of hwloc's objects: finding, distances, CPUs; and XML that
  * hwloc cannot read. */
 #include <umx/topology.h>

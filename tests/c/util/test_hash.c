@@ -23,19 +23,34 @@ assert_hex(const uint8_t digest[UMI_SHA256_SIZE], const char *expected)
 
 /* ---- SipHash ---- */
 
-/* From the table of the reference implementation: key 00 01 .. 0f, input
- * 00 01 .. of each length. */
+/* The whole table of the reference implementation: key 00 01 .. 0f, input
+ * 00 01 .. of 0 to 63 bytes. */
 static void
 test_siphash_published_vectors(void **state)
 {
-    static const struct {
-        size_t   len;
-        uint64_t hash;
-    } vectors[] = {
-        {0, 0x726fdb47dd0e0e31u},  {1, 0x74f839c593dc67fdu},
-        {7, 0xab0200f58b01d137u},  {8, 0x93f5f5799a932462u},
-        {9, 0x9e0082df0ba9e4b0u},  {15, 0xa129ca6149be45e5u},
-        {16, 0x3f2acc7f57c29bdbu}, {63, 0x958a324ceb064572u},
+    static const uint64_t hashes[64] = {
+        0x726fdb47dd0e0e31u, 0x74f839c593dc67fdu, 0x0d6c8009d9a94f5au,
+        0x85676696d7fb7e2du, 0xcf2794e0277187b7u, 0x18765564cd99a68du,
+        0xcbc9466e58fee3ceu, 0xab0200f58b01d137u, 0x93f5f5799a932462u,
+        0x9e0082df0ba9e4b0u, 0x7a5dbbc594ddb9f3u, 0xf4b32f46226bada7u,
+        0x751e8fbc860ee5fbu, 0x14ea5627c0843d90u, 0xf723ca908e7af2eeu,
+        0xa129ca6149be45e5u, 0x3f2acc7f57c29bdbu, 0x699ae9f52cbe4794u,
+        0x4bc1b3f0968dd39cu, 0xbb6dc91da77961bdu, 0xbed65cf21aa2ee98u,
+        0xd0f2cbb02e3b67c7u, 0x93536795e3a33e88u, 0xa80c038ccd5ccec8u,
+        0xb8ad50c6f649af94u, 0xbce192de8a85b8eau, 0x17d835b85bbb15f3u,
+        0x2f2e6163076bcfadu, 0xde4daaaca71dc9a5u, 0xa6a2506687956571u,
+        0xad87a3535c49ef28u, 0x32d892fad841c342u, 0x7127512f72f27cceu,
+        0xa7f32346f95978e3u, 0x12e0b01abb051238u, 0x15e034d40fa197aeu,
+        0x314dffbe0815a3b4u, 0x027990f029623981u, 0xcadcd4e59ef40c4du,
+        0x9abfd8766a33735cu, 0x0e3ea96b5304a7d0u, 0xad0c42d6fc585992u,
+        0x187306c89bc215a9u, 0xd4a60abcf3792b95u, 0xf935451de4f21df2u,
+        0xa9538f0419755787u, 0xdb9acddff56ca510u, 0xd06c98cd5c0975ebu,
+        0xe612a3cb9ecba951u, 0xc766e62cfcadaf96u, 0xee64435a9752fe72u,
+        0xa192d576b245165au, 0x0a8787bf8ecb74b2u, 0x81b3e73d20b49b6fu,
+        0x7fa8220ba3b2eceau, 0x245731c13ca42499u, 0xb78dbfaf3a8d83bdu,
+        0xea1ad565322a1a0bu, 0x60e61c23a3795013u, 0x6606d7e446282b93u,
+        0x6ca4ecb15c5f91e1u, 0x9f626da15c9625f3u, 0xe51b38608ef25f57u,
+        0x958a324ceb064572u,
     };
     uint8_t input[64];
 
@@ -43,8 +58,8 @@ test_siphash_published_vectors(void **state)
     for (size_t i = 0; i < sizeof(input); i++) {
         input[i] = (uint8_t)i;
     }
-    for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
-        assert_int_equal(umi_siphash(input, vectors[i].len), vectors[i].hash);
+    for (size_t len = 0; len < sizeof(input); len++) {
+        assert_int_equal(umi_siphash(input, len), hashes[len]);
     }
 }
 
@@ -73,6 +88,7 @@ test_siphash_of_nothing_and_unaligned(void **state)
 
 /* ---- SHA-256 ---- */
 
+/* FIPS 180-4, and the tests of RFC 6234, section 8.5, that have whole bytes. */
 static void
 test_sha256_published_vectors(void **state)
 {
@@ -97,6 +113,61 @@ test_sha256_published_vectors(void **state)
     }
     umi_sha256(NULL, 0, digest);
     assert_hex(digest, vectors[0].digest);
+}
+
+/* Those of RFC 6234 whose input is no text. */
+static void
+test_sha256_published_bytes(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t      len;
+        const char *digest;
+    } vectors[] = {
+        {"\x19", 1,
+         "68aa2e2ee5dff96e3355e6c7ee373e3d"
+         "6a4e17f75f9518d843709c0c9bc3e3d4"},
+        {"\xe3\xd7\x25\x70\xdc\xdd\x78\x7c\xe3\x88\x7a\xb2\xcd\x68\x46\x52", 16,
+         "175ee69b02ba9b58e2b0a5fd13819cea"
+         "573f3940a94f825128cf4209beabb4e8"},
+        {"\x83\x26\x75\x4e\x22\x77\x37\x2f\x4f\xc1\x2b\x20\x52\x7a\xfe\xf0"
+         "\x4d\x8a\x05\x69\x71\xb1\x1a\xd5\x71\x23\xa7\xc1\x37\x76\x00\x00"
+         "\xd7\xbe\xf6\xf3\xc1\xf7\xa9\x08\x3a\xa3\x9d\x81\x0d\xb3\x10\x77"
+         "\x7d\xab\x8b\x1e\x7f\x02\xb8\x4a\x26\xc7\x73\x32\x5f\x8b\x23\x74"
+         "\xde\x7a\x4b\x5a\x58\xcb\x5c\x5c\xf3\x5b\xce\xe6\xfb\x94\x6e\x5b"
+         "\xd6\x94\xfa\x59\x3a\x8b\xeb\x3f\x9d\x65\x92\xec\xed\xaa\x66\xca"
+         "\x82\xa2\x9d\x0c\x51\xbc\xf9\x33\x62\x30\xe5\xd7\x84\xe4\xc0\xa4"
+         "\x3f\x8d\x79\xa3\x0a\x16\x5c\xba\xbe\x45\x2b\x77\x4b\x9c\x71\x09"
+         "\xa9\x7d\x13\x8f\x12\x92\x28\x96\x6f\x6c\x0a\xdc\x10\x6a\xad\x5a"
+         "\x9f\xdd\x30\x82\x57\x69\xb2\xc6\x71\xaf\x67\x59\xdf\x28\xeb\x39"
+         "\x3d\x54\xd6",
+         163,
+         "97dbca7df46d62c8a422c941dd7e835b"
+         "8ad3361763f7e9b2d95f4f0da6e1ccbc"},
+    };
+    uint8_t digest[UMI_SHA256_SIZE];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
+        umi_sha256(vectors[i].bytes, vectors[i].len, digest);
+        assert_hex(digest, vectors[i].digest);
+    }
+}
+
+/* RFC 6234's fourth: ten blocks of the same. */
+static void
+test_sha256_of_whole_blocks(void **state)
+{
+    char    text[640];
+    uint8_t digest[UMI_SHA256_SIZE];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(text); i++) {
+        text[i] = (char)('0' + i % 8);
+    }
+    umi_sha256(text, sizeof(text), digest);
+    assert_hex(digest, "594847328451bdfa85056225462cc1d8"
+                       "67d877fb388df0ce35f25ab5562bfbb5");
 }
 
 static void
@@ -149,7 +220,7 @@ assert_hmac(const void *key, size_t key_len, const void *data, size_t len,
     assert_hex(mac, expected);
 }
 
-/* RFC 4231, cases 1 to 4, 6 and 7 (5 is a shortened MAC). */
+/* RFC 4231, cases 1 to 4, 6 and 7. */
 static void
 test_hmac_published_vectors(void **state)
 {
@@ -189,6 +260,23 @@ test_hmac_published_vectors(void **state)
     assert_hmac(key, 25, data, sizeof(data),
                 "82558a389a443c0ea4cc819899f2083a"
                 "85f0faa3e578f8077a2e3ff46729665b");
+}
+
+/* RFC 4231, case 5, which has the first 16 bytes only. */
+static void
+test_hmac_published_truncation(void **state)
+{
+    static const char    text[]     = "Test With Truncation";
+    static const uint8_t expected[] = {
+        0xa3, 0xb6, 0x16, 0x74, 0x73, 0x10, 0x0e, 0xe0,
+        0x6e, 0x0c, 0x79, 0x6c, 0x29, 0x55, 0x55, 0x2b,
+    };
+    uint8_t key[20], mac[UMI_SHA256_SIZE];
+
+    (void)state;
+    memset(key, 0x0c, sizeof(key));
+    umi_hmac_sha256(key, sizeof(key), text, strlen(text), mac);
+    assert_memory_equal(mac, expected, sizeof(expected));
 }
 
 static void
@@ -321,9 +409,12 @@ main(void)
         cmocka_unit_test(test_siphash_of_a_long_input),
         cmocka_unit_test(test_siphash_of_nothing_and_unaligned),
         cmocka_unit_test(test_sha256_published_vectors),
+        cmocka_unit_test(test_sha256_published_bytes),
+        cmocka_unit_test(test_sha256_of_whole_blocks),
         cmocka_unit_test(test_sha256_of_a_million_letters),
         cmocka_unit_test(test_sha256_of_every_length),
         cmocka_unit_test(test_hmac_published_vectors),
+        cmocka_unit_test(test_hmac_published_truncation),
         cmocka_unit_test(test_hmac_of_nothing),
         cmocka_unit_test(test_equal_sees_every_bit),
         cmocka_unit_test(test_random_bytes_fill_exactly),
@@ -331,8 +422,11 @@ main(void)
         cmocka_unit_test(test_a_signal_does_not_stop_random_bytes),
         cmocka_unit_test(test_no_random_bytes_are_no_nonce),
         PLAIN_TEST(test_sha256_published_vectors),
+        PLAIN_TEST(test_sha256_published_bytes),
+        PLAIN_TEST(test_sha256_of_whole_blocks),
         PLAIN_TEST(test_sha256_of_a_million_letters),
         PLAIN_TEST(test_sha256_of_every_length),
+        PLAIN_TEST(test_hmac_published_vectors),
     };
 
     return UNIT_RUN(tests);

@@ -4,6 +4,7 @@
 #include "unit.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "util/hash.h"
@@ -74,29 +75,39 @@ test_published_agreement(void **state)
     assert_memory_equal(shared, expected, sizeof(expected));
 }
 
-/* RFC 7748, section 5.2: each result is the next secret. */
+/* RFC 7748, section 5.2: each result is the next secret. The last one is that
+ * of a million, which X25519_ITERATIONS asks for. */
 static void
 test_published_iterations(void **state)
 {
-    uint8_t secret[UMI_X25519_SIZE] = {9}, key[UMI_X25519_SIZE] = {9};
-    uint8_t expected[UMI_X25519_SIZE], shared[UMI_X25519_SIZE];
+    static const struct {
+        long        count;
+        const char *hex;
+    } published[] = {
+        {1, "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"},
+        {1000,
+         "684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d99532c51"},
+        {1000000,
+         "7c3911e0ab2586fd864497297e575e6f3bc601c0883c30df5f4dd2d24f665424"},
+    };
+    const char *asked                   = getenv("X25519_ITERATIONS");
+    long        count                   = (asked == NULL) ? 1000 : atol(asked);
+    uint8_t     secret[UMI_X25519_SIZE] = {9}, key[UMI_X25519_SIZE] = {9};
+    uint8_t     expected[UMI_X25519_SIZE], shared[UMI_X25519_SIZE];
 
     (void)state;
-    for (int i = 0; i < 1000; i++) {
+    assert_true(count >= 1000);
+    for (long i = 1; i <= count; i++) {
         assert_true(umi_x25519_shared(secret, key, shared));
         memcpy(key, secret, sizeof(key));
         memcpy(secret, shared, sizeof(secret));
-        if (i == 0) {
-            from_hex("422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e8"
-                     "0311ae3079",
-                     expected);
-            assert_memory_equal(shared, expected, sizeof(expected));
+        for (size_t j = 0; j < sizeof(published) / sizeof(*published); j++) {
+            if (published[j].count == i) {
+                from_hex(published[j].hex, expected);
+                assert_memory_equal(shared, expected, sizeof(expected));
+            }
         }
     }
-    from_hex("684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d9953"
-             "2c51",
-             expected);
-    assert_memory_equal(shared, expected, sizeof(expected));
 }
 
 /* All edges of the numbers: what is p or more counts modulo p. */
@@ -109,15 +120,38 @@ test_keys_are_taken_modulo_p(void **state)
     (void)state;
     memset(large, 0xff, sizeof(large));
     large[31] = 0x7f;
-    for (int i = 2; i < 19; i++) { /* p + i = 2^255 - 19 + i */
+    for (int i = 0; i < 19; i++) { /* p + i = 2^255 - 19 + i */
         small[0] = (uint8_t)i;
         large[0] = (uint8_t)(0xed + i);
-        assert_int_equal(umi_x25519_shared(secret, small, shared[0]),
-                         umi_x25519_shared(secret, large, shared[1]));
+        assert_int_equal(umi_x25519_shared(secret, small, shared[0]), i > 1);
+        assert_int_equal(umi_x25519_shared(secret, large, shared[1]), i > 1);
         assert_memory_equal(shared[0], shared[1], UMI_X25519_SIZE);
     }
 }
 
+/* RFC 7748, section 5: the top bit of a key is ignored, as are the bits of a
+ * secret that the multiplication sets. */
+static void
+test_bits_that_do_not_count(void **state)
+{
+    uint8_t secret[UMI_X25519_SIZE], key[UMI_X25519_SIZE];
+    uint8_t shared[2][UMI_X25519_SIZE];
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        assert_true(umi_random_bytes(secret, sizeof(secret)));
+        assert_true(umi_random_bytes(key, sizeof(key)));
+        assert_true(umi_x25519_shared(secret, key, shared[0]));
+        key[31] ^= 0x80;
+        secret[0] ^= (uint8_t)(i % 8);
+        secret[31] ^= (uint8_t)((i % 4) << 6);
+        assert_true(umi_x25519_shared(secret, key, shared[1]));
+        assert_memory_equal(shared[0], shared[1], UMI_X25519_SIZE);
+    }
+}
+
+/* All numbers of small order that 255 bits can hold: 0, 1, two of order 8, and
+ * p - 1, p and p + 1. Each also with the bit that does not count. */
 static void
 test_keys_that_give_everybody_the_same_are_refused(void **state)
 {
@@ -131,14 +165,18 @@ test_keys_that_give_everybody_the_same_are_refused(void **state)
         "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
     };
 
+    static const uint8_t none[UMI_X25519_SIZE];
+
     (void)state;
-    for (size_t i = 0; i < sizeof(hex) / sizeof(*hex); i++) {
+    for (size_t i = 0; i < 2 * sizeof(hex) / sizeof(*hex); i++) {
         uint8_t secret[UMI_X25519_SIZE], key[UMI_X25519_SIZE];
         uint8_t shared[UMI_X25519_SIZE];
 
         assert_true(umi_random_bytes(secret, sizeof(secret)));
-        from_hex(hex[i], key);
+        from_hex(hex[i / 2], key);
+        key[31] |= (i % 2 == 0) ? 0 : 0x80;
         assert_false(umi_x25519_shared(secret, key, shared));
+        assert_memory_equal(shared, none, sizeof(none));
     }
 }
 
@@ -168,6 +206,7 @@ main(void)
         cmocka_unit_test(test_published_agreement),
         cmocka_unit_test(test_published_iterations),
         cmocka_unit_test(test_keys_are_taken_modulo_p),
+        cmocka_unit_test(test_bits_that_do_not_count),
         cmocka_unit_test(test_keys_that_give_everybody_the_same_are_refused),
         cmocka_unit_test(test_two_sides_agree),
     };
