@@ -195,11 +195,12 @@ async def tell_all(comm: Communicator, parts: Sequence[Any]) -> list[bytes]:
     the communicator.
     """
     data = b"".join(map(memoryview, parts))
-    with Memory.allocate(max(1, len(data))) as memory:
-        memoryview(memory)[: len(data)] = data
+    memory: Any = Memory.allocate(max(1, len(data)))
+    with memory, memoryview(memory)[: len(data)] as view:
+        view[:] = data
         async with Shuffler(comm, _AGREE_ID, comm.size) as shuffler:
             for rank in range(comm.size):
-                shuffler.insert(rank, memoryview(memory)[: len(data)])
+                shuffler.insert(rank, view)
             shuffler.insert_finished()
             chunks = await shuffler.extract(comm.rank)
             said = {chunk.source: bytes(chunk) for chunk in chunks}
