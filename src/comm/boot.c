@@ -33,23 +33,23 @@ enum {
 };
 
 /* A connection on the root. */
-typedef struct umi_guest {
-    umi_node  node; /* boot->guests, in the order of their HELLOs */
-    umi_boot *boot;
-    umx_ep   *ep;
-    int       rank; /* UMX_RANK_ANY: the root assigns it */
-    bool      has_hello;
-    void     *address;
-    size_t    address_len;
-} umi_guest;
+typedef struct umi_comm_guest {
+    umi_node            node; /* boot->guests, in the order of their HELLOs */
+    umi_comm_bootstrap *boot;
+    umx_ep             *ep;
+    int                 rank; /* UMX_RANK_ANY: the root assigns it */
+    bool                has_hello;
+    void               *address;
+    size_t              address_len;
+} umi_comm_guest;
 
-struct umi_boot {
-    umi_group   *group;
-    umx_comm    *comm; /* held */
-    umx_request *req;
-    uint64_t     timeout_ns;
-    uint64_t     deadline_ns;
-    umx_timer    timer;
+struct umi_comm_bootstrap {
+    umi_comm_group *group;
+    umx_comm       *comm; /* held */
+    umx_request    *req;
+    uint64_t        timeout_ns;
+    uint64_t        deadline_ns;
+    umx_timer       timer;
     /* on the root */
     umx_listener *listener; /* NULL: guests use the worker's address */
     umi_list      guests;
@@ -67,7 +67,7 @@ struct umi_boot {
 };
 
 static bool
-is_root(const umi_boot *boot)
+is_root(const umi_comm_bootstrap *boot)
 {
     return boot->group->rank == 0;
 }
@@ -76,7 +76,7 @@ is_root(const umi_boot *boot)
  */
 
 static void
-free_guest(umi_guest *guest)
+free_guest(umi_comm_guest *guest)
 {
     umi_node_remove(&guest->node);
     if (guest->ep != NULL) {
@@ -89,7 +89,7 @@ free_guest(umi_guest *guest)
 
 /* The endpoints that the group has taken over are NULL. */
 static void
-free_boot(umi_boot *boot)
+free_boot(umi_comm_bootstrap *boot)
 {
     umx_comm *comm = boot->comm;
 
@@ -100,7 +100,7 @@ free_boot(umi_boot *boot)
         umx_listener_destroy(boot->listener);
     }
     while (!umi_list_is_empty(&boot->guests)) {
-        free_guest(umi_container_of(boot->guests.next, umi_guest, node));
+        free_guest(umi_container_of(boot->guests.next, umi_comm_guest, node));
     }
     if (boot->ep != NULL) {
         umx_layer_ep_set_on_state(boot->ep, NULL, NULL);
@@ -112,7 +112,7 @@ free_boot(umi_boot *boot)
 }
 
 static void
-end(umi_boot *boot, umx_status status)
+end(umi_comm_bootstrap *boot, umx_status status)
 {
     umx_request *req = boot->req;
 
@@ -125,7 +125,7 @@ end(umi_boot *boot, umx_status status)
 
 /* The endpoint that the group had taken over; NULL: it has ended. */
 static umx_ep *
-take_back(umi_member *member)
+take_back(umi_comm_member *member)
 {
     umx_ep *ep = member->out;
 
@@ -136,10 +136,10 @@ take_back(umi_member *member)
 }
 
 static void __attribute__((format(printf, 3, 4)))
-fail(umi_boot *boot, umx_status status, const char *format, ...)
+fail(umi_comm_bootstrap *boot, umx_status status, const char *format, ...)
 {
     umi_comm_header header = {.kind = UMI_COMM_REFUSE};
-    char            text[UMI_REASON_MAX];
+    char            text[UMI_COMM_REASON_MAX];
     va_list         args;
 
     va_start(args, format);
@@ -147,14 +147,14 @@ fail(umi_boot *boot, umx_status status, const char *format, ...)
     va_end(args);
     header.number = (uint64_t)(int64_t)status;
     UMI_LIST_FOREACH(node, &boot->guests) {
-        umi_guest *guest = umi_container_of(node, umi_guest, node);
+        umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
 
         if (guest->ep == NULL) {
             guest->ep = take_back(&boot->group->members[guest->rank]);
         }
         if (guest->has_hello && guest->ep != NULL) {
-            (void)umi_ep_send_control(boot->group->hub, guest->ep, &header,
-                                      text, strlen(text));
+            (void)umi_comm_send_control(boot->group->hub, guest->ep, &header,
+                                        text, strlen(text));
         }
     }
     umi_comm_revoke(boot->comm, -1, status, true, "%s", text);
@@ -162,7 +162,7 @@ fail(umi_boot *boot, umx_status status, const char *format, ...)
 }
 
 void
-umi_boot_cancel(umi_group *group, umx_status status)
+umi_comm_bootstrap_cancel(umi_comm_group *group, umx_status status)
 {
     fail(group->boot, status, "the communicator was given up by rank %d",
          group->rank);
@@ -171,11 +171,11 @@ umi_boot_cancel(umi_group *group, umx_status status)
 /* ---- the root ------------------------------------------------------------
  */
 
-static umi_guest *
-guest_with_rank(const umi_boot *boot, int rank)
+static umi_comm_guest *
+guest_with_rank(const umi_comm_bootstrap *boot, int rank)
 {
     UMI_LIST_FOREACH(node, &boot->guests) {
-        umi_guest *guest = umi_container_of(node, umi_guest, node);
+        umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
 
         if (guest->has_hello && guest->rank == rank) {
             return guest;
@@ -186,7 +186,7 @@ guest_with_rank(const umi_boot *boot, int rank)
 
 /* "2, 3, 7" */
 static unsigned
-write_missing(const umi_boot *boot, uint32_t *ranks, unsigned max)
+write_missing(const umi_comm_bootstrap *boot, uint32_t *ranks, unsigned max)
 {
     unsigned count = 0;
 
@@ -216,7 +216,7 @@ name_ranks(char *text, size_t size, const uint32_t *ranks, unsigned count,
 
 /* Tell those who have come whom they wait for. */
 static void
-send_pending(umi_boot *boot)
+send_pending(umi_comm_bootstrap *boot)
 {
     umi_comm_header header = {.kind = UMI_COMM_PENDING};
     uint32_t        ranks[1 + MAX_PENDING_RANKS];
@@ -224,23 +224,23 @@ send_pending(umi_boot *boot)
 
     ranks[0] = (uint32_t)(boot->group->size - 1 - boot->num_guests);
     UMI_LIST_FOREACH(node, &boot->guests) {
-        umi_guest *guest = umi_container_of(node, umi_guest, node);
+        umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
 
         if (guest->has_hello) {
-            (void)umi_ep_send_control(boot->group->hub, guest->ep, &header,
-                                      ranks, (1 + count) * sizeof(*ranks));
+            (void)umi_comm_send_control(boot->group->hub, guest->ep, &header,
+                                        ranks, (1 + count) * sizeof(*ranks));
         }
     }
 }
 
 /* Ranks for those that have none, in the order in which they came. */
 static void
-assign_ranks(umi_boot *boot)
+assign_ranks(umi_comm_bootstrap *boot)
 {
     int next = 1;
 
     UMI_LIST_FOREACH(node, &boot->guests) {
-        umi_guest *guest = umi_container_of(node, umi_guest, node);
+        umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
 
         if (!guest->has_hello || guest->rank != UMX_RANK_ANY) {
             continue;
@@ -254,30 +254,30 @@ assign_ranks(umi_boot *boot)
 
 /* The endpoints become the group's. */
 static bool
-take_guests(umi_boot *boot)
+take_guests(umi_comm_bootstrap *boot)
 {
-    umi_group *group = boot->group;
+    umi_comm_group *group = boot->group;
 
     UMI_LIST_FOREACH(node, &boot->guests) {
-        umi_guest *guest = umi_container_of(node, umi_guest, node);
+        umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
 
         if (!guest->has_hello) {
             continue;
         }
-        if (!umi_member_set_address(&group->members[guest->rank],
-                                    guest->address, guest->address_len)) {
+        if (!umi_comm_member_set_address(&group->members[guest->rank],
+                                         guest->address, guest->address_len)) {
             return false;
         }
-        umi_member_add_ep(&group->members[guest->rank], guest->ep, false);
+        umi_comm_member_add_ep(&group->members[guest->rank], guest->ep, false);
         guest->ep = NULL;
     }
     return true;
 }
 
 static bool
-send_table(umi_boot *boot)
+send_table(umi_comm_bootstrap *boot)
 {
-    umi_group      *group  = boot->group;
+    umi_comm_group *group  = boot->group;
     umi_comm_header header = {.kind = UMI_COMM_TABLE, .comm = group->id};
     size_t          size   = 8;
     uint8_t        *table;
@@ -302,8 +302,9 @@ send_table(umi_boot *boot)
         uint32_t rank = (uint32_t)i;
 
         memcpy(table, &rank, sizeof(rank));
-        is_ok = is_ok && umi_ep_send_control(group->hub, group->members[i].out,
-                                             &header, table, size);
+        is_ok = is_ok &&
+                umi_comm_send_control(group->hub, group->members[i].out,
+                                      &header, table, size);
     }
     free(table);
     return is_ok;
@@ -311,10 +312,10 @@ send_table(umi_boot *boot)
 
 /* The world's ranks are the group's. */
 static umx_status
-make_world(umi_boot *boot)
+make_world(umi_comm_bootstrap *boot)
 {
-    umi_group   *group = boot->group;
-    umi_member **all   = malloc((size_t)group->size * sizeof(*all));
+    umi_comm_group   *group = boot->group;
+    umi_comm_member **all   = malloc((size_t)group->size * sizeof(*all));
 
     if (all == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -324,34 +325,35 @@ make_world(umi_boot *boot)
     }
     umi_comm_set_ranks(boot->comm, group->id, group->rank, group->size, all);
     free(all);
-    umi_group_start(group);
+    umi_comm_group_start(group);
     umi_comm_register(boot->comm);
     return UMX_OK;
 }
 
 static umx_status
-set_own_address(umi_boot *boot)
+set_own_address(umi_comm_bootstrap *boot)
 {
-    umi_group  *group = boot->group;
-    const void *address;
-    size_t      len;
-    umx_status  status = umx_worker_get_address(group->hub->worker, &address,
-                                                &len);
+    umi_comm_group *group = boot->group;
+    const void     *address;
+    size_t          len;
+    umx_status status = umx_worker_get_address(group->hub->worker, &address,
+                                               &len);
 
     if (status != UMX_OK) {
         return status;
     }
-    return umi_member_set_address(&group->members[group->rank], address, len) ?
+    return umi_comm_member_set_address(&group->members[group->rank], address,
+                                       len) ?
                UMX_OK :
                UMX_ERR_NO_MEMORY;
 }
 
 /* All have come. */
 static void
-finish_root(umi_boot *boot)
+finish_root(umi_comm_bootstrap *boot)
 {
-    umi_group *group = boot->group;
-    umx_status status;
+    umi_comm_group *group = boot->group;
+    umx_status      status;
 
     assign_ranks(boot);
     do {
@@ -375,8 +377,8 @@ finish_root(umi_boot *boot)
 static void
 on_guest_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
-    umi_guest *guest = arg;
-    umi_boot  *boot  = guest->boot;
+    umi_comm_guest     *guest = arg;
+    umi_comm_bootstrap *boot  = guest->boot;
 
     (void)ep;
     (void)status;
@@ -389,10 +391,10 @@ on_guest_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
     free_guest(guest);
 }
 
-static umi_guest *
-add_guest(umi_boot *boot, umx_ep *ep)
+static umi_comm_guest *
+add_guest(umi_comm_bootstrap *boot, umx_ep *ep)
 {
-    umi_guest *guest = calloc(1, sizeof(*guest));
+    umi_comm_guest *guest = calloc(1, sizeof(*guest));
 
     if (guest != NULL) {
         guest->boot = boot;
@@ -406,28 +408,29 @@ add_guest(umi_boot *boot, umx_ep *ep)
 static void
 on_accept(umx_listener *listener, umx_ep *ep, void *arg)
 {
-    umi_boot *boot = arg;
+    umi_comm_bootstrap *boot = arg;
 
     (void)listener;
     if (add_guest(boot, ep) == NULL) {
         umx_ep_destroy(ep);
     } else {
-        umi_hub_adopt(boot->group->hub); /* the progress thread is earlier */
+        umi_comm_dispatch_adopt(
+            boot->group->hub); /* the progress thread is earlier */
     }
 }
 
 static void
-refuse(umi_hub *hub, umx_ep *ep, umx_status status, const char *text)
+refuse(umi_comm_dispatch *hub, umx_ep *ep, umx_status status, const char *text)
 {
     umi_comm_header header = {.kind   = UMI_COMM_REFUSE,
                               .number = (uint64_t)(int64_t)status};
 
-    (void)umi_ep_send_control(hub, ep, &header, text, strlen(text));
+    (void)umi_comm_send_control(hub, ep, &header, text, strlen(text));
 }
 
 /* Is another rank on the worker `id`? */
 static bool
-is_rank_on_worker(const umi_boot *boot, const uint8_t *id)
+is_rank_on_worker(const umi_comm_bootstrap *boot, const uint8_t *id)
 {
     uint8_t     other[UMX_WORKER_ID_SIZE];
     const void *address;
@@ -440,7 +443,8 @@ is_rank_on_worker(const umi_boot *boot, const uint8_t *id)
         return true;
     }
     UMI_LIST_FOREACH(node, &boot->guests) {
-        const umi_guest *guest = umi_container_of(node, umi_guest, node);
+        const umi_comm_guest *guest = umi_container_of(node, umi_comm_guest,
+                                                       node);
 
         if (guest->has_hello &&
             umx_address_worker_id(guest->address, guest->address_len, other) &&
@@ -453,8 +457,8 @@ is_rank_on_worker(const umi_boot *boot, const uint8_t *id)
 
 /* What is wrong with it; false: nothing is. */
 static bool
-check_hello(const umi_boot *boot, const umi_comm_hello *hello, umx_ep *ep,
-            char *text, size_t size)
+check_hello(const umi_comm_bootstrap *boot, const umi_comm_hello *hello,
+            umx_ep *ep, char *text, size_t size)
 {
     int     ranks = boot->group->size;
     uint8_t id[UMX_WORKER_ID_SIZE], proved[UMX_WORKER_ID_SIZE];
@@ -487,10 +491,10 @@ check_hello(const umi_boot *boot, const umi_comm_hello *hello, umx_ep *ep,
 }
 
 static void
-take_hello(umi_guest *guest, const umi_comm_hello *hello)
+take_hello(umi_comm_guest *guest, const umi_comm_hello *hello)
 {
-    umi_boot *boot = guest->boot;
-    char      text[UMI_REASON_MAX];
+    umi_comm_bootstrap *boot = guest->boot;
+    char                text[UMI_COMM_REASON_MAX];
 
     if (check_hello(boot, hello, guest->ep, text, sizeof(text))) {
         refuse(boot->group->hub, guest->ep, UMX_ERR_REJECTED, text);
@@ -516,24 +520,25 @@ take_hello(umi_guest *guest, const umi_comm_hello *hello)
 }
 
 static bool
-has_name(const umi_boot *boot, const umi_comm_text *name)
+has_name(const umi_comm_bootstrap *boot, const umi_comm_text *name)
 {
     return strlen(boot->comm->name) == name->len &&
            memcmp(boot->comm->name, name->data, name->len) == 0;
 }
 
 /* The guest that has this endpoint. */
-static umi_guest *
-find_guest(umi_hub *hub, umx_ep *ep)
+static umi_comm_guest *
+find_guest(umi_comm_dispatch *hub, umx_ep *ep)
 {
     UMI_LIST_FOREACH(node, &hub->groups) {
-        umi_boot *boot = umi_container_of(node, umi_group, node)->boot;
+        umi_comm_bootstrap *boot =
+            umi_container_of(node, umi_comm_group, node)->boot;
 
         if (boot == NULL) {
             continue;
         }
         UMI_LIST_FOREACH(at, &boot->guests) {
-            umi_guest *guest = umi_container_of(at, umi_guest, node);
+            umi_comm_guest *guest = umi_container_of(at, umi_comm_guest, node);
 
             if (guest->ep == ep) {
                 return guest;
@@ -544,11 +549,12 @@ find_guest(umi_hub *hub, umx_ep *ep)
 }
 
 /* A root that waits for ranks of that name at the worker's address. */
-static umi_boot *
-find_boot(umi_hub *hub, const umi_comm_text *name)
+static umi_comm_bootstrap *
+find_boot(umi_comm_dispatch *hub, const umi_comm_text *name)
 {
     UMI_LIST_FOREACH(node, &hub->groups) {
-        umi_boot *boot = umi_container_of(node, umi_group, node)->boot;
+        umi_comm_bootstrap *boot =
+            umi_container_of(node, umi_comm_group, node)->boot;
 
         if (boot != NULL && is_root(boot) && boot->listener == NULL &&
             has_name(boot, name)) {
@@ -559,11 +565,12 @@ find_boot(umi_hub *hub, const umi_comm_text *name)
 }
 
 bool
-umi_boot_on_hello(umi_hub *hub, umx_ep *ep, umx_message *message)
+umi_comm_bootstrap_on_hello(umi_comm_dispatch *hub, umx_ep *ep,
+                            umx_message *message)
 {
-    umi_comm_hello hello;
-    umi_guest     *guest = find_guest(hub, ep);
-    umi_boot      *boot;
+    umi_comm_hello      hello;
+    umi_comm_guest     *guest = find_guest(hub, ep);
+    umi_comm_bootstrap *boot;
 
     if (!umi_comm_hello_decode(&hello, umx_message_data(message),
                                umx_message_info(message)->length)) {
@@ -596,7 +603,7 @@ umi_boot_on_hello(umi_hub *hub, umx_ep *ep, umx_message *message)
  */
 
 static void
-say_hello(umi_boot *boot)
+say_hello(umi_comm_bootstrap *boot)
 {
     umi_comm_header header = {.kind = UMI_COMM_HELLO};
     umi_comm_hello  hello  = {.rank = boot->group->rank,
@@ -617,7 +624,8 @@ say_hello(umi_boot *boot)
     hello.address.data = address;
     hello.address.len  = len;
     len                = umi_comm_hello_encode(&hello, data, sizeof(data));
-    if (!umi_ep_send_control(boot->group->hub, boot->ep, &header, data, len)) {
+    if (!umi_comm_send_control(boot->group->hub, boot->ep, &header, data,
+                               len)) {
         fail(boot, UMX_ERR_NO_MEMORY, "out of memory");
     }
 }
@@ -633,7 +641,7 @@ may_retry(umx_status status)
 static void
 on_root_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
-    umi_boot *boot = arg;
+    umi_comm_bootstrap *boot = arg;
 
     if (state == UMX_EP_OPEN && !umx_ep_is_peer_closed(ep)) {
         say_hello(boot);
@@ -661,7 +669,7 @@ on_root_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 }
 
 static umx_status
-connect_root(umi_boot *boot)
+connect_root(umi_comm_bootstrap *boot)
 {
     umx_connect_params params = {
         .field_mask = UMX_CONNECT_FIELD_TIMEOUT,
@@ -685,8 +693,9 @@ connect_root(umi_boot *boot)
 static void
 on_retry(umx_timer *timer)
 {
-    umi_boot  *boot   = umi_container_of(timer, umi_boot, retry);
-    umx_status status = connect_root(boot);
+    umi_comm_bootstrap *boot   = umi_container_of(timer, umi_comm_bootstrap,
+                                                  retry);
+    umx_status          status = connect_root(boot);
 
     if (status != UMX_OK) {
         fail(boot, status, "connecting to the root: %s",
@@ -695,11 +704,11 @@ on_retry(umx_timer *timer)
 }
 
 static bool
-read_table(umi_boot *boot, umi_reader *r)
+read_table(umi_comm_bootstrap *boot, umi_reader *r)
 {
-    umi_group *group = boot->group;
-    uint32_t   rank  = umi_read_u32(r);
-    uint32_t   size  = umi_read_u32(r);
+    umi_comm_group *group = boot->group;
+    uint32_t        rank  = umi_read_u32(r);
+    uint32_t        size  = umi_read_u32(r);
 
     if (r->is_bad || size != (uint32_t)group->size || rank == 0 ||
         rank >= size ||
@@ -711,7 +720,7 @@ read_table(umi_boot *boot, umi_reader *r)
         const uint8_t *address = umi_read_bytes(r, len);
 
         if (address == NULL ||
-            !umi_member_set_address(&group->members[i], address, len)) {
+            !umi_comm_member_set_address(&group->members[i], address, len)) {
             return false;
         }
     }
@@ -720,12 +729,12 @@ read_table(umi_boot *boot, umi_reader *r)
 }
 
 static void
-on_table(umi_boot *boot, const umi_comm_header *header, const void *data,
-         size_t len)
+on_table(umi_comm_bootstrap *boot, const umi_comm_header *header,
+         const void *data, size_t len)
 {
-    umi_group *group = boot->group;
-    umi_reader r;
-    umx_status status;
+    umi_comm_group *group = boot->group;
+    umi_reader      r;
+    umx_status      status;
 
     umi_reader_init(&r, data, len);
     if (header->comm == 0 || !read_table(boot, &r)) {
@@ -733,7 +742,7 @@ on_table(umi_boot *boot, const umi_comm_header *header, const void *data,
         return;
     }
     group->id = header->comm;
-    umi_member_add_ep(&group->members[0], boot->ep, true);
+    umi_comm_member_add_ep(&group->members[0], boot->ep, true);
     boot->ep = NULL;
     status   = make_world(boot);
     if (status != UMX_OK) {
@@ -745,7 +754,7 @@ on_table(umi_boot *boot, const umi_comm_header *header, const void *data,
 }
 
 static void
-on_pending(umi_boot *boot, const void *data, size_t len)
+on_pending(umi_comm_bootstrap *boot, const void *data, size_t len)
 {
     uint32_t   ranks[MAX_PENDING_RANKS];
     umi_reader r;
@@ -763,11 +772,13 @@ on_pending(umi_boot *boot, const void *data, size_t len)
 }
 
 bool
-umi_boot_on_answer(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
-                   const void *data, size_t len)
+umi_comm_bootstrap_on_answer(umi_comm_dispatch *hub, umx_ep *ep,
+                             const umi_comm_header *header, const void *data,
+                             size_t len)
 {
     UMI_LIST_FOREACH(node, &hub->groups) {
-        umi_boot *boot = umi_container_of(node, umi_group, node)->boot;
+        umi_comm_bootstrap *boot =
+            umi_container_of(node, umi_comm_group, node)->boot;
 
         if (boot == NULL || boot->ep != ep) {
             continue;
@@ -780,7 +791,8 @@ umi_boot_on_answer(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
             umx_status status = (umx_status)(int64_t)header->number;
 
             fail(boot, (status < 0) ? status : UMX_ERR_REJECTED, "%.*s",
-                 (int)((len < UMI_REASON_MAX) ? len : UMI_REASON_MAX - 1),
+                 (int)((len < UMI_COMM_REASON_MAX) ? len :
+                                                     UMI_COMM_REASON_MAX - 1),
                  (const char *)data);
         }
         return true;
@@ -794,10 +806,11 @@ umi_boot_on_answer(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
 static void
 on_timeout(umx_timer *timer)
 {
-    umi_boot *boot    = umi_container_of(timer, umi_boot, timer);
-    double    seconds = (double)boot->timeout_ns / (double)SECOND_NS;
-    uint32_t  ranks[MAX_PENDING_RANKS];
-    unsigned  count;
+    umi_comm_bootstrap *boot    = umi_container_of(timer, umi_comm_bootstrap,
+                                                   timer);
+    double              seconds = (double)boot->timeout_ns / (double)SECOND_NS;
+    uint32_t            ranks[MAX_PENDING_RANKS];
+    unsigned            count;
 
     if (is_root(boot)) {
         count = write_missing(boot, ranks, MAX_PENDING_RANKS);
@@ -819,10 +832,10 @@ on_timeout(umx_timer *timer)
 static void
 cancel_create(umx_request *req)
 {
-    umi_boot *boot = *(umi_boot **)umx_request_state(req);
+    umi_comm_bootstrap *boot = *(umi_comm_bootstrap **)umx_request_state(req);
 
     if (boot != NULL) {
-        umi_boot_cancel(boot->group, UMX_ERR_CANCELED);
+        umi_comm_bootstrap_cancel(boot->group, UMX_ERR_CANCELED);
     }
 }
 
@@ -832,7 +845,7 @@ static const umx_request_class create_class = {
 };
 
 static umx_status
-listen_or_connect(umi_boot *boot, const umx_comm_params *params)
+listen_or_connect(umi_comm_bootstrap *boot, const umx_comm_params *params)
 {
     umx_listener_params listen = {.addr      = params->addr,
                                   .addr_len  = params->addr_len,
@@ -863,10 +876,10 @@ static umx_status
 begin(umx_comm *comm, const umx_comm_params *params, const umx_op_params *op,
       umx_request **req_p)
 {
-    umi_group  *group  = comm->group;
-    umx_worker *worker = group->hub->worker;
-    umi_boot   *boot   = calloc(1, sizeof(*boot));
-    umx_status  status;
+    umi_comm_group     *group  = comm->group;
+    umx_worker         *worker = group->hub->worker;
+    umi_comm_bootstrap *boot   = calloc(1, sizeof(*boot));
+    umx_status          status;
 
     if (boot == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -892,14 +905,14 @@ begin(umx_comm *comm, const umx_comm_params *params, const umx_op_params *op,
         free_boot(boot);
         return status;
     }
-    *(umi_boot **)umx_request_state(boot->req) = boot;
-    *req_p                                     = boot->req;
+    *(umi_comm_bootstrap **)umx_request_state(boot->req) = boot;
+    *req_p                                               = boot->req;
     if (boot->timeout_ns != UMX_TIMEOUT_INFINITE) {
         umx_timer_start(worker, &boot->timer,
                         boot->timeout_ns +
                             (is_root(boot) ? 0 : GRACE_MS * MILLISECOND_NS));
     }
-    umi_hub_adopt(group->hub); /* HELLOs that came before */
+    umi_comm_dispatch_adopt(group->hub); /* HELLOs that came before */
     return UMX_INPROGRESS;
 }
 
@@ -936,7 +949,7 @@ check_params(const umx_comm_params *params)
 static umx_status
 begin_alone(umx_comm *comm)
 {
-    umi_boot boot = {.group = comm->group, .comm = comm};
+    umi_comm_bootstrap boot = {.group = comm->group, .comm = comm};
 
     comm->group->rank = 0;
     return umi_random_bytes(&comm->group->id, sizeof(comm->group->id)) ?
@@ -949,11 +962,11 @@ umx_comm_create(umx_worker *worker, const umx_comm_params *params,
                 const umx_op_params *op, umx_comm **comm_p, umx_request **req_p)
 {
     __attribute__((cleanup(umi_comm_unlock), unused))
-    umx_guard *const guard  = umx_worker_lock(worker);
-    umx_status       status = check_params(params);
-    umi_hub         *hub;
-    umi_group       *group;
-    umx_comm        *comm = NULL;
+    umx_guard *const   guard  = umx_worker_lock(worker);
+    umx_status         status = check_params(params);
+    umi_comm_dispatch *hub;
+    umi_comm_group    *group;
+    umx_comm          *comm = NULL;
 
     if (status != UMX_OK) {
         return status;
@@ -961,11 +974,11 @@ umx_comm_create(umx_worker *worker, const umx_comm_params *params,
     if (!umx_worker_is_owner(worker)) {
         return UMX_ERR_WRONG_THREAD;
     }
-    hub = umi_hub_get(worker);
+    hub = umi_comm_dispatch_get(worker);
     if (hub == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    group = umi_group_new(hub, params->rank, params->size);
+    group = umi_comm_group_new(hub, params->rank, params->size);
     if (group != NULL) {
         group->heartbeat_ns = (params->field_mask & UMX_COMM_FIELD_HEARTBEAT) ?
                                   params->heartbeat_ns :
@@ -977,9 +990,9 @@ umx_comm_create(umx_worker *worker, const umx_comm_params *params,
         comm = umi_comm_new(group, (params->field_mask & UMX_COMM_FIELD_NAME) ?
                                        params->name :
                                        "");
-        umi_group_put(group);
+        umi_comm_group_put(group);
     }
-    umi_hub_put(hub);
+    umi_comm_dispatch_put(hub);
     if (comm == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -997,7 +1010,7 @@ int
 umx_comm_num_arrived(const umx_comm *comm)
 {
     UMI_COMM_LOCK(comm);
-    const umi_boot *boot = comm->group->boot;
+    const umi_comm_bootstrap *boot = comm->group->boot;
 
     if (comm->ranks != NULL) {
         return comm->size;

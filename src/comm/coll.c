@@ -19,10 +19,10 @@
 #define STATE_NS UINT64_C(500000000)
 
 /* A message that no receive waits for yet. */
-typedef struct umi_early {
-    umi_node   node; /* comm->early */
-    umi_parcel parcel;
-} umi_early;
+typedef struct umi_comm_early {
+    umi_node        node; /* comm->early */
+    umi_comm_parcel parcel;
+} umi_comm_early;
 
 enum {
     LEND_MIN = 64 * 1024, /* bytes; lent to ranks of this host */
@@ -30,50 +30,51 @@ enum {
 };
 
 static const char *const names[] = {
-    [UMI_COLL_BARRIER]          = "barrier",
-    [UMI_COLL_BCAST]            = "bcast",
-    [UMI_COLL_GATHER]           = "gather",
-    [UMI_COLL_SCATTER]          = "scatter",
-    [UMI_COLL_ALLGATHER]        = "allgather",
-    [UMI_COLL_ALLTOALL]         = "alltoall",
-    [UMI_COLL_REDUCE]           = "reduce",
-    [UMI_COLL_ALLREDUCE]        = "allreduce",
-    [UMI_COLL_SPLIT]            = "split",
-    [UMI_COLL_ALLTOALL_BUFFERS] = "alltoall_buffers",
+    [UMI_COMM_COLL_BARRIER]          = "barrier",
+    [UMI_COMM_COLL_BCAST]            = "bcast",
+    [UMI_COMM_COLL_GATHER]           = "gather",
+    [UMI_COMM_COLL_SCATTER]          = "scatter",
+    [UMI_COMM_COLL_ALLGATHER]        = "allgather",
+    [UMI_COMM_COLL_ALLTOALL]         = "alltoall",
+    [UMI_COMM_COLL_REDUCE]           = "reduce",
+    [UMI_COMM_COLL_ALLREDUCE]        = "allreduce",
+    [UMI_COMM_COLL_SPLIT]            = "split",
+    [UMI_COMM_COLL_ALLTOALL_BUFFERS] = "alltoall_buffers",
 };
 
 const char *
-umi_coll_name(unsigned kind)
+umi_comm_coll_name(unsigned kind)
 {
-    return (kind >= UMI_COLL_BARRIER && kind <= UMI_COLL_ALLTOALL_BUFFERS) ?
+    return (kind >= UMI_COMM_COLL_BARRIER &&
+            kind <= UMI_COMM_COLL_ALLTOALL_BUFFERS) ?
                names[kind] :
                "an unknown operation";
 }
 
 void
-umi_coll_describe_first(const umx_comm *comm, const char **name_p,
-                        uint64_t *number_p)
+umi_comm_coll_describe_first(const umx_comm *comm, const char **name_p,
+                             uint64_t *number_p)
 {
-    const umi_coll *coll;
+    const umi_comm_coll *coll;
 
     if (umi_list_is_empty(&comm->colls)) {
         *name_p   = "";
         *number_p = 0;
         return;
     }
-    coll      = umi_container_of(comm->colls.next, umi_coll, node);
-    *name_p   = umi_coll_name(coll->type->kind);
+    coll      = umi_container_of(comm->colls.next, umi_comm_coll, node);
+    *name_p   = umi_comm_coll_name(coll->type->kind);
     *number_p = coll->number;
 }
 
 bool
-umi_coll_awaits(const umx_comm *comm, int rank)
+umi_comm_coll_awaits(const umx_comm *comm, int rank)
 {
     UMI_LIST_FOREACH(node, &comm->colls) {
-        const umi_coll *coll = umi_container_of(node, umi_coll, node);
+        const umi_comm_coll *coll = umi_container_of(node, umi_comm_coll, node);
 
         for (size_t i = 0; i < coll->max_xfers; i++) {
-            const umi_xfer *xfer = &coll->xfers[i];
+            const umi_comm_xfer *xfer = &coll->xfers[i];
 
             if (xfer->is_used && xfer->rank == rank && xfer->sub == NULL) {
                 return true;
@@ -84,10 +85,10 @@ umi_coll_awaits(const umx_comm *comm, int rank)
 }
 
 bool
-umi_coll_needs(const umx_comm *comm, uint64_t number)
+umi_comm_coll_needs(const umx_comm *comm, uint64_t number)
 {
     UMI_LIST_FOREACH(node, &comm->colls) {
-        if (umi_container_of(node, umi_coll, node)->number >= number) {
+        if (umi_container_of(node, umi_comm_coll, node)->number >= number) {
             return true;
         }
     }
@@ -98,7 +99,7 @@ umi_coll_needs(const umx_comm *comm, uint64_t number)
  */
 
 umx_status
-umi_coll_check_buffer(const umx_buffer *buf)
+umi_comm_coll_check_buffer(const umx_buffer *buf)
 {
     if (buf->layout != NULL) {
         return UMX_ERR_UNSUPPORTED;
@@ -108,7 +109,7 @@ umi_coll_check_buffer(const umx_buffer *buf)
 }
 
 bool
-umi_buffers_overlap(const umx_buffer *a, const umx_buffer *b)
+umi_comm_buffers_overlap(const umx_buffer *a, const umx_buffer *b)
 {
     const char *first = a->data, *second = b->data;
 
@@ -117,7 +118,7 @@ umi_buffers_overlap(const umx_buffer *a, const umx_buffer *b)
 }
 
 umx_status
-umi_coll_copy(const umx_buffer *to, const umx_buffer *from)
+umi_comm_coll_copy(const umx_buffer *to, const umx_buffer *from)
 {
     if (to->len != from->len) {
         return UMX_ERR_INVALID_PARAM;
@@ -134,19 +135,19 @@ umi_coll_copy(const umx_buffer *to, const umx_buffer *from)
  */
 
 static void
-end_request(umi_coll *coll)
+end_request(umi_comm_coll *coll)
 {
     umx_request *req = coll->req;
 
     if (req != NULL) {
-        coll->req                            = NULL;
-        *(umi_coll **)umx_request_state(req) = NULL;
+        coll->req                                 = NULL;
+        *(umi_comm_coll **)umx_request_state(req) = NULL;
         umx_request_complete(req, coll->status);
     }
 }
 
 static void
-end(umi_coll *coll)
+end(umi_comm_coll *coll)
 {
     umx_comm *comm = coll->comm;
 
@@ -162,7 +163,7 @@ end(umi_coll *coll)
 }
 
 umx_status
-umi_coll_give_up(umi_coll *coll, umx_status status)
+umi_comm_coll_give_up(umi_comm_coll *coll, umx_status status)
 {
     coll->status = status;
     end(coll);
@@ -171,7 +172,7 @@ umi_coll_give_up(umi_coll *coll, umx_status status)
 
 /* The message of a rank of this host is over. */
 static void
-end_lent(umi_xfer *xfer)
+end_lent(umi_comm_xfer *xfer)
 {
     if (xfer->ep != NULL) {
         umx_loan_end(xfer->ep, &xfer->loan);
@@ -183,7 +184,7 @@ end_lent(umi_xfer *xfer)
 /* Give the buffer of a message back. A rank that gets what is sent may still
  * end well, so that a send goes on with its bytes; nobody wants what comes. */
 static void
-give_up(umi_xfer *xfer)
+give_up(umi_comm_xfer *xfer)
 {
     const umx_request *req = xfer->coll->req;
     umx_status         status;
@@ -201,10 +202,10 @@ give_up(umi_xfer *xfer)
 /* End the request of an operation that has failed, if no buffer is in use any
  * more. What the channel still does by itself is waited for without it. */
 static void
-end_request_early(umi_coll *coll)
+end_request_early(umi_comm_coll *coll)
 {
     for (size_t i = 0; i < coll->max_xfers; i++) {
-        const umi_xfer *xfer = &coll->xfers[i];
+        const umi_comm_xfer *xfer = &coll->xfers[i];
 
         if (xfer->is_used && xfer->sub != NULL && !xfer->is_free) {
             return;
@@ -216,17 +217,18 @@ end_request_early(umi_coll *coll)
 /* It cannot go on: receives that wait for nothing any more go, and buffers that
  * are with UCX come back now, or are waited for. */
 static void
-withdraw(umi_coll *coll)
+withdraw(umi_comm_coll *coll)
 {
     while (!umi_list_is_empty(&coll->recvs)) {
-        umi_xfer *xfer = umi_container_of(coll->recvs.next, umi_xfer, node);
+        umi_comm_xfer *xfer = umi_container_of(coll->recvs.next, umi_comm_xfer,
+                                               node);
 
         umi_node_remove(&xfer->node);
         xfer->is_used = false;
         coll->num_pending--;
     }
     for (size_t i = 0; i < coll->max_xfers; i++) {
-        umi_xfer *xfer = &coll->xfers[i];
+        umi_comm_xfer *xfer = &coll->xfers[i];
 
         if (!xfer->is_used) {
             continue;
@@ -242,17 +244,17 @@ withdraw(umi_coll *coll)
 
 /* The operation fails, and with it the communicator. */
 static void
-fail(umi_coll *coll, int rank, umx_status status, const char *why)
+fail(umi_comm_coll *coll, int rank, umx_status status, const char *why)
 {
     umi_comm_revoke(coll->comm, rank, status, false, "%s (operation %llu)%s%s",
-                    umi_coll_name(coll->type->kind),
+                    umi_comm_coll_name(coll->type->kind),
                     (unsigned long long)coll->number,
                     (why[0] != '\0') ? ": " : "", why);
 }
 
 /* Post rounds until one has to be waited for. True: it has ended. */
 static bool
-move(umi_coll *coll)
+move(umi_comm_coll *coll)
 {
     umx_status status;
 
@@ -277,7 +279,7 @@ move(umi_coll *coll)
 }
 
 void
-umi_coll_advance(umi_coll *coll)
+umi_comm_coll_advance(umi_comm_coll *coll)
 {
     if (move(coll)) {
         end(coll);
@@ -285,14 +287,15 @@ umi_coll_advance(umi_coll *coll)
 }
 
 void
-umi_coll_fail_all(umx_comm *comm)
+umi_comm_coll_fail_all(umx_comm *comm)
 {
     umi_list failed;
 
     umi_list_init(&failed);
     umi_list_splice(&failed, &comm->colls);
     while (!umi_list_is_empty(&failed)) {
-        umi_coll *coll = umi_container_of(failed.next, umi_coll, node);
+        umi_comm_coll *coll = umi_container_of(failed.next, umi_comm_coll,
+                                               node);
 
         umi_node_remove(&coll->node);
         umi_list_append(&comm->colls, &coll->node);
@@ -302,24 +305,25 @@ umi_coll_fail_all(umx_comm *comm)
             end(coll);
         }
     }
-    umi_coll_drop_early(comm);
+    umi_comm_coll_drop_early(comm);
 }
 
 static void
-drop(umx_comm *comm, const umi_parcel *parcel)
+drop(umx_comm *comm, const umi_comm_parcel *parcel)
 {
     if (parcel->message != NULL) {
         umx_message_drop(parcel->message);
     } else {
-        umi_local_drop(comm, parcel);
+        umi_comm_inbox_drop(comm, parcel);
     }
 }
 
 void
-umi_coll_drop_early(umx_comm *comm)
+umi_comm_coll_drop_early(umx_comm *comm)
 {
     while (!umi_list_is_empty(&comm->early)) {
-        umi_early *early = umi_container_of(comm->early.next, umi_early, node);
+        umi_comm_early *early = umi_container_of(comm->early.next,
+                                                 umi_comm_early, node);
 
         umi_node_remove(&early->node);
         drop(comm, &early->parcel);
@@ -330,18 +334,18 @@ umi_coll_drop_early(umx_comm *comm)
 /* ---- messages ------------------------------------------------------------
  */
 
-static umi_xfer *
-new_xfer(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
+static umi_comm_xfer *
+new_xfer(umi_comm_coll *coll, int rank, unsigned round, const umx_buffer *buf)
 {
     for (size_t i = 0; i < coll->max_xfers; i++) {
-        umi_xfer *xfer = &coll->xfers[i];
+        umi_comm_xfer *xfer = &coll->xfers[i];
 
         if (!xfer->is_used) {
-            *xfer = (umi_xfer){.coll    = coll,
-                               .buf     = *buf,
-                               .rank    = rank,
-                               .round   = (uint16_t)round,
-                               .is_used = true};
+            *xfer = (umi_comm_xfer){.coll    = coll,
+                                    .buf     = *buf,
+                                    .rank    = rank,
+                                    .round   = (uint16_t)round,
+                                    .is_used = true};
             umi_node_init(&xfer->node);
             return xfer;
         }
@@ -352,41 +356,41 @@ new_xfer(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
 /* The bytes have been pulled. False: they may be wrong, and the end of the
  * operation is under way. */
 static bool
-end_pull(const umi_xfer *xfer)
+end_pull(const umi_comm_xfer *xfer)
 {
-    umi_coll *coll = xfer->coll;
-    umx_comm *comm = coll->comm;
+    umi_comm_coll *coll = xfer->coll;
+    umx_comm      *comm = coll->comm;
 
-    if (comm->local == NULL || umi_local_is_spoilt(comm, xfer->rank)) {
+    if (comm->local == NULL || umi_comm_inbox_is_spoilt(comm, xfer->rank)) {
         return false;
     }
-    umi_local_say_done(comm, xfer->rank, coll->number, xfer->round);
+    umi_comm_inbox_say_done(comm, xfer->rank, coll->number, xfer->round);
     return true;
 }
 
 /* Is the message lost because the rank may have ended? What says so for
  * certain, or who else has failed, is on its way, and ends the operation. */
 static bool
-is_lost(const umi_xfer *xfer, umx_status status, const char *why)
+is_lost(const umi_comm_xfer *xfer, umx_status status, const char *why)
 {
-    const umi_coll *coll   = xfer->coll;
-    const umi_rank *rank   = &coll->comm->ranks[xfer->rank];
-    umi_member     *member = rank->member;
-    char            text[UMI_REASON_MAX];
+    const umi_comm_coll *coll   = xfer->coll;
+    const umi_comm_rank *rank   = &coll->comm->ranks[xfer->rank];
+    umi_comm_member     *member = rank->member;
+    char                 text[UMI_COMM_REASON_MAX];
 
     if (status >= 0 || rank->is_gone || coll->comm->is_revoked) {
         return false;
     }
     (void)snprintf(text, sizeof(text), "%s (operation %llu): %s",
-                   umi_coll_name(coll->type->kind),
+                   umi_comm_coll_name(coll->type->kind),
                    (unsigned long long)coll->number, why);
-    umi_member_check(member, status, text);
+    umi_comm_member_check(member, status, text);
     return member->is_suspect;
 }
 
 /* Keep what is lost until withdraw() ends it. */
 static void
-keep_lost(umi_xfer *xfer)
+keep_lost(umi_comm_xfer *xfer)
 {
     xfer->is_used = true;
     xfer->is_lost = true;
@@ -397,9 +401,9 @@ keep_lost(umi_xfer *xfer)
 static void
 on_xfer(umx_request *sub, umx_status status, void *arg)
 {
-    umi_xfer *xfer = arg;
-    umi_coll *coll = xfer->coll;
-    umx_comm *comm = coll->comm;
+    umi_comm_xfer *xfer = arg;
+    umi_comm_coll *coll = xfer->coll;
+    umx_comm      *comm = coll->comm;
 
     (void)sub;
     xfer->sub = NULL;
@@ -418,9 +422,9 @@ on_xfer(umx_request *sub, umx_status status, void *arg)
     umi_comm_hold(comm);
     if (coll->status != UMX_INPROGRESS) {
         end_request_early(coll);
-        umi_coll_advance(coll);
+        umi_comm_coll_advance(coll);
     } else if (status == UMX_OK) {
-        umi_coll_advance(coll);
+        umi_comm_coll_advance(coll);
     } else {
         fail(coll, xfer->rank, status, umx_status_string(status));
     }
@@ -430,7 +434,7 @@ on_xfer(umx_request *sub, umx_status status, void *arg)
 static void
 on_xfer_lost(umx_request *sub, umx_status status, void *arg)
 {
-    umi_coll *coll = ((umi_xfer *)arg)->coll;
+    umi_comm_coll *coll = ((umi_comm_xfer *)arg)->coll;
 
     (void)sub;
     (void)status;
@@ -440,7 +444,7 @@ on_xfer_lost(umx_request *sub, umx_status status, void *arg)
 }
 
 static umx_op_params
-xfer_params(umi_xfer *xfer)
+xfer_params(umi_comm_xfer *xfer)
 {
     return (umx_op_params){
         .flags      = UMX_OP_FLAG_LAYER,
@@ -453,7 +457,8 @@ xfer_params(umi_xfer *xfer)
 }
 
 umx_status
-umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
+umi_comm_coll_send(umi_comm_coll *coll, int rank, unsigned round,
+                   const umx_buffer *buf)
 {
     umx_comm       *comm   = coll->comm;
     umi_comm_header header = {.kind   = UMI_COMM_COLLECTIVE,
@@ -466,7 +471,7 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
                               .bytes  = coll->bytes};
     uint8_t         bytes[UMI_COMM_HEADER_MAX];
     umx_op_params   params;
-    umi_xfer       *xfer;
+    umi_comm_xfer  *xfer;
     umx_ep         *ep = NULL; /* it has gone */
     umx_status      status;
 
@@ -474,14 +479,14 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     if (xfer == NULL) {
         return UMX_ERR_NO_RESOURCE;
     }
-    status = umi_local_send(coll, xfer);
+    status = umi_comm_inbox_send(coll, xfer);
     if (status == UMX_INPROGRESS) {
         xfer->is_lent = true;
         coll->num_pending++;
         return UMX_OK;
     }
     if (status == UMX_ERR_UNSUPPORTED) {
-        status = umi_member_ep(comm->ranks[rank].member, &ep);
+        status = umi_comm_member_ep(comm->ranks[rank].member, &ep);
     }
     if (is_lost(xfer, status, umx_status_string(status))) {
         keep_lost(xfer);
@@ -514,22 +519,23 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
 }
 
 static umx_status
-take_cell(umi_xfer *xfer, const umi_parcel *parcel, const umx_op_params *params)
+take_cell(umi_comm_xfer *xfer, const umi_comm_parcel *parcel,
+          const umx_op_params *params)
 {
     umx_status status;
 
     xfer->is_pull = parcel->is_pull || parcel->is_loan;
-    status        = umi_local_recv(xfer->coll->comm, parcel, &xfer->buf, params,
-                                   &xfer->sub);
+    status = umi_comm_inbox_recv(xfer->coll->comm, parcel, &xfer->buf, params,
+                                 &xfer->sub);
     if ((status == UMX_OK && xfer->is_pull && !end_pull(xfer)) ||
         (status < 0 && parcel->is_loan &&
-         umi_local_is_spoilt(xfer->coll->comm, xfer->rank))) {
+         umi_comm_inbox_is_spoilt(xfer->coll->comm, xfer->rank))) {
         xfer->sub = NULL; /* the end of the operation is under way */
         return UMX_INPROGRESS;
     }
     if (status == UMX_OK && parcel->is_sync) {
-        umi_local_say_done(xfer->coll->comm, xfer->rank, xfer->coll->number,
-                           xfer->round);
+        umi_comm_inbox_say_done(xfer->coll->comm, xfer->rank,
+                                xfer->coll->number, xfer->round);
     }
     /* Only a rank that is revoked ends a loan that is in use. */
     return (status == UMX_ERR_WITHDRAWN) ? UMX_ERR_CONNECTION_RESET : status;
@@ -538,15 +544,15 @@ take_cell(umi_xfer *xfer, const umi_parcel *parcel, const umx_op_params *params)
 /* The message is the receive's: UMX_INPROGRESS if its bytes come. Any other
  * status ends the receive. */
 static umx_status
-take(umi_xfer *xfer, const umi_parcel *parcel)
+take(umi_comm_xfer *xfer, const umi_comm_parcel *parcel)
 {
-    umi_coll     *coll    = xfer->coll;
-    umx_comm     *comm    = coll->comm;
-    umx_message  *message = parcel->message;
-    size_t        len     = parcel->len;
-    umx_op_params params;
-    umx_status    status;
-    char          text[UMI_REASON_MAX];
+    umi_comm_coll *coll    = xfer->coll;
+    umx_comm      *comm    = coll->comm;
+    umx_message   *message = parcel->message;
+    size_t         len     = parcel->len;
+    umx_op_params  params;
+    umx_status     status;
+    char           text[UMI_COMM_REASON_MAX];
 
     if (len != xfer->buf.len) {
         drop(comm, parcel);
@@ -580,7 +586,7 @@ take(umi_xfer *xfer, const umi_parcel *parcel)
 }
 
 static bool
-is_same(const umi_coll *coll, const umi_comm_header *header)
+is_same(const umi_comm_coll *coll, const umi_comm_header *header)
 {
     return header->op == coll->type->kind && header->what == coll->what &&
            header->bytes == coll->bytes;
@@ -588,15 +594,15 @@ is_same(const umi_coll *coll, const umi_comm_header *header)
 
 /* Ranks are in different operations. */
 static void
-fail_different(umi_coll *coll, int rank, unsigned op, uint64_t what,
+fail_different(umi_comm_coll *coll, int rank, unsigned op, uint64_t what,
                uint64_t bytes)
 {
-    char text[UMI_REASON_MAX];
+    char text[UMI_COMM_REASON_MAX];
 
     if (op != coll->type->kind) {
         (void)snprintf(text, sizeof(text), "rank %d has called %s, rank %d %s",
-                       rank, umi_coll_name(op), coll->comm->rank,
-                       umi_coll_name(coll->type->kind));
+                       rank, umi_comm_coll_name(op), coll->comm->rank,
+                       umi_comm_coll_name(coll->type->kind));
     } else if ((uint32_t)what != (uint32_t)coll->what) {
         (void)snprintf(text, sizeof(text),
                        "the root is %d on rank %d, and %d on rank %d",
@@ -617,17 +623,18 @@ fail_different(umi_coll *coll, int rank, unsigned op, uint64_t what,
 }
 
 umx_status
-umi_coll_recv(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
+umi_comm_coll_recv(umi_comm_coll *coll, int rank, unsigned round,
+                   const umx_buffer *buf)
 {
-    umi_xfer  *xfer = new_xfer(coll, rank, round, buf);
-    umx_status status;
+    umi_comm_xfer *xfer = new_xfer(coll, rank, round, buf);
+    umx_status     status;
 
     if (xfer == NULL) {
         return UMX_ERR_NO_RESOURCE;
     }
-    umi_local_offer(coll->comm, rank);
+    umi_comm_inbox_offer(coll->comm, rank);
     UMI_LIST_FOREACH(node, &coll->comm->early) {
-        umi_early *early = umi_container_of(node, umi_early, node);
+        umi_comm_early *early = umi_container_of(node, umi_comm_early, node);
 
         if (early->parcel.header.number != coll->number ||
             early->parcel.header.source != (uint32_t)rank ||
@@ -650,11 +657,11 @@ umi_coll_recv(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     return UMX_OK;
 }
 
-static umi_coll *
+static umi_comm_coll *
 find(const umx_comm *comm, uint64_t number)
 {
     UMI_LIST_FOREACH(node, &comm->colls) {
-        umi_coll *coll = umi_container_of(node, umi_coll, node);
+        umi_comm_coll *coll = umi_container_of(node, umi_comm_coll, node);
 
         if (coll->number == number) {
             return coll;
@@ -664,9 +671,9 @@ find(const umx_comm *comm, uint64_t number)
 }
 
 static void
-keep(umx_comm *comm, const umi_parcel *parcel)
+keep(umx_comm *comm, const umi_comm_parcel *parcel)
 {
-    umi_early *early = malloc(sizeof(*early));
+    umi_comm_early *early = malloc(sizeof(*early));
 
     if (early == NULL) {
         drop(comm, parcel);
@@ -678,11 +685,11 @@ keep(umx_comm *comm, const umi_parcel *parcel)
     umi_list_append(&comm->early, &early->node);
 }
 
-static umi_xfer *
-find_recv(const umi_coll *coll, const umi_comm_header *header)
+static umi_comm_xfer *
+find_recv(const umi_comm_coll *coll, const umi_comm_header *header)
 {
     UMI_LIST_FOREACH(node, &coll->recvs) {
-        umi_xfer *xfer = umi_container_of(node, umi_xfer, node);
+        umi_comm_xfer *xfer = umi_container_of(node, umi_comm_xfer, node);
 
         if (xfer->rank == (int)header->source && xfer->round == header->round) {
             return xfer;
@@ -692,11 +699,11 @@ find_recv(const umi_coll *coll, const umi_comm_header *header)
 }
 
 void
-umi_coll_arrive(umx_comm *comm, const umi_parcel *parcel)
+umi_comm_coll_arrive(umx_comm *comm, const umi_comm_parcel *parcel)
 {
     const umi_comm_header *header = &parcel->header;
-    umi_coll              *coll   = find(comm, header->number);
-    umi_xfer              *xfer;
+    umi_comm_coll         *coll   = find(comm, header->number);
+    umi_comm_xfer         *xfer;
     umx_status             status;
     bool                   was_moving;
 
@@ -705,7 +712,7 @@ umi_coll_arrive(umx_comm *comm, const umi_parcel *parcel)
         return;
     }
     if (parcel->message != NULL) {
-        umi_local_offer(comm, (int)header->source);
+        umi_comm_inbox_offer(comm, (int)header->source);
     }
     if (coll == NULL) {
         if (header->number < comm->next_number) { /* it is over here */
@@ -738,23 +745,23 @@ umi_coll_arrive(umx_comm *comm, const umi_parcel *parcel)
         fail(coll, (int)header->source, status, umx_status_string(status));
     }
     coll->is_moving = was_moving;
-    umi_coll_advance(coll);
+    umi_comm_coll_advance(coll);
     umi_comm_put(comm);
 }
 
 void
-umi_coll_on_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
+umi_comm_coll_on_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
 {
-    umi_coll *coll = find(comm, number);
+    umi_comm_coll *coll = find(comm, number);
 
     for (size_t i = 0; coll != NULL && i < coll->max_xfers; i++) {
-        umi_xfer *xfer = &coll->xfers[i];
+        umi_comm_xfer *xfer = &coll->xfers[i];
 
         if (xfer->is_used && xfer->is_lent && xfer->rank == rank &&
             xfer->round == round) {
             end_lent(xfer);
             umi_comm_hold(comm);
-            umi_coll_advance(coll);
+            umi_comm_coll_advance(coll);
             umi_comm_put(comm);
             return;
         }
@@ -769,7 +776,7 @@ umi_coll_on_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
 static void
 say_state(umx_timer *timer)
 {
-    umi_coll       *coll   = umi_container_of(timer, umi_coll, timer);
+    umi_comm_coll  *coll   = umi_container_of(timer, umi_comm_coll, timer);
     umx_comm       *comm   = coll->comm;
     umi_comm_header header = {.kind   = UMI_COMM_STATE,
                               .op     = (uint8_t)coll->type->kind,
@@ -779,10 +786,10 @@ say_state(umx_timer *timer)
     uint64_t        what   = coll->what;
 
     UMI_LIST_FOREACH(node, &coll->recvs) {
-        const umi_xfer *xfer = umi_container_of(node, umi_xfer, node);
+        const umi_comm_xfer *xfer = umi_container_of(node, umi_comm_xfer, node);
 
-        umi_member_send(comm->ranks[xfer->rank].member, &header, &what,
-                        sizeof(what));
+        umi_comm_member_send(comm->ranks[xfer->rank].member, &header, &what,
+                             sizeof(what));
     }
 }
 
@@ -792,8 +799,8 @@ say_state(umx_timer *timer)
 static void
 cancel(umx_request *req)
 {
-    umi_coll *coll = *(umi_coll **)umx_request_state(req);
-    char      text[64];
+    umi_comm_coll *coll = *(umi_comm_coll **)umx_request_state(req);
+    char           text[64];
 
     if (coll->status == UMX_INPROGRESS) {
         (void)snprintf(text, sizeof(text), "cancelled by rank %d",
@@ -810,11 +817,11 @@ static const umx_request_class coll_class = {
 };
 
 umx_status
-umi_coll_new(umx_comm *comm, const umi_coll_type *type, size_t max_xfers,
-             umi_coll **coll_p)
+umi_comm_coll_new(umx_comm *comm, const umi_comm_coll_type *type,
+                  size_t max_xfers, umi_comm_coll **coll_p)
 {
-    umx_status status = umi_comm_status(comm);
-    umi_coll  *coll;
+    umx_status     status = umi_comm_status(comm);
+    umi_comm_coll *coll;
 
     if (status != UMX_OK) {
         return status;
@@ -844,11 +851,12 @@ umi_coll_new(umx_comm *comm, const umi_coll_type *type, size_t max_xfers,
 
 /* What has come for it says that it is the same operation everywhere. */
 static bool
-check_early(umi_coll *coll)
+check_early(umi_comm_coll *coll)
 {
     UMI_LIST_FOREACH(node, &coll->comm->early) {
-        const umi_early *early = umi_container_of(node, umi_early, node);
-        umi_comm_header  header;
+        const umi_comm_early *early = umi_container_of(node, umi_comm_early,
+                                                       node);
+        umi_comm_header       header;
 
         if (early->parcel.header.number != coll->number ||
             is_same(coll, &early->parcel.header)) {
@@ -877,15 +885,15 @@ find_gone(const umx_comm *comm, uint64_t number)
 /* Look for what ranks of this host send, for as long as they need if they have
  * called the operation, too. True: it has ended. */
 static bool
-spin(umi_coll *coll)
+spin(umi_comm_coll *coll)
 {
     umx_comm *comm = coll->comm;
 
-    for (int i = 0; i < SPINS && umi_local_is_busy_wait(comm); i++) {
+    for (int i = 0; i < SPINS && umi_comm_inbox_is_busy_wait(comm); i++) {
         bool is_any_new;
 
         coll->is_moving = true;
-        is_any_new      = umi_local_look(comm);
+        is_any_new      = umi_comm_inbox_look(comm);
         coll->is_moving = false;
         if (is_any_new && move(coll)) {
             return true;
@@ -896,7 +904,8 @@ spin(umi_coll *coll)
 }
 
 umx_status
-umi_coll_start(umi_coll *coll, const umx_op_params *params, umx_request **req_p)
+umi_comm_coll_start(umi_comm_coll *coll, const umx_op_params *params,
+                    umx_request **req_p)
 {
     umx_comm    *comm = coll->comm;
     umx_status   status;
@@ -906,7 +915,7 @@ umi_coll_start(umi_coll *coll, const umx_op_params *params, umx_request **req_p)
     req = umx_request_create(comm->group->hub->worker, &coll_class, params);
 
     if (req == NULL) {
-        return umi_coll_give_up(coll, UMX_ERR_NO_MEMORY);
+        return umi_comm_coll_give_up(coll, UMX_ERR_NO_MEMORY);
     }
     coll->number = comm->next_number++;
     gone         = find_gone(comm, coll->number);
@@ -919,9 +928,9 @@ umi_coll_start(umi_coll *coll, const umx_op_params *params, umx_request **req_p)
     (void)(coll->status == UMX_INPROGRESS && check_early(coll));
     coll->is_moving = false;
     if (!move(coll) && !spin(coll)) {
-        coll->req                            = req;
-        *(umi_coll **)umx_request_state(req) = coll;
-        *req_p                               = req;
+        coll->req                                 = req;
+        *(umi_comm_coll **)umx_request_state(req) = coll;
+        *req_p                                    = req;
         umx_timer_start(comm->group->hub->worker, &coll->timer, STATE_NS);
         if (coll->status != UMX_INPROGRESS) {
             end_request_early(coll);
@@ -935,10 +944,10 @@ umi_coll_start(umi_coll *coll, const umx_op_params *params, umx_request **req_p)
 }
 
 void
-umi_coll_on_state(umx_comm *comm, int rank, const umi_comm_header *header,
-                  uint64_t what)
+umi_comm_coll_on_state(umx_comm *comm, int rank, const umi_comm_header *header,
+                       uint64_t what)
 {
-    umi_coll *coll = find(comm, header->number);
+    umi_comm_coll *coll = find(comm, header->number);
 
     if (coll == NULL || comm->is_revoked || comm->is_closed) {
         return;

@@ -23,10 +23,10 @@ enum {
 static void beat(umx_timer *timer);
 static void on_verdict(umx_timer *timer);
 
-umi_group *
-umi_group_new(umi_hub *hub, int rank, int size)
+umi_comm_group *
+umi_comm_group_new(umi_comm_dispatch *hub, int rank, int size)
 {
-    umi_group *group = calloc(1, sizeof(*group));
+    umi_comm_group *group = calloc(1, sizeof(*group));
 
     if (group == NULL) {
         return NULL;
@@ -66,7 +66,7 @@ release_ep(umx_ep **ep_p)
 }
 
 static void
-release_eps(umi_member *member)
+release_eps(umi_comm_member *member)
 {
     member->out = NULL;
     release_ep(&member->mine);
@@ -77,14 +77,14 @@ release_eps(umi_member *member)
  */
 
 static void
-stop_timers(umi_group *group)
+stop_timers(umi_comm_group *group)
 {
     umx_timer_stop(&group->heartbeat);
     umx_timer_stop(&group->verdict);
 }
 
 static void
-note_lost(umi_member *member, umx_status status)
+note_lost(umi_comm_member *member, umx_status status)
 {
     if (member->group->lost == NULL) {
         member->group->lost        = member;
@@ -96,17 +96,17 @@ note_lost(umi_member *member, umx_status status)
  * whose end would tell it. The root tells it, or, if the root has left, this
  * process does. */
 static void
-tell_lost(umi_group *group)
+tell_lost(umi_comm_group *group)
 {
     umi_comm_header header = {.kind   = UMI_COMM_FAILED,
                               .round  = UMI_COMM_WHOLE_GROUP,
                               .source = (uint32_t)group->rank,
                               .comm   = group->id};
     umi_comm_failed failed = {.rank = group->rank, .cause = group->lost_status};
-    umi_member     *to     = &group->members[0];
-    uint8_t         data[32 + UMI_REASON_MAX];
-    char            why[UMI_REASON_MAX];
-    size_t          len;
+    umi_comm_member *to    = &group->members[0];
+    uint8_t          data[32 + UMI_COMM_REASON_MAX];
+    char             why[UMI_COMM_REASON_MAX];
+    size_t           len;
 
     (void)snprintf(why, sizeof(why),
                    "its connection to process %d has failed while it left",
@@ -118,12 +118,12 @@ tell_lost(umi_group *group)
         to          = group->lost;
         to->is_dead = false; /* by another connection */
     }
-    umi_member_send(to, &header, data, len);
+    umi_comm_member_send(to, &header, data, len);
 }
 
 /* Close the endpoint to the root: those to the others have closed. */
 static void
-finish_leaving(umi_group *group)
+finish_leaving(umi_comm_group *group)
 {
     if (group->hub->worker == NULL) {
         return;
@@ -139,8 +139,8 @@ finish_leaving(umi_group *group)
 static void
 on_closed(umx_request *req, umx_status status, void *arg)
 {
-    umi_member *member = arg;
-    umi_group  *group  = member->group;
+    umi_comm_member *member = arg;
+    umi_comm_group  *group  = member->group;
 
     (void)req;
     if (status != UMX_OK && status != UMX_ERR_PEER_CLOSED) {
@@ -149,12 +149,12 @@ on_closed(umx_request *req, umx_status status, void *arg)
     if (--group->num_closing == 0) {
         finish_leaving(group);
     }
-    umi_group_put(group);
+    umi_comm_group_put(group);
 }
 
 /* Close an endpoint, and wait for its end: has all been received? */
 static void
-close_ep(umi_member *member, umx_ep **ep_p)
+close_ep(umi_comm_member *member, umx_ep **ep_p)
 {
     const umx_worker *worker = member->group->hub->worker;
     const umx_config *config;
@@ -182,7 +182,7 @@ close_ep(umi_member *member, umx_ep **ep_p)
 /* Close the endpoints. That to the root stays until the others have closed, so
  * that the root sees it break if this process ends before. */
 static void
-leave(umi_group *group)
+leave(umi_comm_group *group)
 {
     if (group->is_left || group->boot != NULL || group->hub->worker == NULL) {
         return;
@@ -191,7 +191,7 @@ leave(umi_group *group)
     group->refs++;
     group->num_closing++;
     for (int i = 0; i < group->size; i++) {
-        umi_member *member = &group->members[i];
+        umi_comm_member *member = &group->members[i];
 
         if (member->is_dead && i != 0) {
             note_lost(member, member->cause);
@@ -207,11 +207,11 @@ leave(umi_group *group)
     if (--group->num_closing == 0) {
         finish_leaving(group);
     }
-    umi_group_put(group);
+    umi_comm_group_put(group);
 }
 
 void
-umi_group_put(umi_group *group)
+umi_comm_group_put(umi_comm_group *group)
 {
     if (group->refs == 1) {
         leave(group);
@@ -228,13 +228,13 @@ umi_group_put(umi_group *group)
         free(group->members[i].address);
         free(group->members[i].why);
     }
-    umi_hub_put(group->hub);
+    umi_comm_dispatch_put(group->hub);
     free(group->members);
     free(group);
 }
 
 void
-umi_group_close_eps(umi_group *group)
+umi_comm_group_close_eps(umi_comm_group *group)
 {
     UMI_LIST_FOREACH(node, &group->comms) {
         const umx_comm *comm = umi_container_of(node, umx_comm, group_node);
@@ -247,7 +247,7 @@ umi_group_close_eps(umi_group *group)
 }
 
 void
-umi_group_start(umi_group *group)
+umi_comm_group_start(umi_comm_group *group)
 {
     uint64_t now = umi_clock_ns();
 
@@ -265,7 +265,8 @@ umi_group_start(umi_group *group)
  */
 
 bool
-umi_member_set_address(umi_member *member, const void *address, size_t len)
+umi_comm_member_set_address(umi_comm_member *member, const void *address,
+                            size_t len)
 {
     void *copy;
 
@@ -286,7 +287,7 @@ umi_member_set_address(umi_member *member, const void *address, size_t len)
 /* Has the member said goodbye to every communicator that it shares with this
  * process, and that is in use here? */
 static bool
-has_left(const umi_member *member)
+has_left(const umi_comm_member *member)
 {
     UMI_LIST_FOREACH(node, &member->group->comms) {
         const umx_comm *comm = umi_container_of(node, umx_comm, group_node);
@@ -302,7 +303,7 @@ has_left(const umi_member *member)
 /* A member that has left closes its endpoints one after the other: what it has
  * sent before may still come on the second. */
 static void
-forget_ep(umi_member *member, const umx_ep *ep)
+forget_ep(umi_comm_member *member, const umx_ep *ep)
 {
     member->out = (ep == member->mine) ? member->theirs : member->mine;
     release_ep((ep == member->mine) ? &member->mine : &member->theirs);
@@ -311,10 +312,10 @@ forget_ep(umi_member *member, const umx_ep *ep)
 /* The root sees the end of each process, and is told why by those that leave:
  * others wait for what it says, as long as it is there. */
 static bool
-is_judged(const umi_member *member)
+is_judged(const umi_comm_member *member)
 {
-    const umi_group  *group = member->group;
-    const umi_member *root  = &group->members[0];
+    const umi_comm_group  *group = member->group;
+    const umi_comm_member *root  = &group->members[0];
 
     return group->rank != 0 && member != root && group->boot == NULL &&
            !root->is_dead && root->out != NULL && !has_left(root);
@@ -322,7 +323,7 @@ is_judged(const umi_member *member)
 
 /* Can the member still say on its other endpoint why this one has ended? */
 static bool
-has_other_ep(const umi_member *member, const umx_ep *ep)
+has_other_ep(const umi_comm_member *member, const umx_ep *ep)
 {
     const umx_ep *other = (ep == member->mine) ? member->theirs : member->mine;
 
@@ -332,7 +333,7 @@ has_other_ep(const umi_member *member, const umx_ep *ep)
 
 /* Why an endpoint to the member has ended, for people. */
 static const char *
-reason_of(const umi_member *member, const umx_ep *ep)
+reason_of(const umi_comm_member *member, const umx_ep *ep)
 {
     UMI_LIST_FOREACH(node, &member->group->comms) {
         const umx_comm *comm = umi_container_of(node, umx_comm, group_node);
@@ -348,7 +349,7 @@ reason_of(const umi_member *member, const umx_ep *ep)
 static void
 on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
-    umi_member *member = arg;
+    umi_comm_member *member = arg;
 
     if (state == UMX_EP_OPEN && !umx_ep_is_peer_closed(ep)) {
         return;
@@ -359,14 +360,14 @@ on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
     if (status == UMX_ERR_PEER_CLOSED && !member->is_dead && has_left(member)) {
         forget_ep(member, ep);
     } else if (is_judged(member) || has_other_ep(member, ep)) {
-        umi_member_suspect(member, status, reason_of(member, ep));
+        umi_comm_member_suspect(member, status, reason_of(member, ep));
     } else {
-        umi_member_fail(member, status, reason_of(member, ep));
+        umi_comm_member_fail(member, status, reason_of(member, ep));
     }
 }
 
 void
-umi_member_add_ep(umi_member *member, umx_ep *ep, bool is_mine)
+umi_comm_member_add_ep(umi_comm_member *member, umx_ep *ep, bool is_mine)
 {
     if (is_mine) {
         member->mine = ep;
@@ -380,7 +381,7 @@ umi_member_add_ep(umi_member *member, umx_ep *ep, bool is_mine)
 }
 
 umx_status
-umi_member_ep(umi_member *member, umx_ep **ep_p)
+umi_comm_member_ep(umi_comm_member *member, umx_ep **ep_p)
 {
     umx_worker        *worker = member->group->hub->worker;
     umx_connect_params params = {.field_mask = 0};
@@ -399,14 +400,14 @@ umi_member_ep(umi_member *member, umx_ep **ep_p)
         if (status != UMX_OK) {
             return status;
         }
-        umi_member_add_ep(member, ep, true);
+        umi_comm_member_add_ep(member, ep, true);
     }
     *ep_p = member->out;
     return UMX_OK;
 }
 
 bool
-umi_member_has_ep(umi_member *member, umx_ep *ep)
+umi_comm_member_has_ep(umi_comm_member *member, umx_ep *ep)
 {
     uint8_t id[UMX_WORKER_ID_SIZE];
 
@@ -419,7 +420,7 @@ umi_member_has_ep(umi_member *member, umx_ep *ep)
         memcmp(id, member->worker_id, sizeof(id)) != 0 || !umx_ep_claim(ep)) {
         return false;
     }
-    umi_member_add_ep(member, ep, false);
+    umi_comm_member_add_ep(member, ep, false);
     return true;
 }
 
@@ -429,35 +430,36 @@ umi_member_has_ep(umi_member *member, umx_ep *ep)
 /* The root alone has heartbeats with everybody. Communicators that it takes no
  * part in have to hear of the end of a process, too. */
 static void
-tell_group(const umi_member *member, const char *why)
+tell_group(const umi_comm_member *member, const char *why)
 {
-    umi_group      *group  = member->group;
+    umi_comm_group *group  = member->group;
     umi_comm_header header = {.kind  = UMI_COMM_FAILED,
                               .round = UMI_COMM_WHOLE_GROUP,
                               .comm  = group->id};
     size_t          len    = (why != NULL) ? strlen(why) : 0;
     umi_comm_failed failed = {.rank = member->rank, .cause = member->cause};
-    uint8_t         data[32 + UMI_REASON_MAX];
+    uint8_t         data[32 + UMI_COMM_REASON_MAX];
 
     if (group->rank != 0 || group->boot != NULL || group->hub->worker == NULL) {
         return;
     }
     failed.reason.data = (const uint8_t *)why;
-    failed.reason.len  = (len < UMI_REASON_MAX) ? len : UMI_REASON_MAX - 1;
+    failed.reason.len  = (len < UMI_COMM_REASON_MAX) ? len :
+                                                       UMI_COMM_REASON_MAX - 1;
     len                = umi_comm_failed_encode(&failed, data, sizeof(data));
     for (int i = 1; i < group->size; i++) {
         if (!group->members[i].is_dead) {
-            umi_member_send(&group->members[i], &header, data, len);
+            umi_comm_member_send(&group->members[i], &header, data, len);
         }
     }
 }
 
 void
-umi_group_on_failed(umi_member *from, const umi_comm_failed *failed)
+umi_comm_group_on_failed(umi_comm_member *from, const umi_comm_failed *failed)
 {
-    umi_group *group = from->group;
-    char       why[UMI_REASON_MAX];
-    size_t     len = failed->reason.len;
+    umi_comm_group *group = from->group;
+    char            why[UMI_COMM_REASON_MAX];
+    size_t          len = failed->reason.len;
 
     if (failed->rank < 0 || failed->rank >= group->size ||
         (from->rank != 0 && failed->rank != from->rank)) {
@@ -468,20 +470,20 @@ umi_group_on_failed(umi_member *from, const umi_comm_failed *failed)
         memcpy(why, failed->reason.data, len);
     }
     why[len] = '\0';
-    umi_member_fail(&group->members[failed->rank],
-                    (failed->cause < 0) ? (umx_status)failed->cause :
-                                          UMX_ERR_RANK_FAILED,
-                    why);
+    umi_comm_member_fail(&group->members[failed->rank],
+                         (failed->cause < 0) ? (umx_status)failed->cause :
+                                               UMX_ERR_RANK_FAILED,
+                         why);
 }
 
 /* Who was suspected first; NULL: nobody is. */
-static umi_member *
-first_suspect(umi_group *group)
+static umi_comm_member *
+first_suspect(umi_comm_group *group)
 {
-    umi_member *first = NULL;
+    umi_comm_member *first = NULL;
 
     for (int i = 0; i < group->size; i++) {
-        umi_member *member = &group->members[i];
+        umi_comm_member *member = &group->members[i];
 
         if (member->is_suspect &&
             (first == NULL || member->suspicion < first->suspicion)) {
@@ -494,35 +496,36 @@ first_suspect(umi_group *group)
 /* Take what they are suspected of for the truth, of those that were suspected
  * before. The first is the one that the failure is named after. */
 static void
-fail_suspects_before(umi_group *group, uint64_t suspicion)
+fail_suspects_before(umi_comm_group *group, uint64_t suspicion)
 {
-    umi_member *member;
+    umi_comm_member *member;
 
     group->refs++;
     while ((member = first_suspect(group)) != NULL &&
            member->suspicion < suspicion) {
-        umi_member_fail(member, member->cause, member->why);
+        umi_comm_member_fail(member, member->cause, member->why);
     }
-    umi_group_put(group);
+    umi_comm_group_put(group);
 }
 
 static void
 on_verdict(umx_timer *timer)
 {
-    fail_suspects_before(umi_container_of(timer, umi_group, verdict),
+    fail_suspects_before(umi_container_of(timer, umi_comm_group, verdict),
                          UINT64_MAX);
 }
 
 void
-umi_member_suspect(umi_member *member, umx_status cause, const char *why)
+umi_comm_member_suspect(umi_comm_member *member, umx_status cause,
+                        const char *why)
 {
-    umi_group *group = member->group;
+    umi_comm_group *group = member->group;
 
     if (member->is_dead) {
         return;
     }
     if (group->hub->worker == NULL) { /* no timer */
-        umi_member_fail(member, cause, why);
+        umi_comm_member_fail(member, cause, why);
         return;
     }
     member->is_dead    = true;
@@ -534,7 +537,8 @@ umi_member_suspect(umi_member *member, umx_status cause, const char *why)
 }
 
 void
-umi_member_check(umi_member *member, umx_status status, const char *why)
+umi_comm_member_check(umi_comm_member *member, umx_status status,
+                      const char *why)
 {
     const umx_ep *ep = member->out;
 
@@ -550,22 +554,22 @@ umi_member_check(umi_member *member, umx_status status, const char *why)
     case UMX_ERR_PEER_CLOSED:
     case UMX_ERR_WORKER_GONE:
     case UMX_ERR_STALE_KEY:
-        umi_member_suspect(member, status, why);
+        umi_comm_member_suspect(member, status, why);
         return;
     default:
         break;
     }
     if (status < 0 && ep != NULL &&
         (umx_ep_get_state(ep) != UMX_EP_OPEN || umx_ep_is_peer_closed(ep))) {
-        umi_member_suspect(member, status, why);
+        umi_comm_member_suspect(member, status, why);
     }
 }
 
 void
-umi_member_fail(umi_member *member, umx_status cause, const char *why)
+umi_comm_member_fail(umi_comm_member *member, umx_status cause, const char *why)
 {
-    umi_group *group = member->group;
-    char      *kept;
+    umi_comm_group *group = member->group;
+    char           *kept;
 
     if (member->is_dead && !member->is_suspect) {
         return;
@@ -577,7 +581,7 @@ umi_member_fail(umi_member *member, umx_status cause, const char *why)
 
         fail_suspects_before(group, before);
         if (member->is_dead && !member->is_suspect) {
-            umi_group_put(group);
+            umi_comm_group_put(group);
             return;
         }
     }
@@ -610,7 +614,7 @@ umi_member_fail(umi_member *member, umx_status cause, const char *why)
     if (member == &group->members[0]) {
         fail_suspects_before(group, UINT64_MAX);
     }
-    umi_group_put(group);
+    umi_comm_group_put(group);
 }
 
 /* ---- control messages ----------------------------------------------------
@@ -618,8 +622,8 @@ umi_member_fail(umi_member *member, umx_status cause, const char *why)
 
 /* One on its way, with what is lent to it. */
 typedef struct control {
-    umi_hub *hub; /* held */
-    uint8_t  data[];
+    umi_comm_dispatch *hub; /* held */
+    uint8_t            data[];
 } control;
 
 static void
@@ -630,13 +634,14 @@ on_sent(umx_request *req, umx_status status, void *arg)
     (void)req;
     (void)status;
     sent->hub->num_controls--;
-    umi_hub_put(sent->hub);
+    umi_comm_dispatch_put(sent->hub);
     free(sent);
 }
 
 bool
-umi_ep_send_control(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
-                    const void *data, size_t len)
+umi_comm_send_control(umi_comm_dispatch *hub, umx_ep *ep,
+                      const umi_comm_header *header, const void *data,
+                      size_t len)
 {
     uint8_t       bytes[UMI_COMM_HEADER_MAX];
     size_t        header_len = umi_comm_header_encode(header, bytes);
@@ -672,42 +677,42 @@ umi_ep_send_control(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
 /* The end of any endpoint is the end of the process: a message that says why
  * comes before all of them, those that nothing has come by yet included. */
 static void
-send_on_others(umi_member *member, const umi_comm_header *header,
+send_on_others(umi_comm_member *member, const umi_comm_header *header,
                const void *data, size_t len)
 {
     umx_worker *worker = member->group->hub->worker;
     umx_ep *ep = (member->out == member->mine) ? member->theirs : member->mine;
 
     if (ep != NULL) {
-        (void)umi_ep_send_control(member->group->hub, ep, header, data, len);
+        (void)umi_comm_send_control(member->group->hub, ep, header, data, len);
     }
     ep = umx_worker_find_addressed(worker, member->worker_id, NULL);
     while (ep != NULL) {
         umx_ep *next = umx_worker_find_addressed(worker, member->worker_id, ep);
 
-        (void)umi_ep_send_control(member->group->hub, ep, header, data, len);
+        (void)umi_comm_send_control(member->group->hub, ep, header, data, len);
         ep = next;
     }
 }
 
 void
-umi_member_send(umi_member *member, const umi_comm_header *header,
-                const void *data, size_t len)
+umi_comm_member_send(umi_comm_member *member, const umi_comm_header *header,
+                     const void *data, size_t len)
 {
     bool is_end = header->kind == UMI_COMM_FAILED ||
                   header->kind == UMI_COMM_BYE;
     umx_ep    *ep;
-    umx_status status = umi_member_ep(member, &ep);
+    umx_status status = umi_comm_member_ep(member, &ep);
 
     if (status == UMX_OK &&
-        !umi_ep_send_control(member->group->hub, ep, header, data, len)) {
+        !umi_comm_send_control(member->group->hub, ep, header, data, len)) {
         status = UMX_ERR_NO_MEMORY;
     }
     if (status == UMX_OK && is_end) {
         send_on_others(member, header, data, len);
     }
     if (status != UMX_OK && (is_end || header->kind == UMI_COMM_DONE)) {
-        umi_member_fail(member, status, "it could not be told of an end");
+        umi_comm_member_fail(member, status, "it could not be told of an end");
     }
 }
 
@@ -715,9 +720,9 @@ umi_member_send(umi_member *member, const umi_comm_header *header,
  */
 
 static void
-check(umi_member *member, uint64_t now)
+check(umi_comm_member *member, uint64_t now)
 {
-    umi_group      *group  = member->group;
+    umi_comm_group *group  = member->group;
     umi_comm_header header = {.kind   = UMI_COMM_PING,
                               .source = (uint32_t)group->rank,
                               .comm   = group->id};
@@ -727,15 +732,15 @@ check(umi_member *member, uint64_t now)
         return;
     }
     if (now - member->heard_ns > group->heartbeat_ns * 3 / 2) {
-        umi_member_fail(member, UMX_ERR_TIMED_OUT, "no sign of life");
+        umi_comm_member_fail(member, UMX_ERR_TIMED_OUT, "no sign of life");
     } else {
-        umi_member_send(member, &header, NULL, 0);
+        umi_comm_member_send(member, &header, NULL, 0);
     }
 }
 
 /* How much later than it should the beat comes, or will come; 0: in time. */
 static uint64_t
-lateness(const umi_group *group, uint64_t now)
+lateness(const umi_comm_group *group, uint64_t now)
 {
     uint64_t limit = group->next_beat_ns + group->heartbeat_ns;
 
@@ -743,7 +748,7 @@ lateness(const umi_group *group, uint64_t now)
 }
 
 uint64_t
-umi_group_stopped_ns(const umi_group *group)
+umi_comm_group_stopped_ns(const umi_comm_group *group)
 {
     uint64_t late = 0;
 
@@ -757,8 +762,8 @@ umi_group_stopped_ns(const umi_group *group)
 static void
 beat(umx_timer *timer)
 {
-    umi_group *group = umi_container_of(timer, umi_group, heartbeat);
-    uint64_t   now   = umi_clock_ns();
+    umi_comm_group *group = umi_container_of(timer, umi_comm_group, heartbeat);
+    uint64_t        now   = umi_clock_ns();
 
     group->refs++;
     group->late_ns = lateness(group, now);
@@ -779,5 +784,5 @@ beat(umx_timer *timer)
     }
     group->next_beat_ns = now + group->heartbeat_ns / 2;
     umx_timer_start(group->hub->worker, timer, group->heartbeat_ns / 2);
-    umi_group_put(group);
+    umi_comm_group_put(group);
 }

@@ -15,7 +15,7 @@ enum {
 };
 
 static void
-drop_orphan(umi_hub *hub, umi_orphan *orphan)
+drop_orphan(umi_comm_dispatch *hub, umi_comm_orphan *orphan)
 {
     umi_node_remove(&orphan->node);
     hub->num_orphans--;
@@ -26,10 +26,10 @@ drop_orphan(umi_hub *hub, umi_orphan *orphan)
 /* Drop those of endpoints that have ended. The next look is at twice as many,
  * as all may be of peers that are there. */
 static void
-drop_ended(umi_hub *hub)
+drop_ended(umi_comm_dispatch *hub)
 {
     UMI_LIST_FOREACH_SAFE(node, &hub->orphans) {
-        umi_orphan *orphan = umi_container_of(node, umi_orphan, node);
+        umi_comm_orphan *orphan = umi_container_of(node, umi_comm_orphan, node);
 
         if (umx_ep_get_state(orphan->ep) != UMX_EP_OPEN ||
             umx_ep_is_peer_closed(orphan->ep)) {
@@ -43,9 +43,9 @@ drop_ended(umi_hub *hub)
 }
 
 static void
-keep_orphan(umi_hub *hub, umx_ep *ep, umx_message *message)
+keep_orphan(umi_comm_dispatch *hub, umx_ep *ep, umx_message *message)
 {
-    umi_orphan *orphan;
+    umi_comm_orphan *orphan;
 
     if (hub->num_orphans >= hub->max_orphans) {
         drop_ended(hub);
@@ -69,17 +69,17 @@ keep_orphan(umi_hub *hub, umx_ep *ep, umx_message *message)
 /* The communicator of a message, if its endpoint is that of the rank that it
  * says it is from, or was when it came: `orphan`. */
 static umx_comm *
-find_comm(umi_hub *hub, umx_ep *ep, const umi_orphan *orphan,
+find_comm(umi_comm_dispatch *hub, umx_ep *ep, const umi_comm_orphan *orphan,
           const umi_comm_header *header)
 {
-    umx_comm   *comm = umi_comm_find(hub, header->comm);
-    umi_member *member;
+    umx_comm        *comm = umi_comm_find(hub, header->comm);
+    umi_comm_member *member;
 
     if (comm == NULL || header->source >= (uint32_t)comm->size) {
         return NULL;
     }
     member = comm->ranks[header->source].member;
-    if (!umi_member_has_ep(member, ep) &&
+    if (!umi_comm_member_has_ep(member, ep) &&
         (orphan == NULL || !orphan->has_id ||
          memcmp(orphan->id, member->worker_id, sizeof(orphan->id)) != 0)) {
         return NULL;
@@ -107,13 +107,13 @@ on_control(umx_comm *comm, umx_ep *ep, const umi_comm_header *header,
         return;
     case UMI_COMM_STATE:
         umi_reader_init(&r, data, len);
-        umi_coll_on_state(comm, rank, header, umi_read_u64(&r));
+        umi_comm_coll_on_state(comm, rank, header, umi_read_u64(&r));
         return;
     case UMI_COMM_INBOX:
-        umi_local_on_offer(comm, rank, ep, data, len);
+        umi_comm_inbox_on_offer(comm, rank, ep, data, len);
         return;
     case UMI_COMM_DONE:
-        umi_coll_on_done(comm, rank, header->number, header->round);
+        umi_comm_coll_on_done(comm, rank, header->number, header->round);
         return;
     default:
         return;
@@ -122,15 +122,15 @@ on_control(umx_comm *comm, umx_ep *ep, const umi_comm_header *header,
 
 /* The process that a message to the group is from; NULL: it is from none.
  * `source` is the rank in the group. */
-static umi_member *
-find_member(umi_hub *hub, umx_ep *ep, const umi_comm_header *header)
+static umi_comm_member *
+find_member(umi_comm_dispatch *hub, umx_ep *ep, const umi_comm_header *header)
 {
     UMI_LIST_FOREACH(node, &hub->groups) {
-        umi_group *group = umi_container_of(node, umi_group, node);
+        umi_comm_group *group = umi_container_of(node, umi_comm_group, node);
 
         if (group->id == header->comm && group->boot == NULL &&
             header->source < (uint32_t)group->size &&
-            umi_member_has_ep(&group->members[header->source], ep)) {
+            umi_comm_member_has_ep(&group->members[header->source], ep)) {
             return &group->members[header->source];
         }
     }
@@ -138,11 +138,11 @@ find_member(umi_hub *hub, umx_ep *ep, const umi_comm_header *header)
 }
 
 static void
-on_group_control(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
-                 const void *data, size_t len)
+on_group_control(umi_comm_dispatch *hub, umx_ep *ep,
+                 const umi_comm_header *header, const void *data, size_t len)
 {
-    umi_member     *member = find_member(hub, ep, header);
-    umi_comm_failed failed;
+    umi_comm_member *member = find_member(hub, ep, header);
+    umi_comm_failed  failed;
 
     if (member == NULL) {
         return;
@@ -150,14 +150,14 @@ on_group_control(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
     member->heard_ns = umi_clock_ns();
     if (header->kind == UMI_COMM_FAILED &&
         umi_comm_failed_decode(&failed, data, len)) {
-        umi_group_on_failed(member, &failed);
+        umi_comm_group_on_failed(member, &failed);
     }
 }
 
 static bool
-is_past(const umi_hub *hub, uint64_t id)
+is_past(const umi_comm_dispatch *hub, uint64_t id)
 {
-    for (unsigned i = 0; i < UMI_PAST_COMMS; i++) {
+    for (unsigned i = 0; i < UMI_COMM_PAST_MAX; i++) {
         if (hub->past[i] == id) {
             return true;
         }
@@ -167,7 +167,7 @@ is_past(const umi_hub *hub, uint64_t id)
 
 /* False: whose it is is not known. */
 static bool
-dispatch(umi_hub *hub, umx_ep *ep, const umi_orphan *orphan,
+dispatch(umi_comm_dispatch *hub, umx_ep *ep, const umi_comm_orphan *orphan,
          umx_message *message)
 {
     size_t          header_len;
@@ -175,7 +175,7 @@ dispatch(umi_hub *hub, umx_ep *ep, const umi_orphan *orphan,
     const void     *data  = umx_message_data(message);
     size_t          len   = umx_message_info(message)->length;
     umi_comm_header header;
-    umi_parcel      parcel;
+    umi_comm_parcel parcel;
     umx_comm       *comm;
 
     if (!umi_comm_header_decode(&header, bytes, header_len) ||
@@ -184,10 +184,10 @@ dispatch(umi_hub *hub, umx_ep *ep, const umi_orphan *orphan,
         return true;
     }
     if (header.kind == UMI_COMM_HELLO) {
-        return umi_boot_on_hello(hub, ep, message);
+        return umi_comm_bootstrap_on_hello(hub, ep, message);
     }
     if (header.kind >= UMI_COMM_TABLE && header.kind <= UMI_COMM_PENDING) {
-        (void)umi_boot_on_answer(hub, ep, &header, data, len);
+        (void)umi_comm_bootstrap_on_answer(hub, ep, &header, data, len);
         umx_message_drop(message);
         return true;
     }
@@ -208,11 +208,13 @@ dispatch(umi_hub *hub, umx_ep *ep, const umi_orphan *orphan,
     }
     switch (header.kind) {
     case UMI_COMM_MESSAGE:
-        umi_match_arrive(comm, (int)header.source, header.number, message);
+        umi_comm_message_arrive(comm, (int)header.source, header.number,
+                                message);
         return true;
     case UMI_COMM_COLLECTIVE:
-        parcel = (umi_parcel){.header = header, .message = message, .len = len};
-        umi_coll_arrive(comm, &parcel);
+        parcel = (umi_comm_parcel){
+            .header = header, .message = message, .len = len};
+        umi_comm_coll_arrive(comm, &parcel);
         return true;
     default:
         on_control(comm, ep, &header, data, len);
@@ -224,7 +226,7 @@ dispatch(umi_hub *hub, umx_ep *ep, const umi_orphan *orphan,
 static void
 on_message(umx_ep *ep, umx_message *message, void *arg)
 {
-    umi_hub *hub = arg;
+    umi_comm_dispatch *hub = arg;
 
     if (!dispatch(hub, ep, NULL, message)) {
         keep_orphan(hub, ep, message);
@@ -232,14 +234,15 @@ on_message(umx_ep *ep, umx_message *message, void *arg)
 }
 
 void
-umi_hub_adopt(umi_hub *hub)
+umi_comm_dispatch_adopt(umi_comm_dispatch *hub)
 {
     umi_list again;
 
     umi_list_init(&again);
     umi_list_splice(&again, &hub->orphans);
     while (!umi_list_is_empty(&again)) {
-        umi_orphan *orphan = umi_container_of(again.next, umi_orphan, node);
+        umi_comm_orphan *orphan = umi_container_of(again.next, umi_comm_orphan,
+                                                   node);
 
         umi_node_remove(&orphan->node);
         if (dispatch(hub, orphan->ep, orphan, orphan->message)) {
@@ -258,23 +261,25 @@ umi_hub_adopt(umi_hub *hub)
 static bool
 is_busy(const umx_dependent *dependent)
 {
-    return ((const umi_hub *)(const void *)dependent)->num_controls != 0;
+    return ((const umi_comm_dispatch *)(const void *)dependent)->num_controls !=
+           0;
 }
 
 static void
 on_destroy(umx_dependent *dependent)
 {
-    umi_hub *hub = (umi_hub *)(void *)dependent;
+    umi_comm_dispatch *hub = (umi_comm_dispatch *)(void *)dependent;
 
     (void)!umx_worker_set_layer(hub->worker, UMX_AM_ID_COMM, NULL, NULL);
     while (!umi_list_is_empty(&hub->orphans)) {
-        drop_orphan(hub, umi_container_of(hub->orphans.next, umi_orphan, node));
+        drop_orphan(hub,
+                    umi_container_of(hub->orphans.next, umi_comm_orphan, node));
     }
     UMI_LIST_FOREACH_SAFE(node, &hub->groups) {
-        umi_group *group = umi_container_of(node, umi_group, node);
+        umi_comm_group *group = umi_container_of(node, umi_comm_group, node);
 
         if (group->boot != NULL) {
-            umi_boot_cancel(group, UMX_ERR_CANCELED);
+            umi_comm_bootstrap_cancel(group, UMX_ERR_CANCELED);
         }
         umx_timer_stop(&group->heartbeat);
     }
@@ -283,13 +288,13 @@ on_destroy(umx_dependent *dependent)
                         UMX_ERR_CLOSED, true, "the worker is gone");
     }
     hub->worker = NULL;
-    umi_hub_put(hub);
+    umi_comm_dispatch_put(hub);
 }
 
-umi_hub *
-umi_hub_get(umx_worker *worker)
+umi_comm_dispatch *
+umi_comm_dispatch_get(umx_worker *worker)
 {
-    umi_hub *hub = umx_worker_get_layer(worker, UMX_AM_ID_COMM);
+    umi_comm_dispatch *hub = umx_worker_get_layer(worker, UMX_AM_ID_COMM);
 
     if (hub != NULL) {
         hub->refs++;
@@ -318,7 +323,7 @@ umi_hub_get(umx_worker *worker)
 }
 
 void
-umi_hub_put(umi_hub *hub)
+umi_comm_dispatch_put(umi_comm_dispatch *hub)
 {
     if (--hub->refs == 0) {
         free(hub);

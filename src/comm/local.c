@@ -109,7 +109,7 @@ typedef struct peer {
     const char *why;         /* not mapped; NULL: not offered */
 } peer;
 
-struct umi_local {
+struct umi_comm_inbox {
     umx_comm    *comm;
     umx_memh    *memh;
     char        *data;
@@ -191,7 +191,7 @@ forget_key(known_key *known)
 }
 
 static void
-free_local(umi_local *local)
+free_local(umi_comm_inbox *local)
 {
     for (int i = 0; i < local->comm->size; i++) {
         peer *p = &local->peers[i];
@@ -208,7 +208,7 @@ free_local(umi_local *local)
 }
 
 void
-umi_local_revoke(umx_comm *comm)
+umi_comm_inbox_revoke(umx_comm *comm)
 {
     if (comm->local != NULL) {
         __atomic_store_n((uint64_t *)(void *)comm->local->data, UINT64_C(1),
@@ -219,9 +219,9 @@ umi_local_revoke(umx_comm *comm)
 }
 
 void
-umi_local_end(umx_comm *comm)
+umi_comm_inbox_end(umx_comm *comm)
 {
-    umi_local *local = comm->local;
+    umi_comm_inbox *local = comm->local;
 
     if (local == NULL || local->is_ended) {
         return;
@@ -236,12 +236,12 @@ umi_local_end(umx_comm *comm)
 
 static bool look(void *arg);
 
-static umi_local *
+static umi_comm_inbox *
 new_local(umx_comm *comm)
 {
-    umx_worker *worker = comm->group->hub->worker;
-    umi_local  *local  = calloc(1, sizeof(*local) + (size_t)comm->size *
-                                                        sizeof(*local->peers));
+    umx_worker     *worker = comm->group->hub->worker;
+    umi_comm_inbox *local  = calloc(
+         1, sizeof(*local) + (size_t)comm->size * sizeof(*local->peers));
 
     if (local == NULL) {
         return NULL;
@@ -268,14 +268,14 @@ new_local(umx_comm *comm)
 }
 
 void
-umi_local_offer(umx_comm *comm, int rank)
+umi_comm_inbox_offer(umx_comm *comm, int rank)
 {
-    umi_comm_header header = {.kind   = UMI_COMM_INBOX,
-                              .source = (uint32_t)comm->rank,
-                              .comm   = comm->id};
-    umi_member     *member = comm->ranks[rank].member;
-    const void     *key;
-    size_t          len;
+    umi_comm_header  header = {.kind   = UMI_COMM_INBOX,
+                               .source = (uint32_t)comm->rank,
+                               .comm   = comm->id};
+    umi_comm_member *member = comm->ranks[rank].member;
+    const void      *key;
+    size_t           len;
 
     if (member->out == NULL || member->is_dead || comm->has_no_local ||
         (comm->local != NULL && comm->local->peers[rank].is_offered)) {
@@ -290,12 +290,13 @@ umi_local_offer(umx_comm *comm, int rank)
     }
     comm->local->peers[rank].is_offered = true;
     key                                 = umx_memh_key(comm->local->memh, &len);
-    umi_member_send(member, &header, key, len);
+    umi_comm_member_send(member, &header, key, len);
 }
 
 /* Why the inbox of a rank cannot be used; NULL: it can. */
 static const char *
-map_inbox(umi_local *local, peer *p, umx_ep *ep, const void *key, size_t len)
+map_inbox(umi_comm_inbox *local, peer *p, umx_ep *ep, const void *key,
+          size_t len)
 {
     int       ranks = local->comm->size;
     umx_rkey *rkey;
@@ -319,15 +320,15 @@ map_inbox(umi_local *local, peer *p, umx_ep *ep, const void *key, size_t len)
 }
 
 void
-umi_local_on_offer(umx_comm *comm, int rank, umx_ep *ep, const void *key,
-                   size_t len)
+umi_comm_inbox_on_offer(umx_comm *comm, int rank, umx_ep *ep, const void *key,
+                        size_t len)
 {
     peer *p;
 
     if (comm->is_revoked || comm->is_closed || rank == comm->rank) {
         return;
     }
-    umi_local_offer(comm, rank);
+    umi_comm_inbox_offer(comm, rank);
     if (comm->local == NULL) {
         return;
     }
@@ -338,7 +339,7 @@ umi_local_on_offer(umx_comm *comm, int rank, umx_ep *ep, const void *key,
 }
 
 bool
-umi_local_is_busy_wait(const umx_comm *comm)
+umi_comm_inbox_is_busy_wait(const umx_comm *comm)
 {
     static long cpus;
 
@@ -372,7 +373,7 @@ freed_bytes(const peer *p)
 
 /* True if there is a cell, and room for `len` bytes of the ring at `*at_p`. */
 static bool
-find_room(const umi_local *local, peer *p, size_t len, uint64_t *at_p)
+find_room(const umi_comm_inbox *local, peer *p, size_t len, uint64_t *at_p)
 {
     uint64_t at = p->used;
 
@@ -398,7 +399,7 @@ look_consumed(peer *p)
 }
 
 static bool
-get_room(const umi_local *local, peer *p, size_t len, uint64_t *at_p)
+get_room(const umi_comm_inbox *local, peer *p, size_t len, uint64_t *at_p)
 {
     return len <= local->ring / RING_SHARE &&
            (find_room(local, p, len, at_p) ||
@@ -407,7 +408,7 @@ get_room(const umi_local *local, peer *p, size_t len, uint64_t *at_p)
 
 /* Has half of the inbox not been consumed, as far as is known here? */
 static bool
-seems_ahead(const umi_local *local, const peer *p)
+seems_ahead(const umi_comm_inbox *local, const peer *p)
 {
     return p->sent - p->consumed >= CELLS / 2 ||
            p->used - freed_bytes(p) >= local->ring / 2;
@@ -415,7 +416,7 @@ seems_ahead(const umi_local *local, const peer *p)
 
 /* Is this rank far ahead of the other one? */
 static bool
-is_ahead(const umi_local *local, peer *p)
+is_ahead(const umi_comm_inbox *local, peer *p)
 {
     return seems_ahead(local, p) &&
            (!look_consumed(p) || seems_ahead(local, p));
@@ -443,9 +444,9 @@ set_place(cell *c, size_t at)
 static bool
 put(umx_comm *comm, peer *p, cell *c, const void *data, size_t len)
 {
-    umi_local *local = comm->local;
-    cell      *to    = cell_of(p->out, p->sent);
-    uint64_t   at;
+    umi_comm_inbox *local = comm->local;
+    cell           *to    = cell_of(p->out, p->sent);
+    uint64_t        at;
 
     if (!get_room(local, p, len, &at)) {
         return false;
@@ -480,7 +481,7 @@ is_in_shared_memory(const umx_buffer *buf, uint64_t *offset_p)
 
 /* What the ring takes is not worth a call of the system. */
 static size_t
-lend_min(const umi_local *local)
+lend_min(const umi_comm_inbox *local)
 {
     size_t most = local->ring / RING_SHARE;
 
@@ -489,7 +490,7 @@ lend_min(const umi_local *local)
 
 /* Lend the bytes to the rank, if it reads what others lend. */
 static bool
-lend(umx_comm *comm, umi_xfer *xfer, cell *c)
+lend(umx_comm *comm, umi_comm_xfer *xfer, cell *c)
 {
     umx_ep *ep = comm->ranks[xfer->rank].member->out;
 
@@ -504,7 +505,7 @@ lend(umx_comm *comm, umi_xfer *xfer, cell *c)
 }
 
 umx_status
-umi_local_send(umi_coll *coll, umi_xfer *xfer)
+umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer)
 {
     umx_comm         *comm = coll->comm;
     const umx_buffer *buf  = &xfer->buf;
@@ -553,7 +554,8 @@ umi_local_send(umi_coll *coll, umi_xfer *xfer)
 }
 
 void
-umi_local_say_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
+umi_comm_inbox_say_done(umx_comm *comm, int rank, uint64_t number,
+                        unsigned round)
 {
     peer *p = peer_to(comm, rank);
     cell  c = {.kind = CELL_DONE, .round = (uint16_t)round, .number = number};
@@ -564,7 +566,7 @@ umi_local_say_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
                               .number = number};
 
     if (p == NULL || !put(comm, p, &c, NULL, 0)) {
-        umi_member_send(comm->ranks[rank].member, &header, NULL, 0);
+        umi_comm_member_send(comm->ranks[rank].member, &header, NULL, 0);
     }
 }
 
@@ -572,7 +574,7 @@ umi_local_say_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
  */
 
 void
-umi_local_drop(umx_comm *comm, const umi_parcel *parcel)
+umi_comm_inbox_drop(umx_comm *comm, const umi_comm_parcel *parcel)
 {
     peer *p;
 
@@ -615,7 +617,7 @@ open_key(umx_comm *comm, int rank, const void *key, size_t len,
     }
     memcpy(known->key, key, len);
     known->len = len;
-    status     = umi_member_ep(comm->ranks[rank].member, &ep);
+    status     = umi_comm_member_ep(comm->ranks[rank].member, &ep);
     if (status == UMX_OK) {
         /* of the copy: the sender may change the other */
         status = umx_rkey_open(ep, known->key, len, &known->rkey);
@@ -630,7 +632,7 @@ open_key(umx_comm *comm, int rank, const void *key, size_t len,
 }
 
 bool
-umi_local_is_spoilt(const umx_comm *comm, int rank)
+umi_comm_inbox_is_spoilt(const umx_comm *comm, int rank)
 {
     const peer *p = &comm->local->peers[rank];
     const char *header;
@@ -642,7 +644,7 @@ umi_local_is_spoilt(const umx_comm *comm, int rank)
 }
 
 static umx_status
-pull(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf,
+pull(umx_comm *comm, const umi_comm_parcel *parcel, const umx_buffer *buf,
      const umx_op_params *params, umx_request **req_p)
 {
     int          rank = (int)parcel->header.source;
@@ -659,19 +661,20 @@ pull(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf,
 
 /* Read what the rank lends. */
 static umx_status
-read_loan(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf)
+read_loan(umx_comm *comm, const umi_comm_parcel *parcel, const umx_buffer *buf)
 {
-    umi_member *member = comm->ranks[parcel->header.source].member;
-    umx_loan    loan   = {
-             .id = parcel->word, .len = parcel->len, .slot = parcel->slot};
+    umi_comm_member *member = comm->ranks[parcel->header.source].member;
+    umx_loan         loan   = {
+                  .id = parcel->word, .len = parcel->len, .slot = parcel->slot};
 
     return (member->out != NULL) ? umx_loan_read(member->out, &loan, buf) :
                                    UMX_ERR_CONNECTION_RESET;
 }
 
 umx_status
-umi_local_recv(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf,
-               const umx_op_params *params, umx_request **req_p)
+umi_comm_inbox_recv(umx_comm *comm, const umi_comm_parcel *parcel,
+                    const umx_buffer *buf, const umx_op_params *params,
+                    umx_request **req_p)
 {
     char      *ring   = ring_of(comm->local->peers[parcel->header.source].in);
     umx_status status = UMX_OK;
@@ -685,7 +688,7 @@ umi_local_recv(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf,
     } else if (parcel->len != 0) {
         status = umx_buffer_write(buf, &parcel->word, parcel->len);
     }
-    umi_local_drop(comm, parcel);
+    umi_comm_inbox_drop(comm, parcel);
     return status;
 }
 
@@ -698,7 +701,7 @@ place_of(const cell *c)
 
 /* Is what the cell says possible? */
 static bool
-is_sound(const umi_local *local, int rank, const cell *c)
+is_sound(const umi_comm_inbox *local, int rank, const cell *c)
 {
     size_t in_ring = 0;
 
@@ -725,27 +728,27 @@ is_sound(const umi_local *local, int rank, const cell *c)
 }
 
 static void
-take_cell(umi_local *local, int rank, const cell *c, uint64_t index)
+take_cell(umi_comm_inbox *local, int rank, const cell *c, uint64_t index)
 {
-    umx_comm  *comm   = local->comm;
-    umi_parcel parcel = {.header  = {.kind    = UMI_COMM_COLLECTIVE,
-                                     .op      = c->op,
-                                     .round   = c->round,
-                                     .source  = (uint32_t)rank,
-                                     .comm    = comm->id,
-                                     .number  = c->number,
-                                     .what    = c->what,
-                                     .bytes   = c->bytes,
-                                     .history = c->history},
-                         .cell    = index,
-                         .is_pull = c->kind == CELL_PULL,
-                         .is_loan = c->kind == CELL_LOAN,
-                         .is_sync = c->kind == CELL_SYNC,
-                         .len     = c->len,
-                         .at      = place_of(c),
-                         .word    = c->word,
-                         .key_len = c->key.len,
-                         .slot    = c->slot};
+    umx_comm       *comm   = local->comm;
+    umi_comm_parcel parcel = {.header  = {.kind    = UMI_COMM_COLLECTIVE,
+                                          .op      = c->op,
+                                          .round   = c->round,
+                                          .source  = (uint32_t)rank,
+                                          .comm    = comm->id,
+                                          .number  = c->number,
+                                          .what    = c->what,
+                                          .bytes   = c->bytes,
+                                          .history = c->history},
+                              .cell    = index,
+                              .is_pull = c->kind == CELL_PULL,
+                              .is_loan = c->kind == CELL_LOAN,
+                              .is_sync = c->kind == CELL_SYNC,
+                              .len     = c->len,
+                              .at      = place_of(c),
+                              .word    = c->word,
+                              .key_len = c->key.len,
+                              .slot    = c->slot};
 
     if (!is_sound(local, rank, c)) {
         umi_comm_revoke(comm, rank, UMX_ERR_PROTOCOL, false,
@@ -753,15 +756,15 @@ take_cell(umi_local *local, int rank, const cell *c, uint64_t index)
                         "%d",
                         rank, comm->rank);
     } else if (c->kind == CELL_DONE) {
-        umi_local_drop(comm, &parcel);
-        umi_coll_on_done(comm, rank, c->number, c->round);
+        umi_comm_inbox_drop(comm, &parcel);
+        umi_comm_coll_on_done(comm, rank, c->number, c->round);
     } else {
-        umi_coll_arrive(comm, &parcel);
+        umi_comm_coll_arrive(comm, &parcel);
     }
 }
 
 static bool
-look_at(umi_local *local, int rank)
+look_at(umi_comm_inbox *local, int rank)
 {
     peer *p          = &local->peers[rank];
     bool  is_any_new = false;
@@ -785,9 +788,9 @@ look_at(umi_local *local, int rank)
 static bool
 look(void *arg)
 {
-    umi_local *local      = arg;
-    umx_comm  *comm       = local->comm;
-    bool       is_any_new = false;
+    umi_comm_inbox *local      = arg;
+    umx_comm       *comm       = local->comm;
+    bool            is_any_new = false;
 
     if (local->busy != 0) {
         return false;
@@ -807,7 +810,7 @@ look(void *arg)
 }
 
 bool
-umi_local_look(umx_comm *comm)
+umi_comm_inbox_look(umx_comm *comm)
 {
     return comm->local != NULL && look(comm->local);
 }

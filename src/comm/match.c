@@ -10,9 +10,10 @@
  *
  * A cancelled receive gives its message back to its place in `unexpected`. If
  * the bytes are coming they land in memory of the library's from then on: the
- * request ends, and the umi_recv lives until they have come. In the same way a
- * cancelled send ends while the channel goes on with a copy. A message that its
- * sender has withdrawn counts as sent and as received, and nobody gets it. */
+ * request ends, and the umi_comm_recv lives until they have come. In the same
+ * way a cancelled send ends while the channel goes on with a copy. A message
+ * that its sender has withdrawn counts as sent and as received, and nobody gets
+ * it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +26,7 @@ enum {
 };
 
 /* A receive, one that looks, or the receive of a message that was taken. */
-typedef struct umi_recv {
+typedef struct umi_comm_recv {
     umi_node          node; /* comm->posted; or by itself: bytes are coming */
     umx_comm         *comm; /* held */
     umx_request      *req;  /* NULL: it has ended, but its bytes are coming */
@@ -39,36 +40,37 @@ typedef struct umi_recv {
     umx_request      *sub;           /* whose bytes are coming; or NULL */
     umx_comm_message *from;          /* which has its bytes coming; or NULL */
     umx_comm_message *back; /* cancelled: gets what comes by `sub`; or NULL */
-    bool              is_lost; /* like umi_send.is_lost */
+    bool              is_lost; /* like umi_comm_send.is_lost */
     umx_comm_status   got;
-} umi_recv;
+} umi_comm_recv;
 
-/* What a request keeps after the umi_recv is gone. */
-typedef struct umi_recv_state {
-    umi_recv       *recv; /* NULL once it is over */
+/* What a request keeps after the umi_comm_recv is gone. */
+typedef struct umi_comm_recv_state {
+    umi_comm_recv  *recv; /* NULL once it is over */
     uint64_t        comm; /* its number */
     umx_comm_status got;
-} umi_recv_state;
+} umi_comm_recv_state;
 
-_Static_assert(sizeof(umi_recv_state) <= UMX_REQUEST_STATE_SIZE, "no room");
+_Static_assert(sizeof(umi_comm_recv_state) <= UMX_REQUEST_STATE_SIZE,
+               "no room");
 
 /* A send that is under way. */
-typedef struct umi_send {
+typedef struct umi_comm_send {
     umi_node          node; /* comm->sends */
     umx_comm         *comm; /* held */
     umx_request      *req;  /* NULL: it has ended, but the channel goes on */
     umx_request      *sub;  /* NULL: to oneself, or lost */
-    bool              is_counted; /* in umi_rank.num_sent */
+    bool              is_counted; /* in umi_comm_rank.num_sent */
     bool              is_lost;    /* the rank may have ended */
     umx_comm_message *message;    /* to oneself: it waits in `unexpected` */
     umx_buffer        buf;
     int               dest;
-} umi_send;
+} umi_comm_send;
 
 /* ---- receives ------------------------------------------------------------
  */
 
-static umi_recv_state *
+static umi_comm_recv_state *
 state_of(const umx_request *req)
 {
     return umx_request_state(req);
@@ -81,7 +83,7 @@ umx_comm_result(const umx_request *req)
 }
 
 static bool
-is_finished(const umi_rank *rank)
+is_finished(const umi_comm_rank *rank)
 {
     return rank->is_gone && rank->num_received == rank->num_expected;
 }
@@ -104,7 +106,7 @@ is_exhausted(const umx_comm *comm, int source)
 
 /* Complete the request of a receive. */
 static void
-end_recv_request(umi_recv *recv, umx_status status)
+end_recv_request(umi_comm_recv *recv, umx_status status)
 {
     umx_request *req = recv->req;
 
@@ -118,7 +120,7 @@ end_recv_request(umi_recv *recv, umx_status status)
 
 /* It is over: the request completes, and the receive goes. */
 static void
-end_recv(umi_recv *recv, umx_status status)
+end_recv(umi_comm_recv *recv, umx_status status)
 {
     umx_comm *comm = recv->comm;
 
@@ -130,13 +132,13 @@ end_recv(umi_recv *recv, umx_status status)
 
 /* Put a receive into `posted`, in the order of posting. */
 static void
-post(umi_recv *recv)
+post(umi_comm_recv *recv)
 {
     umi_list *posted = &recv->comm->posted;
     umi_node *pos    = posted->prev;
 
     while (pos != posted &&
-           umi_container_of(pos, umi_recv, node)->order > recv->order) {
+           umi_container_of(pos, umi_comm_recv, node)->order > recv->order) {
         pos = pos->prev;
     }
     umi_node_insert_before(pos->next, &recv->node);
@@ -203,19 +205,19 @@ drop_withdrawn(umx_comm *comm)
 
 /* Complete the request of a send. */
 static void
-end_send_request(umi_send *send, umx_status status)
+end_send_request(umi_comm_send *send, umx_status status)
 {
     umx_request *req = send->req;
 
     if (req != NULL) {
-        send->req                            = NULL;
-        *(umi_send **)umx_request_state(req) = NULL;
+        send->req                                 = NULL;
+        *(umi_comm_send **)umx_request_state(req) = NULL;
         umx_request_complete(req, status);
     }
 }
 
 static void
-end_send(umi_send *send, umx_status status)
+end_send(umi_comm_send *send, umx_status status)
 {
     umx_comm *comm = send->comm;
 
@@ -283,8 +285,8 @@ new_message(umx_comm *comm, int source, uint64_t tag, size_t len)
  */
 
 static bool       offer(umx_comm *comm, umx_comm_message *message);
-static umx_status deliver(umi_recv *recv, umx_comm_message *message);
-static void       post_again(umi_recv *recv);
+static umx_status deliver(umi_comm_recv *recv, umx_comm_message *message);
+static void       post_again(umi_comm_recv *recv);
 
 static bool
 is_host(const umx_buffer *buf)
@@ -302,19 +304,19 @@ copy_to(const umx_buffer *buf, const void *data, size_t len)
 static bool
 is_lost(const umx_comm *comm, int dest, umx_status status, const char *why)
 {
-    umi_member *member = comm->ranks[dest].member;
+    umi_comm_member *member = comm->ranks[dest].member;
 
     if (comm->is_revoked) {
         return false;
     }
-    umi_member_check(member, status, why);
+    umi_comm_member_check(member, status, why);
     return status < 0 && member->is_suspect;
 }
 
 /* The bytes of what the receive has got are lost. True: with the rank that sent
  * them, and the receive ends with the communicator. */
 static bool
-keep_lost_recv(umi_recv *recv, umx_status status)
+keep_lost_recv(umi_comm_recv *recv, umx_status status)
 {
     umx_comm *comm = recv->comm;
 
@@ -343,7 +345,7 @@ lose_message(umx_comm *comm, int source, umx_status status)
 static void
 end_wait(umx_comm_message *message, umx_status status)
 {
-    umi_recv *recv = message->waiter;
+    umi_comm_recv *recv = message->waiter;
 
     recv->from = NULL;
     if (status == UMX_ERR_WITHDRAWN) {
@@ -477,7 +479,7 @@ umx_comm_unrecv(umx_comm *comm, const umx_comm_status *got,
 /* The message of a receive has been withdrawn: the receive waits for another
  * one, at its place. */
 static void
-post_again(umi_recv *recv)
+post_again(umi_comm_recv *recv)
 {
     umx_comm         *comm    = recv->comm;
     umx_comm_message *message = NULL;
@@ -507,7 +509,7 @@ post_again(umi_recv *recv)
 /* The bytes of a receive have come that was cancelled, and could not give its
  * buffer back before. */
 static void
-end_deferred(umi_recv *recv, umx_status status)
+end_deferred(umi_comm_recv *recv, umx_status status)
 {
     umx_comm *comm = recv->comm;
 
@@ -529,7 +531,7 @@ end_deferred(umi_recv *recv, umx_status status)
 static void
 on_bytes(umx_request *sub, umx_status status, void *arg)
 {
-    umi_recv *recv = arg;
+    umi_comm_recv *recv = arg;
 
     (void)sub;
     recv->sub = NULL;
@@ -560,7 +562,7 @@ lost_status(const umx_comm *comm, umx_status status)
 static void
 on_bytes_lost(umx_request *sub, umx_status status, void *arg)
 {
-    umi_recv *recv = arg;
+    umi_comm_recv *recv = arg;
 
     (void)sub;
     if (recv->back != NULL) {
@@ -573,7 +575,7 @@ on_bytes_lost(umx_request *sub, umx_status status, void *arg)
 
 /* Its bytes come straight to the buffer. UMX_INPROGRESS: on_bytes() follows. */
 static umx_status
-receive(umi_recv *recv, umx_message **message_p)
+receive(umi_comm_recv *recv, umx_message **message_p)
 {
     umx_op_params params = {.flags      = UMX_OP_FLAG_LAYER,
                             .field_mask = UMX_OP_FIELD_FLAGS |
@@ -598,7 +600,7 @@ receive(umi_recv *recv, umx_message **message_p)
 
 /* `message` is the receive's; it is freed. UMX_INPROGRESS: its bytes come. */
 static umx_status
-deliver(umi_recv *recv, umx_comm_message *message)
+deliver(umi_comm_recv *recv, umx_comm_message *message)
 {
     bool       is_coming = message->is_lost || message->message != NULL;
     umx_status status    = UMX_OK;
@@ -640,8 +642,8 @@ static bool
 offer(umx_comm *comm, umx_comm_message *message)
 {
     UMI_LIST_FOREACH_SAFE(node, &comm->posted) {
-        umi_recv  *recv = umi_container_of(node, umi_recv, node);
-        umx_status status;
+        umi_comm_recv *recv = umi_container_of(node, umi_comm_recv, node);
+        umx_status     status;
 
         if (recv->is_lost ||
             !is_for(&message->info, recv->source, recv->tag, recv->mask)) {
@@ -724,8 +726,8 @@ copy_here(umx_comm_message *message)
 static void
 keep(umx_comm_message *message)
 {
-    umx_comm *comm = message->comm;
-    umi_rank *rank = &comm->ranks[message->info.source];
+    umx_comm      *comm = message->comm;
+    umi_comm_rank *rank = &comm->ranks[message->info.source];
 
     umi_list_append(&comm->unexpected, &message->node);
     message->is_kept = true;
@@ -738,9 +740,10 @@ keep(umx_comm_message *message)
 }
 
 void
-umi_match_arrive(umx_comm *comm, int source, uint64_t tag, umx_message *came)
+umi_comm_message_arrive(umx_comm *comm, int source, uint64_t tag,
+                        umx_message *came)
 {
-    umi_rank         *rank = &comm->ranks[source];
+    umi_comm_rank    *rank = &comm->ranks[source];
     umx_comm_message *message;
 
     rank->num_received++;
@@ -762,7 +765,7 @@ umi_match_arrive(umx_comm *comm, int source, uint64_t tag, umx_message *came)
         keep(message);
     }
     if (is_finished(rank)) {
-        umi_match_rank_gone(comm, source);
+        umi_comm_messages_end_rank(comm, source);
     }
 }
 
@@ -773,7 +776,7 @@ umi_match_arrive(umx_comm *comm, int source, uint64_t tag, umx_message *came)
  * another receive's, as no later one may overtake it, and has its bytes when
  * these have come. UMX_OK: the buffer is free. */
 static umx_status
-give_back_coming(umi_recv *recv)
+give_back_coming(umi_comm_recv *recv)
 {
     umx_comm         *comm = recv->comm;
     umx_comm_message *message;
@@ -808,7 +811,7 @@ give_back_coming(umi_recv *recv)
 static void
 cancel_recv(umx_request *req)
 {
-    umi_recv *recv = state_of(req)->recv;
+    umi_comm_recv *recv = state_of(req)->recv;
 
     if (recv->from != NULL) {
         recv->from->waiter = NULL;
@@ -826,9 +829,9 @@ cancel_recv(umx_request *req)
 static umx_status
 cancel_complete_recv(umx_request *req, umx_status status)
 {
-    const umi_recv_state *state = state_of(req);
-    umi_hub              *hub   = umx_worker_get_layer(umx_request_worker(req),
-                                                       UMX_AM_ID_COMM);
+    const umi_comm_recv_state *state = state_of(req);
+    umi_comm_dispatch *hub = umx_worker_get_layer(umx_request_worker(req),
+                                                  UMX_AM_ID_COMM);
     umx_comm *comm = (hub != NULL) ? umi_comm_find(hub, state->comm) : NULL;
 
     if (status != UMX_OK) {
@@ -852,12 +855,12 @@ static const umx_request_class probe_class = {
 };
 
 /* A receive into `buf`, or (NULL) one that looks. */
-static umi_recv *
+static umi_comm_recv *
 new_recv(umx_comm *comm, const umx_buffer *buf, const umx_op_params *params)
 {
     const umx_request_class *cls = (buf != NULL) ? &recv_class : &probe_class;
 
-    umi_recv *recv = calloc(1, sizeof(*recv));
+    umi_comm_recv *recv = calloc(1, sizeof(*recv));
 
     if (recv == NULL) {
         return NULL;
@@ -882,7 +885,7 @@ new_recv(umx_comm *comm, const umx_buffer *buf, const umx_op_params *params)
 
 /* One that ends in its posting call. */
 static umx_status
-end_now(umi_recv *recv, umx_status status, umx_comm_status *result)
+end_now(umi_comm_recv *recv, umx_status status, umx_comm_status *result)
 {
     umx_request *req = recv->req;
 
@@ -915,7 +918,7 @@ umx_comm_irecv(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
 {
     UMI_COMM_LOCK(comm);
     umx_status        status = check_source(comm, source);
-    umi_recv         *recv;
+    umi_comm_recv    *recv;
     umx_comm_message *message;
     umx_request      *req;
 
@@ -978,8 +981,8 @@ umx_comm_wait_message(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
                       umx_comm_status *result)
 {
     UMI_COMM_LOCK(comm);
-    umx_status status = umx_comm_iprobe(comm, source, tag, mask, result);
-    umi_recv  *recv;
+    umx_status     status = umx_comm_iprobe(comm, source, tag, mask, result);
+    umi_comm_recv *recv;
 
     if (status != UMX_ERR_NO_MESSAGE) {
         return status;
@@ -1042,7 +1045,7 @@ umx_comm_mrecv(umx_comm_message **message_p, const umx_buffer *buf,
     umx_comm_message *message = *message_p;
     umx_comm         *comm    = message->comm;
     umx_status        status  = umi_comm_status(comm);
-    umi_recv         *recv;
+    umi_comm_recv    *recv;
     umx_request      *req;
 
     if (status != UMX_OK) {
@@ -1074,7 +1077,7 @@ umx_comm_mrecv(umx_comm_message **message_p, const umx_buffer *buf,
 /* A send counts that the channel has sent, though it was cancelled. The other
  * rank is told the number when this one leaves, which may be at once. */
 static void
-check_count(umi_send *send)
+check_count(umi_comm_send *send)
 {
     if (send->is_counted && !umx_request_was_sent(send->sub)) {
         send->is_counted = false;
@@ -1084,7 +1087,7 @@ check_count(umi_send *send)
 
 /* Cancel what the channel sends. True: the buffer is free. */
 static bool
-cancel_sub(umi_send *send)
+cancel_sub(umi_comm_send *send)
 {
     umx_status status = umx_request_is_abandoned(send->req) ?
                             umx_request_abandon(send->sub) :
@@ -1097,7 +1100,7 @@ cancel_sub(umi_send *send)
 static void
 cancel_send(umx_request *req)
 {
-    umi_send *send = *(umi_send **)umx_request_state(req);
+    umi_comm_send *send = *(umi_comm_send **)umx_request_state(req);
 
     if (send->sub != NULL) {
         if (cancel_sub(send)) {
@@ -1117,11 +1120,11 @@ static const umx_request_class send_class = {
     .cancel = cancel_send,
 };
 
-static umi_send *
+static umi_comm_send *
 new_send(umx_comm *comm, int dest, const umx_buffer *buf,
          const umx_op_params *params)
 {
-    umi_send *send = calloc(1, sizeof(*send));
+    umi_comm_send *send = calloc(1, sizeof(*send));
 
     if (send == NULL) {
         return NULL;
@@ -1132,7 +1135,7 @@ new_send(umx_comm *comm, int dest, const umx_buffer *buf,
         free(send);
         return NULL;
     }
-    *(umi_send **)umx_request_state(send->req) = send;
+    *(umi_comm_send **)umx_request_state(send->req) = send;
     umi_list_append(&comm->sends, &send->node);
     send->comm = comm;
     send->dest = dest;
@@ -1142,7 +1145,7 @@ new_send(umx_comm *comm, int dest, const umx_buffer *buf,
 }
 
 static void
-discard_send(umi_send *send)
+discard_send(umi_comm_send *send)
 {
     umx_request *req = send->req;
 
@@ -1195,7 +1198,7 @@ send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
 /* The send ends with the communicator, once it is known which rank has failed.
  */
 static void
-keep_lost(umi_send *send)
+keep_lost(umi_comm_send *send)
 {
     send->sub     = NULL;
     send->is_lost = true;
@@ -1209,7 +1212,7 @@ end_lost(umx_comm *comm, int dest, umx_status status)
     umi_node *node = comm->sends.next;
 
     while (node != &comm->sends) {
-        umi_send *send = umi_container_of(node, umi_send, node);
+        umi_comm_send *send = umi_container_of(node, umi_comm_send, node);
 
         if (send->is_lost && (dest == -1 || send->dest == dest)) {
             end_send(send, status);
@@ -1223,8 +1226,8 @@ end_lost(umx_comm *comm, int dest, umx_status status)
 static void
 on_sent(umx_request *sub, umx_status status, void *arg)
 {
-    umi_send *send = arg;
-    umx_comm *comm = send->comm;
+    umi_comm_send *send = arg;
+    umx_comm      *comm = send->comm;
 
     (void)sub;
     check_count(send);
@@ -1244,7 +1247,7 @@ on_sent(umx_request *sub, umx_status status, void *arg)
 static void
 on_send_lost(umx_request *sub, umx_status status, void *arg)
 {
-    umi_send *send = arg;
+    umi_comm_send *send = arg;
 
     (void)sub;
     if (send->req != NULL) {
@@ -1269,7 +1272,7 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
                                   .on_done = on_sent,
                                   .on_lost = on_send_lost};
     umx_status      status     = umi_comm_status(comm);
-    umi_send       *send;
+    umi_comm_send  *send;
     umx_ep         *ep;
     size_t          len;
 
@@ -1285,7 +1288,7 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
     if (comm->ranks[dest].is_gone) {
         return UMX_ERR_RANK_FAILED;
     }
-    status = umi_member_ep(comm->ranks[dest].member, &ep);
+    status = umi_comm_member_ep(comm->ranks[dest].member, &ep);
     if (status != UMX_OK && !is_lost(comm, dest, status, NULL)) {
         return status;
     }
@@ -1324,14 +1327,14 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
  */
 
 void
-umi_match_rank_gone(umx_comm *comm, int rank)
+umi_comm_messages_end_rank(umx_comm *comm, int rank)
 {
     umi_node *node   = comm->posted.next;
     bool      is_all = is_exhausted(comm, UMX_ANY_SOURCE);
 
     umi_comm_hold(comm);
     while (node != &comm->posted) {
-        umi_recv *recv = umi_container_of(node, umi_recv, node);
+        umi_comm_recv *recv = umi_container_of(node, umi_comm_recv, node);
 
         if (recv->source == rank ||
             (is_all && recv->source == UMX_ANY_SOURCE)) {
@@ -1346,11 +1349,12 @@ umi_match_rank_gone(umx_comm *comm, int rank)
 }
 
 void
-umi_match_end(umx_comm *comm, umx_status status)
+umi_comm_messages_end(umx_comm *comm, umx_status status)
 {
     umi_comm_hold(comm);
     while (!umi_list_is_empty(&comm->posted)) {
-        end_recv(umi_container_of(comm->posted.next, umi_recv, node), status);
+        end_recv(umi_container_of(comm->posted.next, umi_comm_recv, node),
+                 status);
     }
     while (!umi_list_is_empty(&comm->unexpected)) {
         umx_comm_message *message = umi_container_of(comm->unexpected.next,
@@ -1365,7 +1369,7 @@ umi_match_end(umx_comm *comm, umx_status status)
     end_lost(comm, -1, status);
     if (comm->is_revoked) { /* nobody receives them */
         UMI_LIST_FOREACH_SAFE(node, &comm->sends) {
-            umi_send *send = umi_container_of(node, umi_send, node);
+            umi_comm_send *send = umi_container_of(node, umi_comm_send, node);
 
             if (send->sub != NULL && send->req != NULL && cancel_sub(send)) {
                 end_send_request(send, status);

@@ -38,7 +38,7 @@ enum {
 };
 
 static inline bool
-umi_is_awaited(uint64_t waiters)
+umi_waits_are_announced(uint64_t waiters)
 {
     return (waiters & ((UINT64_C(1) << UMI_WAITERS_BITS) - 1)) != 0;
 }
@@ -50,7 +50,7 @@ umi_announcement(uint64_t waiters)
 }
 
 static inline bool
-umi_has_waits(const umx_worker *worker)
+umi_waits_exist(const umx_worker *worker)
 {
     return !umi_list_is_empty(&worker->waits) ||
            !umi_list_is_empty(&worker->lookouts);

@@ -194,7 +194,7 @@ struct umx_worker {
     umi_list                waiting;  /* requests: hooks->on_arrivals() */
     struct umi_tags        *tags;     /* of the rooms above, like these: */
     struct umi_lend        *lend;
-    struct umi_am          *am;
+    struct umi_channel_am  *am;
     struct umi_addressed   *addressed; /* NULL until it is used */
     unsigned                num_handshakes;
     unsigned                num_closing;
@@ -309,7 +309,7 @@ umi_worker_has_events(const umx_worker *worker)
 
 /* umx_worker_poll() in a (P) call. A callback may have destroyed the worker
  * then: `is_destroy_due`. */
-unsigned umi_worker_poll(umx_worker *worker);
+unsigned umi_progress_poll(umx_worker *worker);
 
 /* UMX_OK, UMX_ERR_FORKED or UMX_ERR_WRONG_THREAD. */
 static inline umx_status

@@ -121,7 +121,7 @@ measure_strings(const umx_partition *partition, size_t column, size_t *totals)
     uint32_t         width = partition->fields[column].width;
 
     for (size_t i = 0; i < order->num_blocks; i++) {
-        const umi_block  *block  = &order->blocks[i];
+        const umi_order_block *block = &order->blocks[i];
         const umx_column *source = &order->chunks[block->chunk].columns[column];
         size_t            first  = source->offset + block->row;
 

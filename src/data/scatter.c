@@ -19,7 +19,7 @@ for_each_run(const umi_order *order, size_t column, umi_cursor *cursors,
     const uint16_t *rows = order->rows;
 
     for (size_t i = 0; i < order->num_blocks; i++) {
-        const umi_block  *block  = &order->blocks[i];
+        const umi_order_block *block = &order->blocks[i];
         const umx_column *source = &order->chunks[block->chunk].columns[column];
         const umi_run    *end    = run + block->num_runs;
 

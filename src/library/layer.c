@@ -386,7 +386,7 @@ umx_layer_am_send(umx_ep *ep, uint16_t id, const void *header,
         return umx_layer_am_send_locked(ep, id, header, header_len, buf, params,
                                         req_p);
     }
-    return is_layers(id) ? umi_am_message_send(ep, id, header, header_len, buf,
+    return is_layers(id) ? umi_channel_am_send(ep, id, header, header_len, buf,
                                                params, req_p) :
                            UMX_ERR_OUT_OF_RANGE;
 }
@@ -395,15 +395,15 @@ umx_status
 umx_worker_set_layer(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
 {
     UMI_GUARD(worker);
-    return is_layers(id) ? umi_am_set_internal(worker, id, fn, arg) :
+    return is_layers(id) ? umi_channel_am_set_internal(worker, id, fn, arg) :
                            UMX_ERR_OUT_OF_RANGE;
 }
 
 void *
 umx_worker_get_layer(const umx_worker *worker, uint16_t id)
 {
-    const umi_am_user *user = umi_am_user_find(worker,
-                                               umi_channel_id(UMI_KIND_AM, id));
+    const umi_channel_am_user *user = umi_channel_am_find(
+        worker, umi_header_channel_id(UMI_KIND_AM, id));
 
     return (user != NULL) ? user->arg : NULL;
 }

@@ -217,7 +217,7 @@ give_up(umi_queue_probe *probe)
     umi_engine *engine = probe->engine;
     umx_worker *worker = engine->worker;
     bool        is_own = (engine == worker->engine);
-    umx_status  status = is_own ? umi_engines_renew(worker) : UMX_OK;
+    umx_status  status = is_own ? umi_ops_engines_renew(worker) : UMX_OK;
 
     if (status != UMX_OK) {
         umi_log(UMI_LOG_ERROR, "%s, and there cannot be another: %s", reason,

@@ -32,7 +32,7 @@ enum {
 };
 
 unsigned
-umi_worker_poll(umx_worker *worker)
+umi_progress_poll(umx_worker *worker)
 {
     unsigned events = umi_worker_progress(worker);
 
@@ -45,7 +45,7 @@ umi_worker_poll(umx_worker *worker)
     if (umi_worker_has_events(worker)) {
         umi_worker_run_events(worker);
     }
-    if (umi_has_waits(worker) && umi_waits_look(worker)) {
+    if (umi_waits_exist(worker) && umi_waits_look(worker)) {
         umi_worker_run_events(worker);
     }
     return events;
@@ -65,7 +65,7 @@ umx_worker_poll(umx_worker *worker)
         !umi_worker_enter(worker)) {
         return 0; /* UCX's sockets are the parent's; from a callback: later */
     }
-    events = umi_worker_poll(worker);
+    events = umi_progress_poll(worker);
     return umi_worker_leave(worker) ? events : 0;
 }
 
@@ -135,7 +135,7 @@ arm(umx_worker *worker)
 {
     umx_status status;
 
-    if (umi_has_waits(worker) && umi_waits_announce(worker)) {
+    if (umi_waits_exist(worker) && umi_waits_announce(worker)) {
         return UMX_ERR_BUSY;
     }
     status = arm_engine(worker->engine);
@@ -159,11 +159,11 @@ drain_end(const umx_worker *worker)
     uint64_t end  = umi_turn_end(worker, now);
     uint64_t half = now + worker->turn_ticks / 2;
 
-    return (worker->turn_end != 0 && umi_is_past(end, half)) ? half : end;
+    return (worker->turn_end != 0 && umi_turn_is_past(end, half)) ? half : end;
 }
 
 umx_status
-umi_worker_drain(umx_worker *worker, uint64_t end)
+umi_progress_drain(umx_worker *worker, uint64_t end)
 {
     unsigned   before;
     bool       is_first = true;
@@ -172,14 +172,14 @@ umi_worker_drain(umx_worker *worker, uint64_t end)
     umi_worker_run_timers(worker);
     for (;;) {
         before = worker->activity;
-        while (!worker->is_destroy_due && umi_worker_poll(worker) != 0) {
+        while (!worker->is_destroy_due && umi_progress_poll(worker) != 0) {
             worker->stats.wakeups += is_first;
             is_first                = false;
             before                  = ++worker->activity;
             worker->engine->busy_ns = 0;
             /* Look at the clock: one call of UCX may have copied for 100 ns, or
              * for 100 us. */
-            if (umi_is_past(umi_ticks(), end)) {
+            if (umi_turn_is_past(umi_ticks(), end)) {
                 return UMX_INPROGRESS;
             }
         }
@@ -206,7 +206,7 @@ umi_worker_drain(umx_worker *worker, uint64_t end)
         }
         worker
             ->activity++; /* arming may have taken umx_worker_signal()'s wake */
-        if (umi_is_past(umi_ticks(), end)) {
+        if (umi_turn_is_past(umi_ticks(), end)) {
             return UMX_INPROGRESS;
         }
     }
@@ -227,7 +227,7 @@ umx_worker_divide_turn(umx_worker *worker, unsigned parts)
 bool
 umx_worker_turn_is_over(const umx_worker *worker)
 {
-    return umi_is_past(umi_ticks(), worker->turn_end);
+    return umi_turn_is_past(umi_ticks(), worker->turn_end);
 }
 
 void
@@ -257,7 +257,7 @@ umx_worker_drain(umx_worker *worker)
     if (!umi_worker_enter(worker)) {
         return UMX_INPROGRESS; /* from a callback: the caller drains */
     }
-    status = umi_worker_drain(worker, drain_end(worker));
+    status = umi_progress_drain(worker, drain_end(worker));
     return umi_worker_leave(worker) ? status : UMX_ERR_CLOSED;
 }
 

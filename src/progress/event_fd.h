@@ -8,7 +8,7 @@
 #include "util/clock.h"
 
 /* umx_worker_drain() in a (P) call that has begun, until the tick `end`. */
-umx_status umi_worker_drain(umx_worker *worker, uint64_t end);
+umx_status umi_progress_drain(umx_worker *worker, uint64_t end);
 
 /* A new worker: umx_worker.nap. */
 void umi_nap_init(umx_worker *worker);
@@ -22,7 +22,7 @@ umi_turn_end(const umx_worker *worker, uint64_t now)
 }
 
 static inline bool
-umi_is_past(uint64_t now, uint64_t end)
+umi_turn_is_past(uint64_t now, uint64_t end)
 {
     return (int64_t)(now - end) > 0;
 }

@@ -68,7 +68,7 @@ next_budget(umi_spin *spin)
 static bool
 poll_once(umx_worker *worker, const volatile bool *done_p, unsigned *events_p)
 {
-    *events_p = umi_worker_poll(worker);
+    *events_p = umi_progress_poll(worker);
     return *done_p || worker->is_destroy_due;
 }
 
@@ -126,7 +126,7 @@ spin_for(umx_worker *worker, const volatile bool *done_p, uint64_t budget)
                 return true;
             }
         }
-    } while (now - last_event < budget && !umi_is_past(now, end));
+    } while (now - last_event < budget && !umi_turn_is_past(now, end));
     /* Busy, not idle, tells nothing against spins. Nothing at all does, also
      * when somebody else has had the core meanwhile. */
     if (last_event == start || now - last_event >= budget) {

@@ -143,8 +143,8 @@ drain_slices(progress_thread *self)
     umi_guard_set_in_thread(worker, true);
     worker->is_inside = true;
     do {
-        status = umi_worker_drain(worker,
-                                  umi_ticks() + umi_ticks_from_ns(SLICE_NS));
+        status = umi_progress_drain(worker,
+                                    umi_ticks() + umi_ticks_from_ns(SLICE_NS));
     } while (status == UMX_INPROGRESS && atomic_load(&guard->wanted) == 0 &&
              !is_stop_due(self));
     worker->is_inside = false;

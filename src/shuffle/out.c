@@ -16,10 +16,10 @@ static const umx_request_class insert_class = {
 /* The number of a memory that the rank has the key of, or a free one; its
  * `memh` is NULL then. False: out of memory. */
 static bool
-find_told(umi_peer *peer, const umx_memh *memh, uint32_t *key)
+find_told(umi_shuffle_peer *peer, const umx_memh *memh, uint32_t *key)
 {
-    uint32_t  free_one = peer->num_told, size;
-    umi_told *told;
+    uint32_t              free_one = peer->num_told, size;
+    umi_shuffle_sent_key *told;
 
     if (peer->last_told < peer->num_told &&
         peer->told[peer->last_told].memh == memh) {
@@ -52,10 +52,10 @@ find_told(umi_peer *peer, const umx_memh *memh, uint32_t *key)
 
 /* One chunk less is out of that memory. */
 static void
-put_told(umi_peer *peer, uint32_t key)
+put_told(umi_shuffle_peer *peer, uint32_t key)
 {
-    umi_told  *told   = &peer->told[key];
-    umi_record forget = {.kind = UMI_RECORD_FORGET, .key = key};
+    umi_shuffle_sent_key *told = &peer->told[key];
+    umi_shuffle_record forget = {.kind = UMI_SHUFFLE_RECORD_FORGET, .key = key};
 
     if (--told->num_outs != 0) {
         return;
@@ -63,8 +63,8 @@ put_told(umi_peer *peer, uint32_t key)
     umx_memh_put(told->memh);
     told->memh = NULL;
     if (peer->sh->status == UMX_OK && !peer->is_gone &&
-        umi_peer_tell(peer, &forget, 1) != UMX_OK) {
-        umi_shuffler_break(peer->sh, "no memory for a message");
+        umi_shuffle_peer_tell(peer, &forget, 1) != UMX_OK) {
+        umi_shuffle_break(peer->sh, "no memory for a message");
     }
 }
 
@@ -72,7 +72,7 @@ put_told(umi_peer *peer, uint32_t key)
  */
 
 void
-umi_out_taken(umi_out *out)
+umi_shuffle_insert_taken(umi_shuffle_insert *out)
 {
     if (!out->is_taken) {
         out->is_taken = true;
@@ -81,11 +81,11 @@ umi_out_taken(umi_out *out)
 }
 
 void
-umi_out_end(umi_out *out, umx_status status)
+umi_shuffle_insert_end(umi_shuffle_insert *out, umx_status status)
 {
     umx_shuffler *sh = out->sh;
 
-    umi_out_taken(out);
+    umi_shuffle_insert_taken(out);
     umi_node_remove(&out->node);
     if (out->is_counted) {
         sh->held_out -= out->len;
@@ -102,20 +102,22 @@ umi_out_end(umi_out *out, umx_status status)
     }
     umx_memh_put(out->memh);
     free(out);
-    umi_shuffler_put(sh);
+    umi_shuffle_put(sh);
 }
 
 void
-umi_outs_end(umx_shuffler *sh, const umi_peer *peer, umx_status status)
+umi_shuffle_inserts_end(umx_shuffler *sh, const umi_shuffle_peer *peer,
+                        umx_status status)
 {
     UMI_LIST_FOREACH_SAFE(node, &sh->outs) {
-        umi_out *out = umi_container_of(node, umi_out, node);
+        umi_shuffle_insert *out = umi_container_of(node, umi_shuffle_insert,
+                                                   node);
 
         if (peer != NULL && out->peer != peer) {
             continue;
         }
         if (out->chunk == NULL) {
-            umi_out_end(out, status);
+            umi_shuffle_insert_end(out, status);
         } else if (out->req != NULL) {
             umx_request_complete(out->req, status);
             out->req = NULL;
@@ -123,10 +125,10 @@ umi_outs_end(umx_shuffler *sh, const umi_peer *peer, umx_status status)
     }
 }
 
-static umi_out *
+static umi_shuffle_insert *
 new_out(umx_shuffler *sh, umx_memh *memh, size_t len)
 {
-    umi_out *out = calloc(1, sizeof(*out));
+    umi_shuffle_insert *out = calloc(1, sizeof(*out));
 
     if (out == NULL) {
         return NULL;
@@ -135,7 +137,7 @@ new_out(umx_shuffler *sh, umx_memh *memh, size_t len)
     out->memh = memh;
     out->len  = len;
     umx_memh_hold(memh);
-    umi_shuffler_hold(sh);
+    umi_shuffle_hold(sh);
     umi_list_append(&sh->outs, &out->node);
     sh->num_untaken++;
     return out;
@@ -143,11 +145,11 @@ new_out(umx_shuffler *sh, umx_memh *memh, size_t len)
 
 /* One that the rank has not been told of. */
 static umx_status
-give_up(umi_out *out, umx_status status)
+give_up(umi_shuffle_insert *out, umx_status status)
 {
     umx_shuffler *sh = out->sh;
 
-    umi_out_taken(out);
+    umi_shuffle_insert_taken(out);
     umi_node_remove(&out->node);
     if (out->id != 0) {
         umi_slots_remove(&out->peer->outs, out->id);
@@ -157,19 +159,19 @@ give_up(umi_out *out, umx_status status)
     }
     umx_memh_put(out->memh);
     free(out);
-    umi_shuffler_put(sh);
+    umi_shuffle_put(sh);
     return status;
 }
 
 /* Tell the owner of the partition where its bytes are. */
 static umx_status
-announce(umi_out *out, uint32_t partition, size_t offset)
+announce(umi_shuffle_insert *out, uint32_t partition, size_t offset)
 {
-    umi_peer  *peer = out->peer;
-    umi_record records[2];
-    size_t     count = 0, len;
-    umi_told  *told;
-    umx_status status;
+    umi_shuffle_peer     *peer = out->peer;
+    umi_shuffle_record    records[2];
+    size_t                count = 0, len;
+    umi_shuffle_sent_key *told;
+    umx_status            status;
 
     out->id = umi_slots_add(&peer->outs, out, peer->nonce++);
     if (out->id == 0 || !find_told(peer, out->memh, &out->key)) {
@@ -177,18 +179,18 @@ announce(umi_out *out, uint32_t partition, size_t offset)
     }
     told = &peer->told[out->key];
     if (told->memh == NULL) {
-        records[count].kind  = UMI_RECORD_KEY;
+        records[count].kind  = UMI_SHUFFLE_RECORD_KEY;
         records[count].key   = out->key;
         records[count].data  = umx_memh_key(out->memh, &len);
         records[count++].len = len;
     }
-    records[count++] = (umi_record){.kind      = UMI_RECORD_CHUNK,
-                                    .id        = out->id,
-                                    .partition = partition,
-                                    .key       = out->key,
-                                    .offset    = offset,
-                                    .len       = out->len};
-    status           = umi_peer_tell(peer, records, count);
+    records[count++] = (umi_shuffle_record){.kind = UMI_SHUFFLE_RECORD_CHUNK,
+                                            .id   = out->id,
+                                            .partition = partition,
+                                            .key       = out->key,
+                                            .offset    = offset,
+                                            .len       = out->len};
+    status           = umi_shuffle_peer_tell(peer, records, count);
     if (status == UMX_OK) {
         if (told->memh == NULL) {
             told->memh = out->memh;
@@ -205,8 +207,8 @@ announce(umi_out *out, uint32_t partition, size_t offset)
 static umx_status
 insert_small(umx_shuffler *sh, uint32_t partition, const void *data, size_t len)
 {
-    umi_peer          *peer   = &sh->peers[sh->owners[partition]];
-    umi_record         record = {.kind      = UMI_RECORD_INLINE,
+    umi_shuffle_peer  *peer   = &sh->peers[sh->owners[partition]];
+    umi_shuffle_record record = {.kind      = UMI_SHUFFLE_RECORD_INLINE,
                                  .partition = partition,
                                  .data      = data,
                                  .len       = len};
@@ -214,11 +216,11 @@ insert_small(umx_shuffler *sh, uint32_t partition, const void *data, size_t len)
     umx_status         status;
 
     if (peer->rank != sh->rank) {
-        status = umi_peer_tell(peer, &record, 1);
-        umi_peer_flush(peer);
+        status = umi_shuffle_peer_tell(peer, &record, 1);
+        umi_shuffle_peer_flush(peer);
         return status;
     }
-    chunk = umi_chunk_new(sh, partition, sh->rank, len);
+    chunk = umi_shuffle_chunk_new(sh, partition, sh->rank, len);
     if (chunk == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -226,40 +228,42 @@ insert_small(umx_shuffler *sh, uint32_t partition, const void *data, size_t len)
     if (len != 0) {
         memcpy(chunk->bytes, data, len);
     }
-    umi_chunk_landed(chunk);
+    umi_shuffle_chunk_landed(chunk);
     return UMX_OK;
 }
 
 /* ---- chunks in the spill file --------------------------------------------
  */
 
-typedef struct umi_region {
-    umi_spill *spill;
-    void      *data;
-    size_t     at;
-    size_t     len;
-} umi_region;
+typedef struct umi_shuffle_region {
+    umi_shuffle_spill *spill;
+    void              *data;
+    size_t             at;
+    size_t             len;
+} umi_shuffle_region;
 
 static void
 free_region(void *arg)
 {
-    umi_region *region = arg;
+    umi_shuffle_region *region = arg;
 
-    umi_spill_free(region->spill, region->data, region->at, region->len);
+    umi_shuffle_spill_free(region->spill, region->data, region->at,
+                           region->len);
     free(region);
 }
 
 static umx_status
-announce_region(umx_shuffler *sh, uint32_t partition, umi_region *region)
+announce_region(umx_shuffler *sh, uint32_t partition,
+                umi_shuffle_region *region)
 {
-    umx_memh_params params = {.field_mask = UMX_MEMH_FIELD_FLAGS |
-                                            UMX_MEMH_FIELD_ON_FREE,
-                              .flags   = UMX_MEMH_FLAG_READONLY,
-                              .on_free = free_region,
-                              .arg     = region};
-    umx_buffer      buf    = umx_host_buffer(region->data, region->len);
-    umx_memh       *memh;
-    umi_out        *out;
+    umx_memh_params     params = {.field_mask = UMX_MEMH_FIELD_FLAGS |
+                                                UMX_MEMH_FIELD_ON_FREE,
+                                  .flags   = UMX_MEMH_FLAG_READONLY,
+                                  .on_free = free_region,
+                                  .arg     = region};
+    umx_buffer          buf    = umx_host_buffer(region->data, region->len);
+    umx_memh           *memh;
+    umi_shuffle_insert *out;
     umx_status status = umx_memh_register(umx_worker_get_context(sh->worker),
                                           &buf, &params, &memh);
 
@@ -281,7 +285,7 @@ announce_region(umx_shuffler *sh, uint32_t partition, umi_region *region)
         return status;
     }
     umx_memh_put(memh);
-    umi_peer_flush(out->peer);
+    umi_shuffle_peer_flush(out->peer);
     return UMX_OK;
 }
 
@@ -289,26 +293,26 @@ static umx_status
 insert_spilled(umx_shuffler *sh, uint32_t partition, const void *data,
                size_t len)
 {
-    umi_region        *region = malloc(sizeof(*region));
-    umx_shuffle_chunk *chunk;
-    int                error;
+    umi_shuffle_region *region = malloc(sizeof(*region));
+    umx_shuffle_chunk  *chunk;
+    int                 error;
 
     if (region == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    *region = (umi_region){.spill = sh->spill, .len = len};
-    error   = umi_spill_alloc(sh->spill, len, &region->data, &region->at);
+    *region = (umi_shuffle_region){.spill = sh->spill, .len = len};
+    error = umi_shuffle_spill_alloc(sh->spill, len, &region->data, &region->at);
     if (error != 0) {
         free(region);
         umx_set_errno(error);
         return (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR;
     }
     memcpy(region->data, data, len);
-    umi_spill_let_go(region->data, len);
+    umi_shuffle_spill_let_go(region->data, len);
     if (sh->owners[partition] != sh->rank) {
         return announce_region(sh, partition, region);
     }
-    chunk = umi_chunk_new(sh, partition, sh->rank, 0);
+    chunk = umi_shuffle_chunk_new(sh, partition, sh->rank, 0);
     if (chunk == NULL) {
         free_region(region);
         return UMX_ERR_NO_MEMORY;
@@ -318,7 +322,7 @@ insert_spilled(umx_shuffler *sh, uint32_t partition, const void *data,
     chunk->len      = len;
     chunk->spill_at = region->at;
     free(region);
-    umi_chunk_landed(chunk);
+    umi_shuffle_chunk_landed(chunk);
     return UMX_OK;
 }
 
@@ -327,10 +331,10 @@ insert_spilled(umx_shuffler *sh, uint32_t partition, const void *data,
 
 /* The owner is this rank. */
 static umx_status
-keep(umi_out *out, uint32_t partition, const void *data)
+keep(umi_shuffle_insert *out, uint32_t partition, const void *data)
 {
-    umx_shuffle_chunk *chunk = umi_chunk_new(out->sh, partition, out->sh->rank,
-                                             0);
+    umx_shuffle_chunk *chunk = umi_shuffle_chunk_new(out->sh, partition,
+                                                     out->sh->rank, 0);
 
     if (chunk == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -340,8 +344,8 @@ keep(umi_out *out, uint32_t partition, const void *data)
     chunk->len   = out->len;
     chunk->out   = out;
     out->chunk   = chunk;
-    umi_out_taken(out);
-    umi_chunk_landed(chunk);
+    umi_shuffle_insert_taken(out);
+    umi_shuffle_chunk_landed(chunk);
     return UMX_OK;
 }
 
@@ -349,9 +353,9 @@ static umx_status
 insert_lent(umx_shuffler *sh, uint32_t partition, umx_memh *memh, size_t offset,
             size_t len, const umx_op_params *params, umx_request **req_p)
 {
-    umi_peer  *peer = &sh->peers[sh->owners[partition]];
-    umi_out   *out  = new_out(sh, memh, len);
-    umx_status status;
+    umi_shuffle_peer   *peer = &sh->peers[sh->owners[partition]];
+    umi_shuffle_insert *out  = new_out(sh, memh, len);
+    umx_status          status;
 
     if (out == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -373,7 +377,7 @@ insert_lent(umx_shuffler *sh, uint32_t partition, umx_memh *memh, size_t offset,
     out->is_counted = true;
     sh->held_out += len;
     *req_p = out->req;
-    umi_peer_flush(peer);
+    umi_shuffle_peer_flush(peer);
     return UMX_INPROGRESS;
 }
 
@@ -385,7 +389,7 @@ check(umx_shuffler *sh, uint32_t partition, const umx_memh *memh, size_t offset,
       size_t len)
 {
     const umx_buffer *buf    = umx_memh_buffer(memh);
-    umx_status        status = umi_shuffler_status(sh);
+    umx_status        status = umi_shuffle_status(sh);
 
     if (status != UMX_OK) {
         return status;
@@ -407,7 +411,7 @@ umx_shuffler_insert(umx_shuffler *sh, uint32_t partition, umx_memh *memh,
                     size_t offset, size_t len, const umx_op_params *params,
                     umx_request **req_p)
 {
-    UMI_SHUFFLER_LOCK(sh);
+    UMI_SHUFFLE_LOCK(sh);
     const char *data   = (const char *)umx_memh_buffer(memh)->data + offset;
     umx_status  status = check(sh, partition, memh, offset, len);
 
@@ -426,7 +430,7 @@ umx_shuffler_insert(umx_shuffler *sh, uint32_t partition, umx_memh *memh,
     if (status >= 0) {
         sh->info.num_inserted++;
         sh->info.inserted += len;
-        umi_note_held(sh);
+        umi_shuffle_note_held(sh);
     }
     return status;
 }
@@ -434,8 +438,8 @@ umx_shuffler_insert(umx_shuffler *sh, uint32_t partition, umx_memh *memh,
 umx_status
 umx_shuffler_insert_finished(umx_shuffler *sh, uint32_t partition)
 {
-    UMI_SHUFFLER_LOCK(sh);
-    umx_status status = umi_shuffler_status(sh);
+    UMI_SHUFFLE_LOCK(sh);
+    umx_status status = umi_shuffle_status(sh);
 
     if (status != UMX_OK) {
         return status;
@@ -443,5 +447,5 @@ umx_shuffler_insert_finished(umx_shuffler *sh, uint32_t partition)
     if (partition != UMX_PARTITION_ALL && partition >= sh->num_partitions) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    return umi_finish(sh, partition);
+    return umi_shuffle_finish(sh, partition);
 }

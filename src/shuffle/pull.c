@@ -7,7 +7,7 @@
 #include "shuffle/shuffle.h"
 
 void
-umi_key_put(umi_peer_key *key)
+umi_shuffle_key_put(umi_shuffle_key *key)
 {
     if (--key->refs == 0) {
         umx_rkey_destroy(key->rkey);
@@ -16,7 +16,7 @@ umi_key_put(umi_peer_key *key)
 }
 
 void
-umi_note_held(umx_shuffler *sh)
+umi_shuffle_note_held(umx_shuffler *sh)
 {
     size_t held = sh->held_in + sh->held_small + sh->held_out;
 
@@ -42,14 +42,14 @@ get_room(umx_shuffle_chunk *chunk)
         }
         chunk->is_counted = true;
         sh->held_in += chunk->len;
-        umi_note_held(sh);
+        umi_shuffle_note_held(sh);
         return UMX_OK;
     }
     if (sh->spill == NULL) {
         return UMX_ERR_EXCEEDS_LIMIT;
     }
-    error = umi_spill_alloc(sh->spill, chunk->len, &chunk->data,
-                            &chunk->spill_at);
+    error = umi_shuffle_spill_alloc(sh->spill, chunk->len, &chunk->data,
+                                    &chunk->spill_at);
     if (error != 0) {
         sh->error = error;
         return (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR;
@@ -62,30 +62,30 @@ get_room(umx_shuffle_chunk *chunk)
 static void
 end_pull(umx_shuffle_chunk *chunk, umx_status status)
 {
-    umx_shuffler *sh   = chunk->sh;
-    umi_peer     *peer = chunk->peer;
-    umi_peer_key *key  = chunk->key;
+    umx_shuffler     *sh   = chunk->sh;
+    umi_shuffle_peer *peer = chunk->peer;
+    umi_shuffle_key  *key  = chunk->key;
 
     peer->pulling -= chunk->len;
     sh->num_pulling--;
     chunk->is_coming = false;
     if (chunk->is_dropped) {
-        umi_chunk_drop(chunk);
+        umi_shuffle_chunk_drop(chunk);
         return;
     }
     if (status != UMX_OK) {
-        umi_shuffler_break(sh, "a chunk of rank %d could not be read: %s",
-                           peer->rank, umx_status_string(status));
+        umi_shuffle_break(sh, "a chunk of rank %d could not be read: %s",
+                          peer->rank, umx_status_string(status));
         return;
     }
     chunk->key = NULL;
-    umi_key_put(key);
+    umi_shuffle_key_put(key);
     if (chunk->place == UMX_CHUNK_SPILLED) {
-        umi_spill_let_go(chunk->data, chunk->len);
+        umi_shuffle_spill_let_go(chunk->data, chunk->len);
     }
-    umi_peer_say(peer, UMI_RECORD_RELEASED, chunk->id);
+    umi_shuffle_peer_say(peer, UMI_SHUFFLE_RECORD_RELEASED, chunk->id);
     if (sh->status == UMX_OK) { /* or the chunk has been dropped */
-        umi_chunk_landed(chunk);
+        umi_shuffle_chunk_landed(chunk);
     }
 }
 
@@ -96,25 +96,25 @@ on_pulled(umx_request *req, umx_status status, void *arg)
     umx_shuffler      *sh    = chunk->sh;
 
     (void)req;
-    umi_shuffler_hold(sh);
+    umi_shuffle_hold(sh);
     end_pull(chunk, status);
     if (sh->status == UMX_OK) {
-        umi_pull_all(sh);
-        umi_shuffler_flush(sh);
-        umi_shuffler_check_end(sh);
+        umi_shuffle_fetch_all(sh);
+        umi_shuffle_flush(sh);
+        umi_shuffle_check_end(sh);
     }
-    umi_shuffler_put(sh);
+    umi_shuffle_put(sh);
 }
 
 static void
 begin(umx_shuffle_chunk *chunk)
 {
-    umi_peer     *peer   = chunk->peer;
-    umx_op_params params = umi_shuffler_op(on_pulled, chunk);
-    umx_rma_item  item   = {chunk->offset,
-                            umx_host_buffer(chunk->data, chunk->len)};
-    umx_request  *req;
-    umx_status    status;
+    umi_shuffle_peer *peer   = chunk->peer;
+    umx_op_params     params = umi_shuffle_op(on_pulled, chunk);
+    umx_rma_item      item   = {chunk->offset,
+                                umx_host_buffer(chunk->data, chunk->len)};
+    umx_request      *req;
+    umx_status        status;
 
     umi_node_remove(&chunk->node);
     chunk->is_coming = true;
@@ -128,7 +128,7 @@ begin(umx_shuffle_chunk *chunk)
 
 /* Of one rank. */
 static void
-pull(umi_peer *peer)
+pull(umi_shuffle_peer *peer)
 {
     umx_shuffler *sh = peer->sh;
 
@@ -163,7 +163,7 @@ has_to_pull(const umx_shuffler *sh)
 }
 
 void
-umi_pull_all(umx_shuffler *sh)
+umi_shuffle_fetch_all(umx_shuffler *sh)
 {
     sh->stall = UMX_INPROGRESS;
     for (int i = 0; i < sh->size; i++) {
@@ -171,6 +171,6 @@ umi_pull_all(umx_shuffler *sh)
     }
     if (sh->status == UMX_OK && sh->num_pulling == 0 && has_to_pull(sh)) {
         sh->stall = sh->shortage;
-        umi_waits_serve(sh);
+        umi_shuffle_waits_serve(sh);
     }
 }

@@ -25,38 +25,40 @@ enum {
     UMI_SHUFFLE_WINDOW = 4
 };
 
-typedef struct umi_peer  umi_peer;
-typedef struct umi_out   umi_out;
-typedef struct umi_spill umi_spill;
+typedef struct umi_shuffle_peer   umi_shuffle_peer;
+typedef struct umi_shuffle_insert umi_shuffle_insert;
+typedef struct umi_shuffle_spill  umi_shuffle_spill;
 
 /* ---- spill.c -------------------------------------------------------------
  */
 
 /* A file for what is too much for memory. NULL: `*error` is an errno. */
-umi_spill *umi_spill_new(const char *dir, int *error);
-void       umi_spill_put(umi_spill *spill);
+umi_shuffle_spill *umi_shuffle_spill_new(const char *dir, int *error);
+void               umi_shuffle_spill_put(umi_shuffle_spill *spill);
 
 /* Memory of the file, and its place there; the memory lasts until
- * umi_spill_free(), which any thread may call. An errno, or 0. */
-int  umi_spill_alloc(umi_spill *spill, size_t len, void **data_p, size_t *at_p);
-void umi_spill_free(umi_spill *spill, void *data, size_t at, size_t len);
+ * umi_shuffle_spill_free(), which any thread may call. An errno, or 0. */
+int umi_shuffle_spill_alloc(umi_shuffle_spill *spill, size_t len, void **data_p,
+                            size_t *at_p);
+void umi_shuffle_spill_free(umi_shuffle_spill *spill, void *data, size_t at,
+                            size_t len);
 
 /* What has been written need not stay in memory. */
-void umi_spill_let_go(void *data, size_t len);
+void umi_shuffle_spill_let_go(void *data, size_t len);
 
 /* ---- chunks --------------------------------------------------------------
  */
 
 /* A key that a rank has told. */
-typedef struct umi_peer_key {
+typedef struct umi_shuffle_key {
     umx_rkey *rkey;
     unsigned  refs; /* the table's, and one of each chunk */
-} umi_peer_key;
+} umi_shuffle_key;
 
 struct umx_shuffle_chunk {
     umx_shuffle_chunk      *next; /* of the partition; or sh->released */
     umx_shuffler           *sh;   /* held */
-    umi_peer               *peer; /* NULL: this rank's */
+    umi_shuffle_peer       *peer; /* NULL: this rank's */
     umi_node                node; /* peer->to_pull */
     uint64_t                id;   /* the sender's */
     uint32_t                partition;
@@ -65,9 +67,9 @@ struct umx_shuffle_chunk {
     umx_shuffle_chunk_place place;
     void                   *data; /* NULL: it has not come */
     size_t                  len;
-    umi_peer_key           *key; /* held; or NULL */
+    umi_shuffle_key        *key; /* held; or NULL */
     uint64_t                offset;
-    umi_out                *out;      /* inserted here; or NULL */
+    umi_shuffle_insert     *out;      /* inserted here; or NULL */
     size_t                  spill_at; /* SPILLED */
     bool                    is_counted;
     bool                    is_coming;  /* it is being read */
@@ -76,7 +78,7 @@ struct umx_shuffle_chunk {
     _Alignas(16) unsigned char bytes[];
 };
 
-typedef struct umi_partition {
+typedef struct umi_shuffle_partition {
     umx_shuffle_chunk *first;
     umx_shuffle_chunk *last;
     uint32_t           num_chunks;
@@ -85,7 +87,7 @@ typedef struct umi_partition {
     bool               is_finished;  /* here */
     bool               is_complete;
     bool               is_extracted;
-} umi_partition;
+} umi_shuffle_partition;
 
 /* ---- the shuffler --------------------------------------------------------
  */
@@ -102,24 +104,24 @@ struct umx_shuffler {
     umx_status    status;  /* why no operation can begin */
     umx_request  *close_req;
     /* partitions */
-    uint32_t       num_partitions;
-    int32_t       *owners;
-    umi_partition *partitions;
-    uint32_t       num_owned;
-    uint32_t       num_complete;
-    uint32_t       num_extracted;
-    uint32_t       num_unfinished; /* here */
-    uint32_t      *complete;       /* in this order */
-    uint32_t       next_given;
-    umi_list       waits; /* umi_wait.node */
+    uint32_t               num_partitions;
+    int32_t               *owners;
+    umi_shuffle_partition *partitions;
+    uint32_t               num_owned;
+    uint32_t               num_complete;
+    uint32_t               num_extracted;
+    uint32_t               num_unfinished; /* here */
+    uint32_t              *complete;       /* in this order */
+    uint32_t               next_given;
+    umi_list               waits; /* umi_shuffle_wait.node */
     /* ranks */
-    umi_peer *peers;
-    umi_list  outs; /* umi_out.node */
-    unsigned  num_untaken;
-    unsigned  num_sending;
-    unsigned  num_pulling;
+    umi_shuffle_peer *peers;
+    umi_list          outs; /* umi_shuffle_insert.node */
+    unsigned          num_untaken;
+    unsigned          num_sending;
+    unsigned          num_pulling;
     /* memory */
-    umi_spill         *spill;
+    umi_shuffle_spill *spill;
     size_t             budget; /* for either way; SIZE_MAX: no limit */
     size_t             peer_credit;
     size_t             held_in;
@@ -139,30 +141,30 @@ struct umx_shuffler {
 /* ---- shuffler.c ----------------------------------------------------------
  */
 
-void umi_shuffler_hold(umx_shuffler *sh);
-void umi_shuffler_put(umx_shuffler *sh);
+void umi_shuffle_hold(umx_shuffler *sh);
+void umi_shuffle_put(umx_shuffler *sh);
 
 /* Parameters of an operation of the shuffler's own. */
-umx_op_params umi_shuffler_op(umx_done_fn fn, void *arg);
+umx_op_params umi_shuffle_op(umx_done_fn fn, void *arg);
 
 /* Revoke the shuffle on all ranks. */
-void umi_shuffler_break(umx_shuffler *sh, const char *format, ...)
+void umi_shuffle_break(umx_shuffler *sh, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* It has been revoked: end all with `status`. */
-void umi_shuffler_fail(umx_shuffler *sh, umx_status status);
+void umi_shuffle_fail(umx_shuffler *sh, umx_status status);
 
 /* Is it over on this rank? Then leave. */
-void umi_shuffler_check_end(umx_shuffler *sh);
+void umi_shuffle_check_end(umx_shuffler *sh);
 
 /* Why no operation can begin. */
-umx_status umi_shuffler_status(umx_shuffler *sh);
+umx_status umi_shuffle_status(umx_shuffler *sh);
 
 /* This rank inserts nothing more into a partition, or all. */
-umx_status umi_finish(umx_shuffler *sh, uint32_t partition);
+umx_status umi_shuffle_finish(umx_shuffler *sh, uint32_t partition);
 
 static inline void
-umi_shuffler_unlock(umx_guard *const *guard_p)
+umi_shuffle_unlock(umx_guard *const *guard_p)
 {
     if (*guard_p != NULL) {
         umx_worker_unlock(*guard_p);
@@ -170,49 +172,49 @@ umi_shuffler_unlock(umx_guard *const *guard_p)
 }
 
 /* Keep the progress thread out until the end of the block. */
-#define UMI_SHUFFLER_LOCK_OF(worker)                      \
-    __attribute__((cleanup(umi_shuffler_unlock), unused)) \
-    umx_guard *const umi_shuffler_lock = umx_worker_lock(worker)
-#define UMI_SHUFFLER_LOCK(sh) UMI_SHUFFLER_LOCK_OF((sh)->worker)
+#define UMI_SHUFFLE_LOCK_OF(worker)                      \
+    __attribute__((cleanup(umi_shuffle_unlock), unused)) \
+    umx_guard *const umi_shuffle_lock = umx_worker_lock(worker)
+#define UMI_SHUFFLE_LOCK(sh) UMI_SHUFFLE_LOCK_OF((sh)->worker)
 
 /* ---- partition.c ---------------------------------------------------------
  */
 
 /* A chunk of `extra` bytes of its own, at the end of its partition, still
  * missing. NULL: out of memory. */
-umx_shuffle_chunk *umi_chunk_new(umx_shuffler *sh, uint32_t partition,
-                                 int source, size_t extra);
+umx_shuffle_chunk *umi_shuffle_chunk_new(umx_shuffler *sh, uint32_t partition,
+                                         int source, size_t extra);
 
 /* Its bytes are there. */
-void umi_chunk_landed(umx_shuffle_chunk *chunk);
+void umi_shuffle_chunk_landed(umx_shuffle_chunk *chunk);
 
 /* It was dropped while it came. */
-void umi_chunk_drop(umx_shuffle_chunk *chunk);
+void umi_shuffle_chunk_drop(umx_shuffle_chunk *chunk);
 
 /* A rank has finished a partition. */
-void umi_partition_finish(umx_shuffler *sh, uint32_t partition);
+void umi_shuffle_partition_finish(umx_shuffler *sh, uint32_t partition);
 
 /* Drop the chunks that nobody has taken. */
-void umi_partitions_drop(umx_shuffler *sh);
+void umi_shuffle_partitions_drop(umx_shuffler *sh);
 
 /* Free what has been released. True: there was something. */
-bool umi_free_released(umx_shuffler *sh);
-void umi_run_errand(umx_errand *errand);
+bool umi_shuffle_free_released(umx_shuffler *sh);
+void umi_shuffle_run_errand(umx_errand *errand);
 
 /* End the waits that can end now, or all. */
-void umi_waits_serve(umx_shuffler *sh);
-void umi_waits_end(umx_shuffler *sh, umx_status status);
+void umi_shuffle_waits_serve(umx_shuffler *sh);
+void umi_shuffle_waits_end(umx_shuffler *sh, umx_status status);
 
 /* ---- out.c ---------------------------------------------------------------
  */
 
-struct umi_out {
+struct umi_shuffle_insert {
     umi_node           node; /* sh->outs */
     umx_shuffler      *sh;
     umx_request       *req;   /* NULL: it was spilled, or is over */
     umx_memh          *memh;  /* held */
     umx_shuffle_chunk *chunk; /* of this rank's partition; or NULL */
-    umi_peer          *peer;  /* NULL: this rank's */
+    umi_shuffle_peer  *peer;  /* NULL: this rank's */
     uint64_t           id;
     uint32_t           key;
     size_t             len;
@@ -222,81 +224,86 @@ struct umi_out {
 };
 
 /* Its owner can read it without this rank. */
-void umi_out_taken(umi_out *out);
+void umi_shuffle_insert_taken(umi_shuffle_insert *out);
 
 /* It is over. */
-void umi_out_end(umi_out *out, umx_status status);
+void umi_shuffle_insert_end(umi_shuffle_insert *out, umx_status status);
 
 /* The same for those to a rank, or all; but what the user has extracted is held
  * until that is released. */
-void umi_outs_end(umx_shuffler *sh, const umi_peer *peer, umx_status status);
+void umi_shuffle_inserts_end(umx_shuffler *sh, const umi_shuffle_peer *peer,
+                             umx_status status);
 
 /* ---- peer.c --------------------------------------------------------------
  */
 
 /* A message. */
-typedef struct umi_tx {
-    umi_node  node; /* peer->unsent */
-    umi_peer *peer;
-    size_t    len;
-    uint8_t   data[UMI_SHUFFLE_MESSAGE_SIZE];
-} umi_tx;
+typedef struct umi_shuffle_message {
+    umi_node          node; /* peer->unsent */
+    umi_shuffle_peer *peer;
+    size_t            len;
+    uint8_t           data[UMI_SHUFFLE_MESSAGE_SIZE];
+} umi_shuffle_message;
 
 /* A memory that a rank has the key of. */
-typedef struct umi_told {
+typedef struct umi_shuffle_sent_key {
     umx_memh *memh; /* held; NULL: free */
     unsigned  num_outs;
-} umi_told;
+} umi_shuffle_sent_key;
 
-struct umi_peer {
+struct umi_shuffle_peer {
     umx_shuffler *sh;
     int           rank;
     bool          is_gone;
     /* to it */
-    umi_list  unsent; /* umi_tx.node */
-    umi_tx   *spare;
-    unsigned  num_unread; /* messages */
-    umi_slots outs;       /* umi_out */
-    uint32_t  nonce;
-    umi_told *told;
-    uint32_t  num_told;
-    uint32_t  last_told;
+    umi_list              unsent; /* umi_shuffle_message.node */
+    umi_shuffle_message  *spare;
+    unsigned              num_unread; /* messages */
+    umi_slots             outs;       /* umi_shuffle_insert */
+    uint32_t              nonce;
+    umi_shuffle_sent_key *told;
+    uint32_t              num_told;
+    uint32_t              last_told;
     /* from it */
-    uint8_t       *rx;
-    umx_request   *recv;     /* NULL: none is posted */
-    unsigned       num_owed; /* acks */
-    umi_peer_key **keys;
-    uint32_t       num_keys;
-    uint8_t       *finished; /* a bit for each partition */
-    umi_list       to_pull;  /* umx_shuffle_chunk.node */
-    size_t         pulling;  /* bytes */
+    uint8_t          *rx;
+    umx_request      *recv;     /* NULL: none is posted */
+    unsigned          num_owed; /* acks */
+    umi_shuffle_key **keys;
+    uint32_t          num_keys;
+    uint8_t          *finished; /* a bit for each partition */
+    umi_list          to_pull;  /* umx_shuffle_chunk.node */
+    size_t            pulling;  /* bytes */
 };
 
-umx_status umi_peer_init(umi_peer *peer, umx_shuffler *sh, int rank);
-void       umi_peer_fini(umi_peer *peer);
+umx_status umi_shuffle_peer_init(umi_shuffle_peer *peer, umx_shuffler *sh,
+                                 int rank);
+void       umi_shuffle_peer_fini(umi_shuffle_peer *peer);
 
 /* Receive what it sends. */
-umx_status umi_peer_listen(umi_peer *peer);
+umx_status umi_shuffle_peer_listen(umi_shuffle_peer *peer);
 
-/* Put records into the next message, all or none; umi_peer_flush() sends them.
+/* Put records into the next message, all or none; umi_shuffle_peer_flush()
+ * sends them.
  */
-umx_status umi_peer_tell(umi_peer *peer, const umi_record *records,
-                         size_t count);
-void       umi_peer_flush(umi_peer *peer);
-void       umi_shuffler_flush(umx_shuffler *sh);
+umx_status umi_shuffle_peer_tell(umi_shuffle_peer         *peer,
+                                 const umi_shuffle_record *records,
+                                 size_t                    count);
+void       umi_shuffle_peer_flush(umi_shuffle_peer *peer);
+void       umi_shuffle_flush(umx_shuffler *sh);
 
 /* A record with a number only. */
-void umi_peer_say(umi_peer *peer, umi_record_kind kind, uint64_t number);
-void umi_peer_drop_unsent(umi_peer *peer);
+void umi_shuffle_peer_say(umi_shuffle_peer *peer, umi_shuffle_record_kind kind,
+                          uint64_t number);
+void umi_shuffle_peer_drop_unsent(umi_shuffle_peer *peer);
 
 /* ---- pull.c --------------------------------------------------------------
  */
 
-void umi_key_put(umi_peer_key *key);
-void umi_note_held(umx_shuffler *sh);
+void umi_shuffle_key_put(umi_shuffle_key *key);
+void umi_shuffle_note_held(umx_shuffler *sh);
 
 /* Read chunks, as far as there is room. If there is none for any, nothing comes
  * until the user extracts something: say so to who waits. */
-void umi_pull_all(umx_shuffler *sh);
+void umi_shuffle_fetch_all(umx_shuffler *sh);
 
 #endif

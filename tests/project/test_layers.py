@@ -124,7 +124,7 @@ UNLOCKED = {
         umx_worker_unlock umx_worker_wait""",
 }
 LOCK = re.compile(
-    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLER_LOCK|umx_worker_lock)\w*\("
+    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLE_LOCK|umx_worker_lock)\w*\("
 )
 DECLARED = re.compile(r"UMX_API\b[^;{]*?\b(umx_\w+)\s*\(")
 DEFINED = re.compile(r"^(umx_\w+)\([^;{]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
@@ -181,6 +181,7 @@ def test_src_includes_only_what_lies_below():
 
 OBJECT = re.compile(r"^const \w+ (umi_\w+) = \{", re.MULTILINE)
 NAME = re.compile(r"\bum[ix]_\w+")
+PRIVATE = re.compile(r"\b(?:umi|UMI)_\w+")
 
 
 def arrows() -> Arrows:
@@ -223,6 +224,89 @@ def test_circles_of_files_are_within_the_rooms_that_are_named():
     rooms = [{name.split("/")[0] for name in group} for group in circles(arrows())]
     assert [group for group in rooms if len(group) > 1] == []
     assert {room for group in rooms for room in group} == set(CIRCLES)
+
+
+# The room of each prefix: umi_<noun>_ is the name of one thing, in one room.
+NOUNS = {
+    "util": """
+        atomic clock cpu equal hmac host ids list log mpsc node pool process
+        random read reader sha256 siphash slots table ticks utf8 write writer
+        x25519""",
+    "codec": "address codec control frame header pack seq ucx varint",
+    "mem": "check copy cuda gather layout memory memtype",
+    "core": """
+        announcement block config configuration configurations context datatypes
+        descriptors engine engines ep fork guard key link links listener memh
+        must parked print request requests rkey rkeys routes segment segments
+        slab sockaddr socket spare status thread timer transport transports ucs
+        waits watch worker""",
+    "progress": "nap progress turn yields",
+    "ops": "am flush follow ops post queue tag",
+    "lend": "lend",
+    "endpoint": """
+        accept addressed close connect defer drain endpoint handshake heartbeat
+        info peer proof query settle silence strangers where""",
+    "channel": """
+        assembly channel channels charge credit frames land landing match
+        message piece pieces recv split stream tagged withdraw""",
+    "rma": "initiator rma target",
+    "messenger": "batch send sender",
+    "data": "field hash new offset offsets order partition region scatter",
+    "topology": "hwloc pci topology tree",
+    "comm": "comm",
+    "shuffle": "shuffle",
+}
+
+
+def prefix_errors() -> Iterator[str]:
+    rooms = {noun: room for room, nouns in NOUNS.items() for noun in nouns.split()}
+    found = set()
+    for path in sources("src/*/*.[ch]"):
+        code = code_of(path)
+        for _, name in FUNCTION.findall(code):
+            if name.startswith("umi_"):
+                noun = name.split("_")[1]
+                found.add(noun)
+                if rooms.get(noun) != path.parent.name:
+                    yield f"{name}() of {path.parent.name} is one of {rooms.get(noun)}"
+    yield from (f"no function begins with umi_{noun}" for noun in rooms.keys() - found)
+
+
+def test_a_prefix_of_functions_belongs_to_one_room():
+    nouns = " ".join(NOUNS.values()).split()
+    assert len(nouns) == len(set(nouns))
+    assert list(prefix_errors()) == []
+
+
+TYPE = re.compile(
+    r"\b(?:struct|union|enum) (um[ix]_\w+) \{"
+    r"|\} *(um[ix]_\w+);"
+    r"|\btypedef [^;{]*\(\*(um[ix]_\w+)\)"
+)
+
+
+def test_a_type_has_one_meaning():
+    files: dict[str, set[str]] = {}
+    for path in sources("src/*/*.[ch]", "include/umx/*.h"):
+        code = code_of(path)
+        for names in TYPE.findall(code):
+            for name in filter(None, names):
+                files.setdefault(name, set()).add(path.name)
+    assert len(files) > 150
+    assert {name: where for name, where in files.items() if len(where) > 1} == {}
+
+
+def test_names_of_libraries_on_top_begin_with_the_room():
+    util = "".join(path.read_text() for path in sources("src/util/*.h"))
+    of_util = set(PRIVATE.findall(util))
+    wrong = {
+        name
+        for room in ON_TOP
+        for path in sources(f"src/{room}/*.[ch]")
+        for name in PRIVATE.findall(code_of(path))
+        if not name.lower().startswith(f"umi_{room}") and name not in of_util
+    }
+    assert wrong == set()
 
 
 def test_public_headers_include_only_public_headers():

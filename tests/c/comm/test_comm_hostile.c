@@ -567,13 +567,13 @@ static void
 lie(world *w, int from, int to, umi_comm_header header, const void *data,
     size_t len)
 {
-    umx_comm   *comm   = w->comms[from];
-    umi_member *member = comm->ranks[to].member;
+    umx_comm        *comm   = w->comms[from];
+    umi_comm_member *member = comm->ranks[to].member;
 
     if (header.comm == 0) {
         header.comm = comm->id;
     }
-    umi_member_send(member, &header, data, len);
+    umi_comm_member_send(member, &header, data, len);
 }
 
 /* It has sent fewer messages than it said, and its end was ignored since it
@@ -681,8 +681,9 @@ void *__wrap_malloc(size_t size);
 void *
 __wrap_malloc(size_t size)
 {
-    return (is_starved && size == sizeof(umi_orphan)) ? NULL :
-                                                        __real_malloc(size);
+    return (is_starved && size == sizeof(umi_comm_orphan)) ?
+               NULL :
+               __real_malloc(size);
 }
 
 /* A message that came too early cannot be kept: its sender is told. */

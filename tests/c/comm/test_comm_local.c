@@ -401,7 +401,7 @@ expect_no_bytes(world *w, cell c)
     open_mapped(w, 2);
     params = job_params(&j);
     job_posted(&j, umx_bcast(w->comms[0], 1, &buf, &params, &req), &req);
-    c.op     = UMI_COLL_BCAST;
+    c.op     = UMI_COMM_COLL_BCAST;
     c.number = w->comms[0]->next_number - 1;
     c.what   = 1;
     c.bytes  = sizeof(data);
@@ -445,7 +445,7 @@ test_anything_at_all(void **state)
         memcpy(&c, bytes, sizeof(c));
         c.kind   = (uint8_t)(1 + next_random(CELL_LOAN));
         c.number = w->comms[0]->next_number + next_random(3) - 1;
-        c.op     = UMI_COLL_BARRIER;
+        c.op     = UMI_COMM_COLL_BARRIER;
         c.len &= (next_random(2) == 0) ? 0xffff : ~UINT64_C(0);
         c.word &= (next_random(2) == 0) ? 0xff : ~UINT64_C(0);
         c.at &= (next_random(2) == 0) ? 0xffff : ~UINT32_C(0);
@@ -488,7 +488,7 @@ test_a_revoked_sender(void **state)
     params = job_params(&jobs[1]);
     job_posted(&jobs[1], umx_bcast(w->comms[1], 1, &from.buf, &params, &req),
                &req);
-    umi_local_revoke(w->comms[1]);
+    umi_comm_inbox_revoke(w->comms[1]);
     params = job_params(&jobs[0]);
     job_posted(&jobs[0], umx_bcast(w->comms[0], 1, &to.buf, &params, &req),
                &req);
