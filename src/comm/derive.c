@@ -5,7 +5,7 @@
  * often that has been used. */
 #include <stdlib.h>
 
-#include "comm/comm.h"
+#include "comm/communicator.h"
 
 /* How often a label has been used. */
 struct umi_comm_label {

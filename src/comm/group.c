@@ -10,7 +10,7 @@
 #include <string.h>
 #include <umx/context.h>
 
-#include "comm/comm.h"
+#include "comm/communicator.h"
 #include "util/clock.h"
 
 /* ---- life ----------------------------------------------------------------

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm.h"
+#include "comm/communicator.h"
 
 enum {
     WHOLE_MAX = 32 * 1024, /* bytes of each rank that go whole */

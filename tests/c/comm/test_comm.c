@@ -3,7 +3,7 @@
 /* tests: comm/boot comm/derive comm/hub comm/match library/layer */
 #include "world.h"
 
-#include "comm/comm.h"
+#include "comm/communicator.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* match.c: messages between ranks, and the receives that they are for.
+/* recv.c: messages between ranks, and the receives that they are for.
  *
  * A receive takes the first message, in the order of arrival, whose source and
  * tag it asks for; a message goes to the first receive that asks for it, in the
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm.h"
+#include "comm/communicator.h"
 
 enum {
     /* Unexpected messages of one rank that use up its credit. */

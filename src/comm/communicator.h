@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* comm.h: what the files of this room share. Thread: the worker's owner.
+/* communicator.h: what the files of this room share. Thread: the worker's owner.
  *
  *   hub      one for each worker: where messages of ranks arrive
  *   group    the processes that met in one umx_comm_create(), and the endpoints
  *            between them; communicators that are split off share it
  *   comm     ranks, messages and operations
  *   coll     one collective operation under way */
-#ifndef UMI_COMM_H
-#define UMI_COMM_H
+#ifndef UMI_COMM_COMMUNICATOR_H
+#define UMI_COMM_COMMUNICATOR_H
 
 #include <umx/address.h>
 #include <umx/buffer.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* local.c: collective operations between ranks of one host: through an inbox of
+/* inbox.c: collective operations between ranks of one host: through an inbox of
  * the receiver, shared memory that the sender has mapped.
  *
  *   header   is it revoked?
@@ -31,7 +31,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/comm.h"
+#include "comm/communicator.h"
 
 #include <umx/rma.h>
 #include <umx/wait.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* boot.c: how the processes of a group meet.
+/* bootstrap.c: how the processes of a group meet.
  *
  *   root                                 each other process
  *   listens                              connects, again until somebody listens
@@ -15,7 +15,7 @@
 
 #include <sys/socket.h>
 
-#include "comm/comm.h"
+#include "comm/communicator.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/hash.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* comm.c: the life of a communicator, and its end by failure.
+/* communicator.c: the life of a communicator, and its end by failure.
  *
  *   being made ---> usable ---> closed    umx_comm_close(), or given back
  *        |             |
@@ -7,7 +7,7 @@
  *
  * Who finds a failure revokes the communicator on its own rank and tells the
  * root, which tells everybody. */
-#include "comm/comm.h"
+#include "comm/communicator.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* coll.c: collective operations: what all of them do.
+/* collective_rounds.c: collective operations: what all of them do.
  *
  * An operation goes round by round: its type posts the messages of a round, and
  * when all are complete the next. Messages are matched by the number of the
@@ -7,7 +7,7 @@
  * begun here, or its receive been posted, waits in `early`. Each says which
  * operation its sender is in, so that ranks that call different ones find out.
  */
-#include "comm/comm.h"
+#include "comm/communicator.h"
 
 #include "util/clock.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pull.c: read chunks whose memory cannot be mapped, as far as there is room.
+/* fetch.c: read chunks whose memory cannot be mapped, as far as there is room.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hub.c: where messages of ranks arrive, and whose they are. */
+/* dispatch.c: where messages of ranks arrive, and whose they are. */
 #include <stdlib.h>
 
-#include "comm/comm.h"
+#include "comm/communicator.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* collective.c: operations that move bytes. Schedules:
+/* collective_calls.c: operations that move bytes. Schedules:
  *
  *   barrier     everybody to everybody; above FLAT_BARRIER ranks by
  *               dissemination: in round k to rank + 2^k, from rank - 2^k
@@ -14,7 +14,7 @@
  * need not wait for that. */
 #include <stdlib.h>
 
-#include "comm/comm.h"
+#include "comm/communicator.h"
 
 enum {
     FLAT_RANKS   = 4,

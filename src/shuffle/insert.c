@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* out.c: chunks that are inserted here. */
+/* insert.c: chunks that are inserted here. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
