@@ -139,8 +139,8 @@ ask_for_memory(umi_comm_exchange *exchange)
     umx_op_params  params = {.field_mask = UMX_OP_FIELD_ON_DONE,
                              .on_done    = on_owner,
                              .arg        = exchange};
-    umx_request *req = umx_request_create(coll->comm->group->hub->worker, &cls,
-                                          &params);
+    umx_request   *req = umx_request_create(coll->comm->group->dispatch->worker,
+                                            &cls, &params);
 
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -154,7 +154,7 @@ ask_for_memory(umi_comm_exchange *exchange)
 static umx_status
 need_memory(umi_comm_exchange *exchange)
 {
-    umx_worker *worker = exchange->base.comm->group->hub->worker;
+    umx_worker *worker = exchange->base.comm->group->dispatch->worker;
 
     if (exchange->has_memory) {
         return exchange->memory_status;

@@ -34,8 +34,8 @@ enum {
 
 /* A connection on the root. */
 typedef struct umi_comm_guest {
-    umi_node            node; /* boot->guests, in the order of their HELLOs */
-    umi_comm_bootstrap *boot;
+    umi_node node; /* bootstrap->guests, in the order of their HELLOs */
+    umi_comm_bootstrap *bootstrap;
     umx_ep             *ep;
     int                 rank; /* UMX_RANK_ANY: the root assigns it */
     bool                has_hello;
@@ -67,9 +67,9 @@ struct umi_comm_bootstrap {
 };
 
 static bool
-is_root(const umi_comm_bootstrap *boot)
+is_root(const umi_comm_bootstrap *bootstrap)
 {
-    return boot->group->rank == 0;
+    return bootstrap->group->rank == 0;
 }
 
 /* ---- the end -------------------------------------------------------------
@@ -89,35 +89,36 @@ free_guest(umi_comm_guest *guest)
 
 /* The endpoints that the group has taken over are NULL. */
 static void
-free_boot(umi_comm_bootstrap *boot)
+free_bootstrap(umi_comm_bootstrap *bootstrap)
 {
-    umx_comm *comm = boot->comm;
+    umx_comm *comm = bootstrap->comm;
 
-    boot->group->boot = NULL;
-    umx_timer_stop(&boot->timer);
-    umx_timer_stop(&boot->retry);
-    if (boot->listener != NULL) {
-        umx_listener_destroy(boot->listener);
+    bootstrap->group->bootstrap = NULL;
+    umx_timer_stop(&bootstrap->timer);
+    umx_timer_stop(&bootstrap->retry);
+    if (bootstrap->listener != NULL) {
+        umx_listener_destroy(bootstrap->listener);
     }
-    while (!umi_list_is_empty(&boot->guests)) {
-        free_guest(umi_container_of(boot->guests.next, umi_comm_guest, node));
+    while (!umi_list_is_empty(&bootstrap->guests)) {
+        free_guest(
+            umi_container_of(bootstrap->guests.next, umi_comm_guest, node));
     }
-    if (boot->ep != NULL) {
-        umx_layer_ep_set_on_state(boot->ep, NULL, NULL);
-        umx_ep_destroy(boot->ep);
+    if (bootstrap->ep != NULL) {
+        umx_layer_ep_set_on_state(bootstrap->ep, NULL, NULL);
+        umx_ep_destroy(bootstrap->ep);
     }
-    free(boot->root);
-    free(boot);
+    free(bootstrap->root);
+    free(bootstrap);
     umi_comm_put(comm);
 }
 
 static void
-end(umi_comm_bootstrap *boot, umx_status status)
+end(umi_comm_bootstrap *bootstrap, umx_status status)
 {
-    umx_request *req = boot->req;
+    umx_request *req = bootstrap->req;
 
-    boot->req = NULL;
-    free_boot(boot);
+    bootstrap->req = NULL;
+    free_bootstrap(bootstrap);
     if (req != NULL) {
         umx_request_complete(req, status);
     }
@@ -136,7 +137,7 @@ take_back(umi_comm_member *member)
 }
 
 static void __attribute__((format(printf, 3, 4)))
-fail(umi_comm_bootstrap *boot, umx_status status, const char *format, ...)
+fail(umi_comm_bootstrap *bootstrap, umx_status status, const char *format, ...)
 {
     umi_comm_header header = {.kind = UMI_COMM_REFUSE};
     char            text[UMI_COMM_REASON_MAX];
@@ -146,25 +147,25 @@ fail(umi_comm_bootstrap *boot, umx_status status, const char *format, ...)
     (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     header.number = (uint64_t)(int64_t)status;
-    UMI_LIST_FOREACH(node, &boot->guests) {
+    UMI_LIST_FOREACH(node, &bootstrap->guests) {
         umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
 
         if (guest->ep == NULL) {
-            guest->ep = take_back(&boot->group->members[guest->rank]);
+            guest->ep = take_back(&bootstrap->group->members[guest->rank]);
         }
         if (guest->has_hello && guest->ep != NULL) {
-            (void)umi_comm_send_control(boot->group->hub, guest->ep, &header,
-                                        text, strlen(text));
+            (void)umi_comm_send_control(bootstrap->group->dispatch, guest->ep,
+                                        &header, text, strlen(text));
         }
     }
-    umi_comm_revoke(boot->comm, -1, status, true, "%s", text);
-    end(boot, status);
+    umi_comm_revoke(bootstrap->comm, -1, status, true, "%s", text);
+    end(bootstrap, status);
 }
 
 void
 umi_comm_bootstrap_cancel(umi_comm_group *group, umx_status status)
 {
-    fail(group->boot, status, "the communicator was given up by rank %d",
+    fail(group->bootstrap, status, "the communicator was given up by rank %d",
          group->rank);
 }
 
@@ -172,9 +173,9 @@ umi_comm_bootstrap_cancel(umi_comm_group *group, umx_status status)
  */
 
 static umi_comm_guest *
-guest_with_rank(const umi_comm_bootstrap *boot, int rank)
+guest_with_rank(const umi_comm_bootstrap *bootstrap, int rank)
 {
-    UMI_LIST_FOREACH(node, &boot->guests) {
+    UMI_LIST_FOREACH(node, &bootstrap->guests) {
         umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
 
         if (guest->has_hello && guest->rank == rank) {
@@ -186,12 +187,13 @@ guest_with_rank(const umi_comm_bootstrap *boot, int rank)
 
 /* "2, 3, 7" */
 static unsigned
-write_missing(const umi_comm_bootstrap *boot, uint32_t *ranks, unsigned max)
+write_missing(const umi_comm_bootstrap *bootstrap, uint32_t *ranks,
+              unsigned max)
 {
     unsigned count = 0;
 
-    for (int rank = 1; rank < boot->group->size && count < max; rank++) {
-        if (guest_with_rank(boot, rank) == NULL) {
+    for (int rank = 1; rank < bootstrap->group->size && count < max; rank++) {
+        if (guest_with_rank(bootstrap, rank) == NULL) {
             ranks[count++] = (uint32_t)rank;
         }
     }
@@ -216,36 +218,37 @@ name_ranks(char *text, size_t size, const uint32_t *ranks, unsigned count,
 
 /* Tell those who have come whom they wait for. */
 static void
-send_pending(umi_comm_bootstrap *boot)
+send_pending(umi_comm_bootstrap *bootstrap)
 {
     umi_comm_header header = {.kind = UMI_COMM_PENDING};
     uint32_t        ranks[1 + MAX_PENDING_RANKS];
-    unsigned        count = write_missing(boot, ranks + 1, MAX_PENDING_RANKS);
+    unsigned count = write_missing(bootstrap, ranks + 1, MAX_PENDING_RANKS);
 
-    ranks[0] = (uint32_t)(boot->group->size - 1 - boot->num_guests);
-    UMI_LIST_FOREACH(node, &boot->guests) {
+    ranks[0] = (uint32_t)(bootstrap->group->size - 1 - bootstrap->num_guests);
+    UMI_LIST_FOREACH(node, &bootstrap->guests) {
         umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
 
         if (guest->has_hello) {
-            (void)umi_comm_send_control(boot->group->hub, guest->ep, &header,
-                                        ranks, (1 + count) * sizeof(*ranks));
+            (void)umi_comm_send_control(bootstrap->group->dispatch, guest->ep,
+                                        &header, ranks,
+                                        (1 + count) * sizeof(*ranks));
         }
     }
 }
 
 /* Ranks for those that have none, in the order in which they came. */
 static void
-assign_ranks(umi_comm_bootstrap *boot)
+assign_ranks(umi_comm_bootstrap *bootstrap)
 {
     int next = 1;
 
-    UMI_LIST_FOREACH(node, &boot->guests) {
+    UMI_LIST_FOREACH(node, &bootstrap->guests) {
         umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
 
         if (!guest->has_hello || guest->rank != UMX_RANK_ANY) {
             continue;
         }
-        while (guest_with_rank(boot, next) != NULL) {
+        while (guest_with_rank(bootstrap, next) != NULL) {
             next++;
         }
         guest->rank = next;
@@ -254,11 +257,11 @@ assign_ranks(umi_comm_bootstrap *boot)
 
 /* The endpoints become the group's. */
 static bool
-take_guests(umi_comm_bootstrap *boot)
+take_guests(umi_comm_bootstrap *bootstrap)
 {
-    umi_comm_group *group = boot->group;
+    umi_comm_group *group = bootstrap->group;
 
-    UMI_LIST_FOREACH(node, &boot->guests) {
+    UMI_LIST_FOREACH(node, &bootstrap->guests) {
         umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
 
         if (!guest->has_hello) {
@@ -275,9 +278,9 @@ take_guests(umi_comm_bootstrap *boot)
 }
 
 static bool
-send_table(umi_comm_bootstrap *boot)
+send_table(umi_comm_bootstrap *bootstrap)
 {
-    umi_comm_group *group  = boot->group;
+    umi_comm_group *group  = bootstrap->group;
     umi_comm_header header = {.kind = UMI_COMM_TABLE, .comm = group->id};
     size_t          size   = 8;
     uint8_t        *table;
@@ -303,7 +306,7 @@ send_table(umi_comm_bootstrap *boot)
 
         memcpy(table, &rank, sizeof(rank));
         is_ok = is_ok &&
-                umi_comm_send_control(group->hub, group->members[i].out,
+                umi_comm_send_control(group->dispatch, group->members[i].out,
                                       &header, table, size);
     }
     free(table);
@@ -312,9 +315,9 @@ send_table(umi_comm_bootstrap *boot)
 
 /* The world's ranks are the group's. */
 static umx_status
-make_world(umi_comm_bootstrap *boot)
+make_world(umi_comm_bootstrap *bootstrap)
 {
-    umi_comm_group   *group = boot->group;
+    umi_comm_group   *group = bootstrap->group;
     umi_comm_member **all   = malloc((size_t)group->size * sizeof(*all));
 
     if (all == NULL) {
@@ -323,21 +326,22 @@ make_world(umi_comm_bootstrap *boot)
     for (int i = 0; i < group->size; i++) {
         all[i] = &group->members[i];
     }
-    umi_comm_set_ranks(boot->comm, group->id, group->rank, group->size, all);
+    umi_comm_set_ranks(bootstrap->comm, group->id, group->rank, group->size,
+                       all);
     free(all);
     umi_comm_group_start(group);
-    umi_comm_register(boot->comm);
+    umi_comm_register(bootstrap->comm);
     return UMX_OK;
 }
 
 static umx_status
-set_own_address(umi_comm_bootstrap *boot)
+set_own_address(umi_comm_bootstrap *bootstrap)
 {
-    umi_comm_group *group = boot->group;
+    umi_comm_group *group = bootstrap->group;
     const void     *address;
     size_t          len;
-    umx_status status = umx_worker_get_address(group->hub->worker, &address,
-                                               &len);
+    umx_status      status = umx_worker_get_address(group->dispatch->worker,
+                                                    &address, &len);
 
     if (status != UMX_OK) {
         return status;
@@ -350,35 +354,37 @@ set_own_address(umi_comm_bootstrap *boot)
 
 /* All have come. */
 static void
-finish_root(umi_comm_bootstrap *boot)
+finish_root(umi_comm_bootstrap *bootstrap)
 {
-    umi_comm_group *group = boot->group;
+    umi_comm_group *group = bootstrap->group;
     umx_status      status;
 
-    assign_ranks(boot);
+    assign_ranks(bootstrap);
     do {
         if (!umi_random_bytes(&group->id, sizeof(group->id))) {
-            fail(boot, UMX_ERR_IO_ERROR, "the system gives no random numbers");
+            fail(bootstrap, UMX_ERR_IO_ERROR,
+                 "the system gives no random numbers");
             return;
         }
     } while (group->id == 0);
-    status = set_own_address(boot);
+    status = set_own_address(bootstrap);
     if (status == UMX_OK) {
-        status = (take_guests(boot) && send_table(boot)) ? make_world(boot) :
-                                                           UMX_ERR_NO_MEMORY;
+        status = (take_guests(bootstrap) && send_table(bootstrap)) ?
+                     make_world(bootstrap) :
+                     UMX_ERR_NO_MEMORY;
     }
     if (status != UMX_OK) {
-        fail(boot, status, "the root: %s", umx_status_string(status));
+        fail(bootstrap, status, "the root: %s", umx_status_string(status));
         return;
     }
-    end(boot, UMX_OK);
+    end(bootstrap, UMX_OK);
 }
 
 static void
 on_guest_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
-    umi_comm_guest     *guest = arg;
-    umi_comm_bootstrap *boot  = guest->boot;
+    umi_comm_guest     *guest     = arg;
+    umi_comm_bootstrap *bootstrap = guest->bootstrap;
 
     (void)ep;
     (void)status;
@@ -386,20 +392,20 @@ on_guest_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
         return;
     }
     if (guest->has_hello) {
-        boot->num_guests--; /* its place is free again */
+        bootstrap->num_guests--; /* its place is free again */
     }
     free_guest(guest);
 }
 
 static umi_comm_guest *
-add_guest(umi_comm_bootstrap *boot, umx_ep *ep)
+add_guest(umi_comm_bootstrap *bootstrap, umx_ep *ep)
 {
     umi_comm_guest *guest = calloc(1, sizeof(*guest));
 
     if (guest != NULL) {
-        guest->boot = boot;
-        guest->ep   = ep;
-        umi_list_append(&boot->guests, &guest->node);
+        guest->bootstrap = bootstrap;
+        guest->ep        = ep;
+        umi_list_append(&bootstrap->guests, &guest->node);
         umx_layer_ep_set_on_state(ep, on_guest_state, guest);
     }
     return guest;
@@ -408,41 +414,42 @@ add_guest(umi_comm_bootstrap *boot, umx_ep *ep)
 static void
 on_accept(umx_listener *listener, umx_ep *ep, void *arg)
 {
-    umi_comm_bootstrap *boot = arg;
+    umi_comm_bootstrap *bootstrap = arg;
 
     (void)listener;
-    if (add_guest(boot, ep) == NULL) {
+    if (add_guest(bootstrap, ep) == NULL) {
         umx_ep_destroy(ep);
     } else {
         umi_comm_dispatch_adopt(
-            boot->group->hub); /* the progress thread is earlier */
+            bootstrap->group->dispatch); /* the progress thread is earlier */
     }
 }
 
 static void
-refuse(umi_comm_dispatch *hub, umx_ep *ep, umx_status status, const char *text)
+refuse(umi_comm_dispatch *dispatch, umx_ep *ep, umx_status status,
+       const char *text)
 {
     umi_comm_header header = {.kind   = UMI_COMM_REFUSE,
                               .number = (uint64_t)(int64_t)status};
 
-    (void)umi_comm_send_control(hub, ep, &header, text, strlen(text));
+    (void)umi_comm_send_control(dispatch, ep, &header, text, strlen(text));
 }
 
 /* Is another rank on the worker `id`? */
 static bool
-is_rank_on_worker(const umi_comm_bootstrap *boot, const uint8_t *id)
+is_rank_on_worker(const umi_comm_bootstrap *bootstrap, const uint8_t *id)
 {
     uint8_t     other[UMX_WORKER_ID_SIZE];
     const void *address;
     size_t      len;
 
-    if (umx_worker_get_address(boot->group->hub->worker, &address, &len) ==
-            UMX_OK &&
+    if (umx_worker_get_address(bootstrap->group->dispatch->worker, &address,
+                               &len) == UMX_OK &&
         umx_address_worker_id(address, len, other) &&
         memcmp(id, other, sizeof(other)) == 0) {
         return true;
     }
-    UMI_LIST_FOREACH(node, &boot->guests) {
+    UMI_LIST_FOREACH(node, &bootstrap->guests) {
         const umi_comm_guest *guest = umi_container_of(node, umi_comm_guest,
                                                        node);
 
@@ -457,10 +464,10 @@ is_rank_on_worker(const umi_comm_bootstrap *boot, const uint8_t *id)
 
 /* What is wrong with it; false: nothing is. */
 static bool
-check_hello(const umi_comm_bootstrap *boot, const umi_comm_hello *hello,
+check_hello(const umi_comm_bootstrap *bootstrap, const umi_comm_hello *hello,
             umx_ep *ep, char *text, size_t size)
 {
-    int     ranks = boot->group->size;
+    int     ranks = bootstrap->group->size;
     uint8_t id[UMX_WORKER_ID_SIZE], proved[UMX_WORKER_ID_SIZE];
 
     if (hello->size != (uint32_t)ranks) {
@@ -472,7 +479,7 @@ check_hello(const umi_comm_bootstrap *boot, const umi_comm_hello *hello,
                        hello->rank, ranks);
     } else if (hello->rank == 0 ||
                (hello->rank > 0 &&
-                guest_with_rank(boot, hello->rank) != NULL)) {
+                guest_with_rank(bootstrap, hello->rank) != NULL)) {
         (void)snprintf(text, size, "two processes say that they are rank %d",
                        hello->rank);
     } else if (!umx_address_worker_id(hello->address.data, hello->address.len,
@@ -482,7 +489,7 @@ check_hello(const umi_comm_bootstrap *boot, const umi_comm_hello *hello,
         (void)snprintf(text, size,
                        "rank %d sent an address that is not its own",
                        hello->rank);
-    } else if (is_rank_on_worker(boot, id)) {
+    } else if (is_rank_on_worker(bootstrap, id)) {
         (void)snprintf(text, size, "two ranks are on one worker");
     } else {
         return false;
@@ -493,17 +500,17 @@ check_hello(const umi_comm_bootstrap *boot, const umi_comm_hello *hello,
 static void
 take_hello(umi_comm_guest *guest, const umi_comm_hello *hello)
 {
-    umi_comm_bootstrap *boot = guest->boot;
+    umi_comm_bootstrap *bootstrap = guest->bootstrap;
     char                text[UMI_COMM_REASON_MAX];
 
-    if (check_hello(boot, hello, guest->ep, text, sizeof(text))) {
-        refuse(boot->group->hub, guest->ep, UMX_ERR_REJECTED, text);
-        fail(boot, UMX_ERR_REJECTED, "%s", text);
+    if (check_hello(bootstrap, hello, guest->ep, text, sizeof(text))) {
+        refuse(bootstrap->group->dispatch, guest->ep, UMX_ERR_REJECTED, text);
+        fail(bootstrap, UMX_ERR_REJECTED, "%s", text);
         return;
     }
     guest->address = malloc(hello->address.len);
     if (guest->address == NULL) {
-        fail(boot, UMX_ERR_NO_MEMORY, "the root: out of memory");
+        fail(bootstrap, UMX_ERR_NO_MEMORY, "the root: out of memory");
         return;
     }
     memcpy(guest->address, hello->address.data, hello->address.len);
@@ -511,33 +518,33 @@ take_hello(umi_comm_guest *guest, const umi_comm_hello *hello)
     guest->rank        = hello->rank;
     guest->has_hello   = true;
     umi_node_remove(&guest->node);
-    umi_list_append(&boot->guests, &guest->node);
-    if (++boot->num_guests == boot->group->size - 1) {
-        finish_root(boot);
+    umi_list_append(&bootstrap->guests, &guest->node);
+    if (++bootstrap->num_guests == bootstrap->group->size - 1) {
+        finish_root(bootstrap);
     } else {
-        send_pending(boot);
+        send_pending(bootstrap);
     }
 }
 
 static bool
-has_name(const umi_comm_bootstrap *boot, const umi_comm_text *name)
+has_name(const umi_comm_bootstrap *bootstrap, const umi_comm_text *name)
 {
-    return strlen(boot->comm->name) == name->len &&
-           memcmp(boot->comm->name, name->data, name->len) == 0;
+    return strlen(bootstrap->comm->name) == name->len &&
+           memcmp(bootstrap->comm->name, name->data, name->len) == 0;
 }
 
 /* The guest that has this endpoint. */
 static umi_comm_guest *
-find_guest(umi_comm_dispatch *hub, umx_ep *ep)
+find_guest(umi_comm_dispatch *dispatch, umx_ep *ep)
 {
-    UMI_LIST_FOREACH(node, &hub->groups) {
-        umi_comm_bootstrap *boot =
-            umi_container_of(node, umi_comm_group, node)->boot;
+    UMI_LIST_FOREACH(node, &dispatch->groups) {
+        umi_comm_bootstrap *bootstrap =
+            umi_container_of(node, umi_comm_group, node)->bootstrap;
 
-        if (boot == NULL) {
+        if (bootstrap == NULL) {
             continue;
         }
-        UMI_LIST_FOREACH(at, &boot->guests) {
+        UMI_LIST_FOREACH(at, &bootstrap->guests) {
             umi_comm_guest *guest = umi_container_of(at, umi_comm_guest, node);
 
             if (guest->ep == ep) {
@@ -550,27 +557,27 @@ find_guest(umi_comm_dispatch *hub, umx_ep *ep)
 
 /* A root that waits for ranks of that name at the worker's address. */
 static umi_comm_bootstrap *
-find_boot(umi_comm_dispatch *hub, const umi_comm_text *name)
+find_bootstrap(umi_comm_dispatch *dispatch, const umi_comm_text *name)
 {
-    UMI_LIST_FOREACH(node, &hub->groups) {
-        umi_comm_bootstrap *boot =
-            umi_container_of(node, umi_comm_group, node)->boot;
+    UMI_LIST_FOREACH(node, &dispatch->groups) {
+        umi_comm_bootstrap *bootstrap =
+            umi_container_of(node, umi_comm_group, node)->bootstrap;
 
-        if (boot != NULL && is_root(boot) && boot->listener == NULL &&
-            has_name(boot, name)) {
-            return boot;
+        if (bootstrap != NULL && is_root(bootstrap) &&
+            bootstrap->listener == NULL && has_name(bootstrap, name)) {
+            return bootstrap;
         }
     }
     return NULL;
 }
 
 bool
-umi_comm_bootstrap_on_hello(umi_comm_dispatch *hub, umx_ep *ep,
+umi_comm_bootstrap_on_hello(umi_comm_dispatch *dispatch, umx_ep *ep,
                             umx_message *message)
 {
     umi_comm_hello      hello;
-    umi_comm_guest     *guest = find_guest(hub, ep);
-    umi_comm_bootstrap *boot;
+    umi_comm_guest     *guest = find_guest(dispatch, ep);
+    umi_comm_bootstrap *bootstrap;
 
     if (!umi_comm_hello_decode(&hello, umx_message_data(message),
                                umx_message_info(message)->length)) {
@@ -578,19 +585,19 @@ umi_comm_bootstrap_on_hello(umi_comm_dispatch *hub, umx_ep *ep,
         return true;
     }
     if (guest == NULL) {
-        boot = find_boot(hub, &hello.name);
-        if (boot == NULL || !umx_ep_claim(ep)) {
+        bootstrap = find_bootstrap(dispatch, &hello.name);
+        if (bootstrap == NULL || !umx_ep_claim(ep)) {
             return false;
         }
-        guest = add_guest(boot, ep);
+        guest = add_guest(bootstrap, ep);
         if (guest == NULL) {
             umx_message_drop(message);
             umx_ep_destroy(ep);
             return true;
         }
     }
-    if (!has_name(guest->boot, &hello.name)) {
-        refuse(hub, ep, UMX_ERR_REJECTED,
+    if (!has_name(guest->bootstrap, &hello.name)) {
+        refuse(dispatch, ep, UMX_ERR_REJECTED,
                "another communicator is being made here");
     } else if (!guest->has_hello) {
         take_hello(guest, &hello);
@@ -603,30 +610,30 @@ umi_comm_bootstrap_on_hello(umi_comm_dispatch *hub, umx_ep *ep,
  */
 
 static void
-say_hello(umi_comm_bootstrap *boot)
+say_hello(umi_comm_bootstrap *bootstrap)
 {
     umi_comm_header header = {.kind = UMI_COMM_HELLO};
-    umi_comm_hello  hello  = {.rank = boot->group->rank,
-                              .size = (uint32_t)boot->group->size};
+    umi_comm_hello  hello  = {.rank = bootstrap->group->rank,
+                              .size = (uint32_t)bootstrap->group->size};
     uint8_t         data[64 + UMX_COMM_NAME_MAX + 1024];
     const void     *address;
     size_t          len;
-    umx_status      status = umx_worker_get_address(boot->group->hub->worker,
-                                                    &address, &len);
+    umx_status      status = umx_worker_get_address(
+             bootstrap->group->dispatch->worker, &address, &len);
 
     if (status != UMX_OK) {
-        fail(boot, status, "the worker has no address: %s",
+        fail(bootstrap, status, "the worker has no address: %s",
              umx_status_string(status));
         return;
     }
-    hello.name.data    = (const uint8_t *)boot->comm->name;
-    hello.name.len     = strlen(boot->comm->name);
+    hello.name.data    = (const uint8_t *)bootstrap->comm->name;
+    hello.name.len     = strlen(bootstrap->comm->name);
     hello.address.data = address;
     hello.address.len  = len;
     len                = umi_comm_hello_encode(&hello, data, sizeof(data));
-    if (!umi_comm_send_control(boot->group->hub, boot->ep, &header, data,
-                               len)) {
-        fail(boot, UMX_ERR_NO_MEMORY, "out of memory");
+    if (!umi_comm_send_control(bootstrap->group->dispatch, bootstrap->ep,
+                               &header, data, len)) {
+        fail(bootstrap, UMX_ERR_NO_MEMORY, "out of memory");
     }
 }
 
@@ -641,51 +648,51 @@ may_retry(umx_status status)
 static void
 on_root_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
-    umi_comm_bootstrap *boot = arg;
+    umi_comm_bootstrap *bootstrap = arg;
 
     if (state == UMX_EP_OPEN && !umx_ep_is_peer_closed(ep)) {
-        say_hello(boot);
+        say_hello(bootstrap);
         return;
     }
     if (state != UMX_EP_OPEN && may_retry(status)) {
-        (void)snprintf(boot->last_error, sizeof(boot->last_error), "%.*s",
-                       TEXT_MAX - 1, umx_ep_reason(ep));
+        (void)snprintf(bootstrap->last_error, sizeof(bootstrap->last_error),
+                       "%.*s", TEXT_MAX - 1, umx_ep_reason(ep));
         umx_layer_ep_set_on_state(ep, NULL, NULL);
         umx_ep_destroy(ep);
-        boot->ep = NULL;
-        umx_timer_start(boot->group->hub->worker, &boot->retry,
-                        boot->retry_ms * MILLISECOND_NS);
-        boot->retry_ms = (boot->retry_ms < RETRY_MAX_MS / 2) ?
-                             boot->retry_ms * 2 :
-                             RETRY_MAX_MS;
+        bootstrap->ep = NULL;
+        umx_timer_start(bootstrap->group->dispatch->worker, &bootstrap->retry,
+                        bootstrap->retry_ms * MILLISECOND_NS);
+        bootstrap->retry_ms = (bootstrap->retry_ms < RETRY_MAX_MS / 2) ?
+                                  bootstrap->retry_ms * 2 :
+                                  RETRY_MAX_MS;
         return;
     }
     if (state == UMX_EP_OPEN || status == UMX_OK) {
         status = UMX_ERR_PEER_CLOSED;
     }
-    fail(boot, status, "the root, rank 0, has ended: %s",
+    fail(bootstrap, status, "the root, rank 0, has ended: %s",
          (umx_ep_reason(ep)[0] != '\0') ? umx_ep_reason(ep) :
                                           umx_status_string(status));
 }
 
 static umx_status
-connect_root(umi_comm_bootstrap *boot)
+connect_root(umi_comm_bootstrap *bootstrap)
 {
     umx_connect_params params = {
         .field_mask = UMX_CONNECT_FIELD_TIMEOUT,
-        .addr       = (const struct sockaddr *)&boot->addr,
-        .addr_len   = boot->addr_len,
+        .addr       = (const struct sockaddr *)&bootstrap->addr,
+        .addr_len   = bootstrap->addr_len,
         .timeout_ns = SECOND_NS * 5,
     };
-    umx_worker *worker = boot->group->hub->worker;
-    umx_status  status = (boot->root != NULL) ?
-                             umx_ep_connect_address(worker, boot->root,
-                                                    boot->root_len, &params,
-                                                    &boot->ep) :
-                             umx_ep_connect(worker, &params, &boot->ep);
+    umx_worker *worker = bootstrap->group->dispatch->worker;
+    umx_status  status = (bootstrap->root != NULL) ?
+                             umx_ep_connect_address(worker, bootstrap->root,
+                                                    bootstrap->root_len, &params,
+                                                    &bootstrap->ep) :
+                             umx_ep_connect(worker, &params, &bootstrap->ep);
 
     if (status == UMX_OK) {
-        umx_layer_ep_set_on_state(boot->ep, on_root_state, boot);
+        umx_layer_ep_set_on_state(bootstrap->ep, on_root_state, bootstrap);
     }
     return status;
 }
@@ -693,20 +700,20 @@ connect_root(umi_comm_bootstrap *boot)
 static void
 on_retry(umx_timer *timer)
 {
-    umi_comm_bootstrap *boot   = umi_container_of(timer, umi_comm_bootstrap,
-                                                  retry);
-    umx_status          status = connect_root(boot);
+    umi_comm_bootstrap *bootstrap = umi_container_of(timer, umi_comm_bootstrap,
+                                                     retry);
+    umx_status          status    = connect_root(bootstrap);
 
     if (status != UMX_OK) {
-        fail(boot, status, "connecting to the root: %s",
+        fail(bootstrap, status, "connecting to the root: %s",
              umx_status_string(status));
     }
 }
 
 static bool
-read_table(umi_comm_bootstrap *boot, umi_reader *r)
+read_table(umi_comm_bootstrap *bootstrap, umi_reader *r)
 {
-    umi_comm_group *group = boot->group;
+    umi_comm_group *group = bootstrap->group;
     uint32_t        rank  = umi_read_u32(r);
     uint32_t        size  = umi_read_u32(r);
 
@@ -729,32 +736,34 @@ read_table(umi_comm_bootstrap *boot, umi_reader *r)
 }
 
 static void
-on_table(umi_comm_bootstrap *boot, const umi_comm_header *header,
+on_table(umi_comm_bootstrap *bootstrap, const umi_comm_header *header,
          const void *data, size_t len)
 {
-    umi_comm_group *group = boot->group;
+    umi_comm_group *group = bootstrap->group;
     umi_reader      r;
     umx_status      status;
 
     umi_reader_init(&r, data, len);
-    if (header->comm == 0 || !read_table(boot, &r)) {
-        fail(boot, UMX_ERR_PROTOCOL, "the root's table of ranks is damaged");
+    if (header->comm == 0 || !read_table(bootstrap, &r)) {
+        fail(bootstrap, UMX_ERR_PROTOCOL,
+             "the root's table of ranks is damaged");
         return;
     }
     group->id = header->comm;
-    umi_comm_member_add_ep(&group->members[0], boot->ep, true);
-    boot->ep = NULL;
-    status   = make_world(boot);
+    umi_comm_member_add_ep(&group->members[0], bootstrap->ep, true);
+    bootstrap->ep = NULL;
+    status        = make_world(bootstrap);
     if (status != UMX_OK) {
-        boot->ep = take_back(&group->members[0]); /* its end tells the root */
-        fail(boot, status, "%s", umx_status_string(status));
+        bootstrap->ep = take_back(
+            &group->members[0]); /* its end tells the root */
+        fail(bootstrap, status, "%s", umx_status_string(status));
         return;
     }
-    end(boot, UMX_OK);
+    end(bootstrap, UMX_OK);
 }
 
 static void
-on_pending(umi_comm_bootstrap *boot, const void *data, size_t len)
+on_pending(umi_comm_bootstrap *bootstrap, const void *data, size_t len)
 {
     uint32_t   ranks[MAX_PENDING_RANKS];
     umi_reader r;
@@ -767,30 +776,31 @@ on_pending(umi_comm_bootstrap *boot, const void *data, size_t len)
         ranks[count++] = umi_read_u32(&r);
     }
     if (!r.is_bad) {
-        name_ranks(boot->missing, sizeof(boot->missing), ranks, count, total);
+        name_ranks(bootstrap->missing, sizeof(bootstrap->missing), ranks, count,
+                   total);
     }
 }
 
 bool
-umi_comm_bootstrap_on_answer(umi_comm_dispatch *hub, umx_ep *ep,
+umi_comm_bootstrap_on_answer(umi_comm_dispatch *dispatch, umx_ep *ep,
                              const umi_comm_header *header, const void *data,
                              size_t len)
 {
-    UMI_LIST_FOREACH(node, &hub->groups) {
-        umi_comm_bootstrap *boot =
-            umi_container_of(node, umi_comm_group, node)->boot;
+    UMI_LIST_FOREACH(node, &dispatch->groups) {
+        umi_comm_bootstrap *bootstrap =
+            umi_container_of(node, umi_comm_group, node)->bootstrap;
 
-        if (boot == NULL || boot->ep != ep) {
+        if (bootstrap == NULL || bootstrap->ep != ep) {
             continue;
         }
         if (header->kind == UMI_COMM_TABLE) {
-            on_table(boot, header, data, len);
+            on_table(bootstrap, header, data, len);
         } else if (header->kind == UMI_COMM_PENDING) {
-            on_pending(boot, data, len);
+            on_pending(bootstrap, data, len);
         } else {
             umx_status status = (umx_status)(int64_t)header->number;
 
-            fail(boot, (status < 0) ? status : UMX_ERR_REJECTED, "%.*s",
+            fail(bootstrap, (status < 0) ? status : UMX_ERR_REJECTED, "%.*s",
                  (int)((len < UMI_COMM_REASON_MAX) ? len :
                                                      UMI_COMM_REASON_MAX - 1),
                  (const char *)data);
@@ -806,36 +816,40 @@ umi_comm_bootstrap_on_answer(umi_comm_dispatch *hub, umx_ep *ep,
 static void
 on_timeout(umx_timer *timer)
 {
-    umi_comm_bootstrap *boot    = umi_container_of(timer, umi_comm_bootstrap,
-                                                   timer);
-    double              seconds = (double)boot->timeout_ns / (double)SECOND_NS;
-    uint32_t            ranks[MAX_PENDING_RANKS];
-    unsigned            count;
+    umi_comm_bootstrap *bootstrap = umi_container_of(timer, umi_comm_bootstrap,
+                                                     timer);
+    double   seconds = (double)bootstrap->timeout_ns / (double)SECOND_NS;
+    uint32_t ranks[MAX_PENDING_RANKS];
+    unsigned count;
 
-    if (is_root(boot)) {
-        count = write_missing(boot, ranks, MAX_PENDING_RANKS);
-        name_ranks(boot->missing, sizeof(boot->missing), ranks, count, count);
-        fail(boot, UMX_ERR_TIMED_OUT,
+    if (is_root(bootstrap)) {
+        count = write_missing(bootstrap, ranks, MAX_PENDING_RANKS);
+        name_ranks(bootstrap->missing, sizeof(bootstrap->missing), ranks, count,
+                   count);
+        fail(bootstrap, UMX_ERR_TIMED_OUT,
              "%d of %d ranks have come within %g s; not: %s",
-             boot->num_guests + 1, boot->group->size, seconds, boot->missing);
-    } else if (boot->missing[0] != '\0') {
-        fail(boot, UMX_ERR_TIMED_OUT,
+             bootstrap->num_guests + 1, bootstrap->group->size, seconds,
+             bootstrap->missing);
+    } else if (bootstrap->missing[0] != '\0') {
+        fail(bootstrap, UMX_ERR_TIMED_OUT,
              "not all of %d ranks have come within %g s; not: %s",
-             boot->group->size, seconds, boot->missing);
+             bootstrap->group->size, seconds, bootstrap->missing);
     } else {
-        fail(boot, UMX_ERR_TIMED_OUT,
+        fail(bootstrap, UMX_ERR_TIMED_OUT,
              "the root, rank 0, has not answered within %g s%s%s", seconds,
-             (boot->last_error[0] != '\0') ? ": " : "", boot->last_error);
+             (bootstrap->last_error[0] != '\0') ? ": " : "",
+             bootstrap->last_error);
     }
 }
 
 static void
 cancel_create(umx_request *req)
 {
-    umi_comm_bootstrap *boot = *(umi_comm_bootstrap **)umx_request_state(req);
+    umi_comm_bootstrap *bootstrap = *(umi_comm_bootstrap **)umx_request_state(
+        req);
 
-    if (boot != NULL) {
-        umi_comm_bootstrap_cancel(boot->group, UMX_ERR_CANCELED);
+    if (bootstrap != NULL) {
+        umi_comm_bootstrap_cancel(bootstrap->group, UMX_ERR_CANCELED);
     }
 }
 
@@ -845,74 +859,75 @@ static const umx_request_class create_class = {
 };
 
 static umx_status
-listen_or_connect(umi_comm_bootstrap *boot, const umx_comm_params *params)
+listen_or_connect(umi_comm_bootstrap *bootstrap, const umx_comm_params *params)
 {
     umx_listener_params listen = {.addr      = params->addr,
                                   .addr_len  = params->addr_len,
                                   .on_accept = on_accept,
-                                  .arg       = boot};
+                                  .arg       = bootstrap};
 
-    if (is_root(boot)) {
+    if (is_root(bootstrap)) {
         return (params->addr == NULL) ?
                    UMX_OK :
-                   umx_listener_create(boot->group->hub->worker, &listen,
-                                       &boot->listener);
+                   umx_listener_create(bootstrap->group->dispatch->worker,
+                                       &listen, &bootstrap->listener);
     }
     if (params->addr != NULL) {
-        memcpy(&boot->addr, params->addr, params->addr_len);
-        boot->addr_len = params->addr_len;
+        memcpy(&bootstrap->addr, params->addr, params->addr_len);
+        bootstrap->addr_len = params->addr_len;
     } else {
-        boot->root = malloc(params->root_len);
-        if (boot->root == NULL) {
+        bootstrap->root = malloc(params->root_len);
+        if (bootstrap->root == NULL) {
             return UMX_ERR_NO_MEMORY;
         }
-        memcpy(boot->root, params->root, params->root_len);
-        boot->root_len = params->root_len;
+        memcpy(bootstrap->root, params->root, params->root_len);
+        bootstrap->root_len = params->root_len;
     }
-    return connect_root(boot);
+    return connect_root(bootstrap);
 }
 
 static umx_status
 begin(umx_comm *comm, const umx_comm_params *params, const umx_op_params *op,
       umx_request **req_p)
 {
-    umi_comm_group     *group  = comm->group;
-    umx_worker         *worker = group->hub->worker;
-    umi_comm_bootstrap *boot   = calloc(1, sizeof(*boot));
+    umi_comm_group     *group     = comm->group;
+    umx_worker         *worker    = group->dispatch->worker;
+    umi_comm_bootstrap *bootstrap = calloc(1, sizeof(*bootstrap));
     umx_status          status;
 
-    if (boot == NULL) {
+    if (bootstrap == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    boot->group = group;
-    boot->comm  = comm;
+    bootstrap->group = group;
+    bootstrap->comm  = comm;
     umi_comm_hold(comm);
-    umi_list_init(&boot->guests);
-    umx_timer_init(&boot->timer, on_timeout);
-    umx_timer_init(&boot->retry, on_retry);
-    boot->retry_ms   = RETRY_MIN_MS;
-    boot->timeout_ns = (params->field_mask & UMX_COMM_FIELD_TIMEOUT) ?
-                           params->timeout_ns :
-                           60 * SECOND_NS;
-    group->boot      = boot;
-    boot->req        = umx_request_create(worker, &create_class, op);
-    status           = (boot->req == NULL) ? UMX_ERR_NO_MEMORY :
-                                             listen_or_connect(boot, params);
+    umi_list_init(&bootstrap->guests);
+    umx_timer_init(&bootstrap->timer, on_timeout);
+    umx_timer_init(&bootstrap->retry, on_retry);
+    bootstrap->retry_ms   = RETRY_MIN_MS;
+    bootstrap->timeout_ns = (params->field_mask & UMX_COMM_FIELD_TIMEOUT) ?
+                                params->timeout_ns :
+                                60 * SECOND_NS;
+    group->bootstrap      = bootstrap;
+    bootstrap->req        = umx_request_create(worker, &create_class, op);
+    status                = (bootstrap->req == NULL) ? UMX_ERR_NO_MEMORY :
+                                                       listen_or_connect(bootstrap, params);
     if (status != UMX_OK) {
-        if (boot->req != NULL) {
-            umx_request_discard(boot->req);
+        if (bootstrap->req != NULL) {
+            umx_request_discard(bootstrap->req);
         }
-        free_boot(boot);
+        free_bootstrap(bootstrap);
         return status;
     }
-    *(umi_comm_bootstrap **)umx_request_state(boot->req) = boot;
-    *req_p                                               = boot->req;
-    if (boot->timeout_ns != UMX_TIMEOUT_INFINITE) {
-        umx_timer_start(worker, &boot->timer,
-                        boot->timeout_ns +
-                            (is_root(boot) ? 0 : GRACE_MS * MILLISECOND_NS));
+    *(umi_comm_bootstrap **)umx_request_state(bootstrap->req) = bootstrap;
+    *req_p                                                    = bootstrap->req;
+    if (bootstrap->timeout_ns != UMX_TIMEOUT_INFINITE) {
+        umx_timer_start(
+            worker, &bootstrap->timer,
+            bootstrap->timeout_ns +
+                (is_root(bootstrap) ? 0 : GRACE_MS * MILLISECOND_NS));
     }
-    umi_comm_dispatch_adopt(group->hub); /* HELLOs that came before */
+    umi_comm_dispatch_adopt(group->dispatch); /* HELLOs that came before */
     return UMX_INPROGRESS;
 }
 
@@ -949,11 +964,11 @@ check_params(const umx_comm_params *params)
 static umx_status
 begin_alone(umx_comm *comm)
 {
-    umi_comm_bootstrap boot = {.group = comm->group, .comm = comm};
+    umi_comm_bootstrap bootstrap = {.group = comm->group, .comm = comm};
 
     comm->group->rank = 0;
     return umi_random_bytes(&comm->group->id, sizeof(comm->group->id)) ?
-               make_world(&boot) :
+               make_world(&bootstrap) :
                UMX_ERR_IO_ERROR;
 }
 
@@ -964,7 +979,7 @@ umx_comm_create(umx_worker *worker, const umx_comm_params *params,
     __attribute__((cleanup(umi_comm_unlock), unused))
     umx_guard *const   guard  = umx_worker_lock(worker);
     umx_status         status = check_params(params);
-    umi_comm_dispatch *hub;
+    umi_comm_dispatch *dispatch;
     umi_comm_group    *group;
     umx_comm          *comm = NULL;
 
@@ -974,11 +989,11 @@ umx_comm_create(umx_worker *worker, const umx_comm_params *params,
     if (!umx_worker_is_owner(worker)) {
         return UMX_ERR_WRONG_THREAD;
     }
-    hub = umi_comm_dispatch_get(worker);
-    if (hub == NULL) {
+    dispatch = umi_comm_dispatch_get(worker);
+    if (dispatch == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    group = umi_comm_group_new(hub, params->rank, params->size);
+    group = umi_comm_group_new(dispatch, params->rank, params->size);
     if (group != NULL) {
         group->heartbeat_ns = (params->field_mask & UMX_COMM_FIELD_HEARTBEAT) ?
                                   params->heartbeat_ns :
@@ -992,7 +1007,7 @@ umx_comm_create(umx_worker *worker, const umx_comm_params *params,
                                        "");
         umi_comm_group_put(group);
     }
-    umi_comm_dispatch_put(hub);
+    umi_comm_dispatch_put(dispatch);
     if (comm == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -1010,10 +1025,12 @@ int
 umx_comm_num_arrived(const umx_comm *comm)
 {
     UMI_COMM_LOCK(comm);
-    const umi_comm_bootstrap *boot = comm->group->boot;
+    const umi_comm_bootstrap *bootstrap = comm->group->bootstrap;
 
     if (comm->ranks != NULL) {
         return comm->size;
     }
-    return (boot != NULL && is_root(boot)) ? boot->num_guests + 1 : 1;
+    return (bootstrap != NULL && is_root(bootstrap)) ?
+               bootstrap->num_guests + 1 :
+               1;
 }

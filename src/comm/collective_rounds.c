@@ -361,7 +361,7 @@ end_pull(const umi_comm_xfer *xfer)
     umi_comm_coll *coll = xfer->coll;
     umx_comm      *comm = coll->comm;
 
-    if (comm->local == NULL || umi_comm_inbox_is_spoilt(comm, xfer->rank)) {
+    if (comm->inbox == NULL || umi_comm_inbox_is_spoilt(comm, xfer->rank)) {
         return false;
     }
     umi_comm_inbox_say_done(comm, xfer->rank, coll->number, xfer->round);
@@ -912,7 +912,8 @@ umi_comm_coll_start(umi_comm_coll *coll, const umx_op_params *params,
     umx_request *req;
     int          gone;
 
-    req = umx_request_create(comm->group->hub->worker, &coll_class, params);
+    req = umx_request_create(comm->group->dispatch->worker, &coll_class,
+                             params);
 
     if (req == NULL) {
         return umi_comm_coll_give_up(coll, UMX_ERR_NO_MEMORY);
@@ -931,7 +932,7 @@ umi_comm_coll_start(umi_comm_coll *coll, const umx_op_params *params,
         coll->req                                 = req;
         *(umi_comm_coll **)umx_request_state(req) = coll;
         *req_p                                    = req;
-        umx_timer_start(comm->group->hub->worker, &coll->timer, STATE_NS);
+        umx_timer_start(comm->group->dispatch->worker, &coll->timer, STATE_NS);
         if (coll->status != UMX_INPROGRESS) {
             end_request_early(coll);
         }

@@ -80,10 +80,10 @@ umi_comm_put(umx_comm *comm)
         return;
     }
     if (umi_node_is_linked(&comm->node)) {
-        umi_comm_dispatch *hub = comm->group->hub;
+        umi_comm_dispatch *dispatch = comm->group->dispatch;
 
         umi_node_remove(&comm->node);
-        hub->past[hub->num_past++ % UMI_COMM_PAST_MAX] = comm->id;
+        dispatch->past[dispatch->num_past++ % UMI_COMM_PAST_MAX] = comm->id;
     }
     umi_comm_inbox_end(comm);
     umi_node_remove(&comm->group_node);
@@ -112,7 +112,7 @@ static void tell(umx_comm *comm, const umi_comm_member *except);
 void
 umi_comm_register(umx_comm *comm)
 {
-    umi_list_append(&comm->group->hub->comms, &comm->node);
+    umi_list_append(&comm->group->dispatch->comms, &comm->node);
     if (comm->is_revoked) { /* given up before it was made */
         comm->failure.rank = comm->rank;
         tell(comm, NULL);
@@ -124,19 +124,20 @@ umi_comm_register(umx_comm *comm)
             umi_comm_lose(comm, member, "it had ended before");
         }
     }
-    umi_comm_dispatch_adopt(comm->group->hub);
+    umi_comm_dispatch_adopt(comm->group->dispatch);
 }
 
 umx_comm *
-umi_comm_find(umi_comm_dispatch *hub, uint64_t id)
+umi_comm_find(umi_comm_dispatch *dispatch, uint64_t id)
 {
-    UMI_LIST_FOREACH(node, &hub->comms) {
+    UMI_LIST_FOREACH(node, &dispatch->comms) {
         umx_comm *comm = umi_container_of(node, umx_comm, node);
 
         if (comm->id == id) {
-            if (node != hub->comms.next) { /* the next message is its, too */
+            if (node !=
+                dispatch->comms.next) { /* the next message is its, too */
                 umi_node_remove(node);
-                umi_list_prepend(&hub->comms, node);
+                umi_list_prepend(&dispatch->comms, node);
             }
             return comm;
         }
@@ -158,7 +159,7 @@ umi_comm_rank_of(const umx_comm *comm, const umi_comm_member *member)
 umx_status
 umi_comm_status(const umx_comm *comm)
 {
-    if (comm->group->hub->worker == NULL) {
+    if (comm->group->dispatch->worker == NULL) {
         return UMX_ERR_CLOSED;
     }
     if (comm->is_revoked) {
@@ -244,7 +245,7 @@ tell(umx_comm *comm, const umi_comm_member *except)
     uint8_t data[32 + UMI_COMM_REASON_MAX];
     size_t  len = umi_comm_failed_encode(&failed, data, sizeof(data));
 
-    if (comm->ranks == NULL || comm->group->hub->worker == NULL) {
+    if (comm->ranks == NULL || comm->group->dispatch->worker == NULL) {
         return;
     }
     for (int i = 0; i < comm->size; i++) {
@@ -389,7 +390,7 @@ abort_comm(umx_comm *comm, int rank, umx_status cause, const char *reason)
         return;
     }
     if (comm->ranks == NULL) {
-        if (comm->group->boot != NULL) {
+        if (comm->group->bootstrap != NULL) {
             umi_comm_bootstrap_cancel(comm->group, UMX_ERR_CANCELED);
         } else { /* the split that makes it tells the others */
             umi_comm_revoke(comm, -1, UMX_ERR_CANCELED, true,
@@ -523,7 +524,7 @@ umx_comm_close(umx_comm *comm)
     }
     if (comm->ranks == NULL) {
         umx_comm_abort(comm, NULL);
-    } else if (!comm->is_revoked && comm->group->hub->worker != NULL) {
+    } else if (!comm->is_revoked && comm->group->dispatch->worker != NULL) {
         if (!umi_list_is_empty(&comm->colls)) {
             umx_comm_abort(comm, "closed with operations under way");
         } else {

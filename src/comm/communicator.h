@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* communicator.h: what the files of this room share. Thread: the worker's owner.
+/* communicator.h: what the files of this room share. Thread: the worker's
+ * owner.
  *
  *   hub      one for each worker: where messages of ranks arrive
  *   group    the processes that met in one umx_comm_create(), and the endpoints
@@ -34,12 +35,13 @@ typedef struct umi_comm_coll      umi_comm_coll;
 typedef struct umi_comm_inbox     umi_comm_inbox;
 typedef struct umi_comm_label     umi_comm_label;
 
-/* ---- hub.c ---------------------------------------------------------------
+/* ---- dispatch.c
+ * ---------------------------------------------------------------
  */
 
 /* A message of a communicator that is not known here. */
 typedef struct umi_comm_orphan {
-    umi_node     node; /* hub->orphans */
+    umi_node     node; /* dispatch->orphans */
     umx_ep      *ep;   /* of the message, which holds it */
     umx_message *message;
     /* Whose message it is: the endpoint may have ended when it is known what
@@ -65,11 +67,11 @@ struct umi_comm_dispatch {
 /* The worker's, made with the first call; NULL: out of memory. The caller has
  * a reference. */
 umi_comm_dispatch *umi_comm_dispatch_get(umx_worker *worker);
-void               umi_comm_dispatch_put(umi_comm_dispatch *hub);
+void               umi_comm_dispatch_put(umi_comm_dispatch *dispatch);
 
 /* A communicator has been made, or waits for ranks: messages that came too
  * early may be its. */
-void umi_comm_dispatch_adopt(umi_comm_dispatch *hub);
+void umi_comm_dispatch_adopt(umi_comm_dispatch *dispatch);
 
 /* ---- group.c -------------------------------------------------------------
  */
@@ -93,15 +95,15 @@ typedef struct umi_comm_member {
 } umi_comm_member;
 
 struct umi_comm_group {
-    umi_node            node; /* hub->groups */
-    umi_comm_dispatch  *hub;  /* held */
-    uint64_t            id;   /* 0: it is being made */
-    int                 rank; /* or UMX_RANK_ANY */
+    umi_node            node;     /* dispatch->groups */
+    umi_comm_dispatch  *dispatch; /* held */
+    uint64_t            id;       /* 0: it is being made */
+    int                 rank;     /* or UMX_RANK_ANY */
     int                 size;
     umi_comm_member    *members;
-    umi_list            comms;   /* umx_comm.group_node */
-    umi_comm_bootstrap *boot;    /* NULL: made */
-    umx_timer           verdict; /* on suspects, if nobody gives one before */
+    umi_list            comms;     /* umx_comm.group_node */
+    umi_comm_bootstrap *bootstrap; /* NULL: made */
+    umx_timer           verdict;   /* on suspects, if nobody gives one before */
     umx_timer           heartbeat;
     uint64_t            heartbeat_ns; /* 0: none */
     uint64_t            next_beat_ns;
@@ -114,7 +116,8 @@ struct umi_comm_group {
     umx_status       lost_status; /* why */
 };
 
-umi_comm_group *umi_comm_group_new(umi_comm_dispatch *hub, int rank, int size);
+umi_comm_group *umi_comm_group_new(umi_comm_dispatch *dispatch, int rank,
+                                   int size);
 void            umi_comm_group_put(umi_comm_group *group);
 
 /* Close the endpoints if the user has closed every communicator of the group
@@ -170,17 +173,18 @@ void umi_comm_member_send(umi_comm_member       *member,
                           size_t len);
 
 /* False: it cannot be sent. */
-bool umi_comm_send_control(umi_comm_dispatch *hub, umx_ep *ep,
+bool umi_comm_send_control(umi_comm_dispatch *dispatch, umx_ep *ep,
                            const umi_comm_header *header, const void *data,
                            size_t len);
 
-/* ---- boot.c --------------------------------------------------------------
+/* ---- bootstrap.c
+ * --------------------------------------------------------------
  */
 
 /* A control message of the bootstrap. False: it is for nobody here. */
-bool umi_comm_bootstrap_on_hello(umi_comm_dispatch *hub, umx_ep *ep,
+bool umi_comm_bootstrap_on_hello(umi_comm_dispatch *dispatch, umx_ep *ep,
                                  umx_message *message);
-bool umi_comm_bootstrap_on_answer(umi_comm_dispatch *hub, umx_ep *ep,
+bool umi_comm_bootstrap_on_answer(umi_comm_dispatch *dispatch, umx_ep *ep,
                                   const umi_comm_header *header,
                                   const void *data, size_t len);
 
@@ -202,7 +206,7 @@ typedef struct umi_comm_rank {
 } umi_comm_rank;
 
 struct umx_comm {
-    umi_node         node;       /* hub->comms, once it has an id */
+    umi_node         node;       /* dispatch->comms, once it has an id */
     umi_node         group_node; /* group->comms */
     umi_comm_group  *group;      /* held */
     uint64_t         id;
@@ -227,8 +231,8 @@ struct umx_comm {
     uint64_t        next_number;
     umi_list        colls;        /* umi_comm_coll.node */
     umi_list        early;        /* umi_comm_early.node */
-    umi_comm_inbox *local;        /* NULL: there is no inbox ... */
-    bool            has_no_local; /* ... and none can be made */
+    umi_comm_inbox *inbox;        /* NULL: there is no inbox ... */
+    bool            has_no_inbox; /* ... and none can be made */
     umx_comm       *parent;       /* revokes it; NULL: it is not derived */
     umi_comm_label *labels;       /* of derived ones */
 };
@@ -248,7 +252,7 @@ umi_comm_unlock(umx_guard *const *guard_p)
 #define UMI_COMM_LOCK(comm)                           \
     __attribute__((cleanup(umi_comm_unlock), unused)) \
     umx_guard *const umi_comm_lock =                  \
-        umx_worker_lock((comm)->group->hub->worker)
+        umx_worker_lock((comm)->group->dispatch->worker)
 
 umx_comm *umi_comm_new(umi_comm_group *group, const char *name);
 
@@ -257,7 +261,7 @@ void umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
                         umi_comm_member *const *members);
 void umi_comm_register(umx_comm *comm);
 
-umx_comm *umi_comm_find(umi_comm_dispatch *hub, uint64_t id);
+umx_comm *umi_comm_find(umi_comm_dispatch *dispatch, uint64_t id);
 
 /* The rank of a process in it, or -1. */
 int umi_comm_rank_of(const umx_comm *comm, const umi_comm_member *member);
@@ -458,7 +462,7 @@ bool umi_comm_coll_needs(const umx_comm *comm, uint64_t number);
 void umi_comm_coll_describe_first(const umx_comm *comm, const char **name_p,
                                   uint64_t *number_p);
 
-/* ---- local.c -------------------------------------------------------------
+/* ---- inbox.c -------------------------------------------------------------
  */
 
 /* Let a rank map the inbox here, if it is not offered yet. */

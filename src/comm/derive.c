@@ -91,7 +91,7 @@ umx_comm_derive(umx_comm *comm, uint64_t label, umx_comm **comm_p)
 umx_worker *
 umx_comm_get_worker(const umx_comm *comm)
 {
-    return comm->group->hub->worker;
+    return comm->group->dispatch->worker;
 }
 
 umx_status

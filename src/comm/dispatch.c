@@ -15,10 +15,10 @@ enum {
 };
 
 static void
-drop_orphan(umi_comm_dispatch *hub, umi_comm_orphan *orphan)
+drop_orphan(umi_comm_dispatch *dispatch, umi_comm_orphan *orphan)
 {
     umi_node_remove(&orphan->node);
-    hub->num_orphans--;
+    dispatch->num_orphans--;
     umx_message_drop(orphan->message);
     free(orphan);
 }
@@ -26,29 +26,29 @@ drop_orphan(umi_comm_dispatch *hub, umi_comm_orphan *orphan)
 /* Drop those of endpoints that have ended. The next look is at twice as many,
  * as all may be of peers that are there. */
 static void
-drop_ended(umi_comm_dispatch *hub)
+drop_ended(umi_comm_dispatch *dispatch)
 {
-    UMI_LIST_FOREACH_SAFE(node, &hub->orphans) {
+    UMI_LIST_FOREACH_SAFE(node, &dispatch->orphans) {
         umi_comm_orphan *orphan = umi_container_of(node, umi_comm_orphan, node);
 
         if (umx_ep_get_state(orphan->ep) != UMX_EP_OPEN ||
             umx_ep_is_peer_closed(orphan->ep)) {
-            drop_orphan(hub, orphan);
+            drop_orphan(dispatch, orphan);
         }
     }
-    hub->max_orphans = 2 * hub->num_orphans;
-    if (hub->max_orphans < MAX_ORPHANS) {
-        hub->max_orphans = MAX_ORPHANS;
+    dispatch->max_orphans = 2 * dispatch->num_orphans;
+    if (dispatch->max_orphans < MAX_ORPHANS) {
+        dispatch->max_orphans = MAX_ORPHANS;
     }
 }
 
 static void
-keep_orphan(umi_comm_dispatch *hub, umx_ep *ep, umx_message *message)
+keep_orphan(umi_comm_dispatch *dispatch, umx_ep *ep, umx_message *message)
 {
     umi_comm_orphan *orphan;
 
-    if (hub->num_orphans >= hub->max_orphans) {
-        drop_ended(hub);
+    if (dispatch->num_orphans >= dispatch->max_orphans) {
+        drop_ended(dispatch);
     }
     orphan = malloc(sizeof(*orphan));
     if (orphan == NULL) { /* the sender learns it from the end */
@@ -59,8 +59,8 @@ keep_orphan(umi_comm_dispatch *hub, umx_ep *ep, umx_message *message)
     orphan->ep      = ep;
     orphan->message = message;
     orphan->has_id  = umx_ep_peer_worker_id(ep, orphan->id);
-    umi_list_append(&hub->orphans, &orphan->node);
-    hub->num_orphans++;
+    umi_list_append(&dispatch->orphans, &orphan->node);
+    dispatch->num_orphans++;
 }
 
 /* ---- arrival -------------------------------------------------------------
@@ -69,10 +69,10 @@ keep_orphan(umi_comm_dispatch *hub, umx_ep *ep, umx_message *message)
 /* The communicator of a message, if its endpoint is that of the rank that it
  * says it is from, or was when it came: `orphan`. */
 static umx_comm *
-find_comm(umi_comm_dispatch *hub, umx_ep *ep, const umi_comm_orphan *orphan,
-          const umi_comm_header *header)
+find_comm(umi_comm_dispatch *dispatch, umx_ep *ep,
+          const umi_comm_orphan *orphan, const umi_comm_header *header)
 {
-    umx_comm        *comm = umi_comm_find(hub, header->comm);
+    umx_comm        *comm = umi_comm_find(dispatch, header->comm);
     umi_comm_member *member;
 
     if (comm == NULL || header->source >= (uint32_t)comm->size) {
@@ -123,12 +123,13 @@ on_control(umx_comm *comm, umx_ep *ep, const umi_comm_header *header,
 /* The process that a message to the group is from; NULL: it is from none.
  * `source` is the rank in the group. */
 static umi_comm_member *
-find_member(umi_comm_dispatch *hub, umx_ep *ep, const umi_comm_header *header)
+find_member(umi_comm_dispatch *dispatch, umx_ep *ep,
+            const umi_comm_header *header)
 {
-    UMI_LIST_FOREACH(node, &hub->groups) {
+    UMI_LIST_FOREACH(node, &dispatch->groups) {
         umi_comm_group *group = umi_container_of(node, umi_comm_group, node);
 
-        if (group->id == header->comm && group->boot == NULL &&
+        if (group->id == header->comm && group->bootstrap == NULL &&
             header->source < (uint32_t)group->size &&
             umi_comm_member_has_ep(&group->members[header->source], ep)) {
             return &group->members[header->source];
@@ -138,10 +139,10 @@ find_member(umi_comm_dispatch *hub, umx_ep *ep, const umi_comm_header *header)
 }
 
 static void
-on_group_control(umi_comm_dispatch *hub, umx_ep *ep,
+on_group_control(umi_comm_dispatch *dispatch, umx_ep *ep,
                  const umi_comm_header *header, const void *data, size_t len)
 {
-    umi_comm_member *member = find_member(hub, ep, header);
+    umi_comm_member *member = find_member(dispatch, ep, header);
     umi_comm_failed  failed;
 
     if (member == NULL) {
@@ -155,10 +156,10 @@ on_group_control(umi_comm_dispatch *hub, umx_ep *ep,
 }
 
 static bool
-is_past(const umi_comm_dispatch *hub, uint64_t id)
+is_past(const umi_comm_dispatch *dispatch, uint64_t id)
 {
     for (unsigned i = 0; i < UMI_COMM_PAST_MAX; i++) {
-        if (hub->past[i] == id) {
+        if (dispatch->past[i] == id) {
             return true;
         }
     }
@@ -167,8 +168,8 @@ is_past(const umi_comm_dispatch *hub, uint64_t id)
 
 /* False: whose it is is not known. */
 static bool
-dispatch(umi_comm_dispatch *hub, umx_ep *ep, const umi_comm_orphan *orphan,
-         umx_message *message)
+route(umi_comm_dispatch *dispatch, umx_ep *ep, const umi_comm_orphan *orphan,
+      umx_message *message)
 {
     size_t          header_len;
     const void     *bytes = umx_message_header(message, &header_len);
@@ -184,23 +185,23 @@ dispatch(umi_comm_dispatch *hub, umx_ep *ep, const umi_comm_orphan *orphan,
         return true;
     }
     if (header.kind == UMI_COMM_HELLO) {
-        return umi_comm_bootstrap_on_hello(hub, ep, message);
+        return umi_comm_bootstrap_on_hello(dispatch, ep, message);
     }
     if (header.kind >= UMI_COMM_TABLE && header.kind <= UMI_COMM_PENDING) {
-        (void)umi_comm_bootstrap_on_answer(hub, ep, &header, data, len);
+        (void)umi_comm_bootstrap_on_answer(dispatch, ep, &header, data, len);
         umx_message_drop(message);
         return true;
     }
     if (header.kind == UMI_COMM_PING ||
         (header.kind == UMI_COMM_FAILED &&
          header.round == UMI_COMM_WHOLE_GROUP)) {
-        on_group_control(hub, ep, &header, data, len);
+        on_group_control(dispatch, ep, &header, data, len);
         umx_message_drop(message);
         return true;
     }
-    comm = find_comm(hub, ep, orphan, &header);
+    comm = find_comm(dispatch, ep, orphan, &header);
     if (comm == NULL) {
-        if (!is_past(hub, header.comm)) {
+        if (!is_past(dispatch, header.comm)) {
             return false;
         }
         umx_message_drop(message);
@@ -226,30 +227,30 @@ dispatch(umi_comm_dispatch *hub, umx_ep *ep, const umi_comm_orphan *orphan,
 static void
 on_message(umx_ep *ep, umx_message *message, void *arg)
 {
-    umi_comm_dispatch *hub = arg;
+    umi_comm_dispatch *dispatch = arg;
 
-    if (!dispatch(hub, ep, NULL, message)) {
-        keep_orphan(hub, ep, message);
+    if (!route(dispatch, ep, NULL, message)) {
+        keep_orphan(dispatch, ep, message);
     }
 }
 
 void
-umi_comm_dispatch_adopt(umi_comm_dispatch *hub)
+umi_comm_dispatch_adopt(umi_comm_dispatch *dispatch)
 {
     umi_list again;
 
     umi_list_init(&again);
-    umi_list_splice(&again, &hub->orphans);
+    umi_list_splice(&again, &dispatch->orphans);
     while (!umi_list_is_empty(&again)) {
         umi_comm_orphan *orphan = umi_container_of(again.next, umi_comm_orphan,
                                                    node);
 
         umi_node_remove(&orphan->node);
-        if (dispatch(hub, orphan->ep, orphan, orphan->message)) {
-            hub->num_orphans--;
+        if (route(dispatch, orphan->ep, orphan, orphan->message)) {
+            dispatch->num_orphans--;
             free(orphan);
         } else {
-            umi_list_append(&hub->orphans, &orphan->node);
+            umi_list_append(&dispatch->orphans, &orphan->node);
         }
     }
 }
@@ -268,64 +269,64 @@ is_busy(const umx_dependent *dependent)
 static void
 on_destroy(umx_dependent *dependent)
 {
-    umi_comm_dispatch *hub = (umi_comm_dispatch *)(void *)dependent;
+    umi_comm_dispatch *dispatch = (umi_comm_dispatch *)(void *)dependent;
 
-    (void)!umx_worker_set_layer(hub->worker, UMX_AM_ID_COMM, NULL, NULL);
-    while (!umi_list_is_empty(&hub->orphans)) {
-        drop_orphan(hub,
-                    umi_container_of(hub->orphans.next, umi_comm_orphan, node));
+    (void)!umx_worker_set_layer(dispatch->worker, UMX_AM_ID_COMM, NULL, NULL);
+    while (!umi_list_is_empty(&dispatch->orphans)) {
+        drop_orphan(dispatch, umi_container_of(dispatch->orphans.next,
+                                               umi_comm_orphan, node));
     }
-    UMI_LIST_FOREACH_SAFE(node, &hub->groups) {
+    UMI_LIST_FOREACH_SAFE(node, &dispatch->groups) {
         umi_comm_group *group = umi_container_of(node, umi_comm_group, node);
 
-        if (group->boot != NULL) {
+        if (group->bootstrap != NULL) {
             umi_comm_bootstrap_cancel(group, UMX_ERR_CANCELED);
         }
         umx_timer_stop(&group->heartbeat);
     }
-    UMI_LIST_FOREACH_SAFE(node, &hub->comms) {
+    UMI_LIST_FOREACH_SAFE(node, &dispatch->comms) {
         umi_comm_revoke(umi_container_of(node, umx_comm, node), -1,
                         UMX_ERR_CLOSED, true, "the worker is gone");
     }
-    hub->worker = NULL;
-    umi_comm_dispatch_put(hub);
+    dispatch->worker = NULL;
+    umi_comm_dispatch_put(dispatch);
 }
 
 umi_comm_dispatch *
 umi_comm_dispatch_get(umx_worker *worker)
 {
-    umi_comm_dispatch *hub = umx_worker_get_layer(worker, UMX_AM_ID_COMM);
+    umi_comm_dispatch *dispatch = umx_worker_get_layer(worker, UMX_AM_ID_COMM);
 
-    if (hub != NULL) {
-        hub->refs++;
-        return hub;
+    if (dispatch != NULL) {
+        dispatch->refs++;
+        return dispatch;
     }
-    hub = calloc(1, sizeof(*hub));
-    if (hub == NULL) {
+    dispatch = calloc(1, sizeof(*dispatch));
+    if (dispatch == NULL) {
         return NULL;
     }
-    umi_list_init(&hub->groups);
-    umi_list_init(&hub->comms);
-    umi_list_init(&hub->orphans);
-    hub->worker               = worker;
-    hub->max_orphans          = MAX_ORPHANS;
-    hub->refs                 = 2; /* the worker's, and the caller's */
-    hub->dependent.on_destroy = on_destroy;
-    hub->dependent.is_busy    = is_busy;
-    if (umx_worker_set_layer(worker, UMX_AM_ID_COMM, on_message, hub) !=
+    umi_list_init(&dispatch->groups);
+    umi_list_init(&dispatch->comms);
+    umi_list_init(&dispatch->orphans);
+    dispatch->worker               = worker;
+    dispatch->max_orphans          = MAX_ORPHANS;
+    dispatch->refs                 = 2; /* the worker's, and the caller's */
+    dispatch->dependent.on_destroy = on_destroy;
+    dispatch->dependent.is_busy    = is_busy;
+    if (umx_worker_set_layer(worker, UMX_AM_ID_COMM, on_message, dispatch) !=
         UMX_OK) {
-        free(hub);
+        free(dispatch);
         return NULL;
     }
-    umx_worker_attach(worker, &hub->dependent);
+    umx_worker_attach(worker, &dispatch->dependent);
     umx_worker_take_loans(worker);
-    return hub;
+    return dispatch;
 }
 
 void
-umi_comm_dispatch_put(umi_comm_dispatch *hub)
+umi_comm_dispatch_put(umi_comm_dispatch *dispatch)
 {
-    if (--hub->refs == 0) {
-        free(hub);
+    if (--dispatch->refs == 0) {
+        free(dispatch);
     }
 }

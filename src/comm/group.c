@@ -24,7 +24,7 @@ static void beat(umx_timer *timer);
 static void on_verdict(umx_timer *timer);
 
 umi_comm_group *
-umi_comm_group_new(umi_comm_dispatch *hub, int rank, int size)
+umi_comm_group_new(umi_comm_dispatch *dispatch, int rank, int size)
 {
     umi_comm_group *group = calloc(1, sizeof(*group));
 
@@ -43,12 +43,12 @@ umi_comm_group_new(umi_comm_dispatch *hub, int rank, int size)
     umi_list_init(&group->comms);
     umx_timer_init(&group->heartbeat, beat);
     umx_timer_init(&group->verdict, on_verdict);
-    group->hub  = hub;
-    group->rank = rank;
-    group->size = size;
-    group->refs = 1;
-    hub->refs++;
-    umi_list_append(&hub->groups, &group->node);
+    group->dispatch = dispatch;
+    group->rank     = rank;
+    group->size     = size;
+    group->refs     = 1;
+    dispatch->refs++;
+    umi_list_append(&dispatch->groups, &group->node);
     return group;
 }
 
@@ -125,7 +125,7 @@ tell_lost(umi_comm_group *group)
 static void
 finish_leaving(umi_comm_group *group)
 {
-    if (group->hub->worker == NULL) {
+    if (group->dispatch->worker == NULL) {
         return;
     }
     if (group->lost != NULL) {
@@ -156,7 +156,7 @@ on_closed(umx_request *req, umx_status status, void *arg)
 static void
 close_ep(umi_comm_member *member, umx_ep **ep_p)
 {
-    const umx_worker *worker = member->group->hub->worker;
+    const umx_worker *worker = member->group->dispatch->worker;
     const umx_config *config;
     umx_op_params     params = {.flags      = UMX_OP_FLAG_LAYER,
                                 .field_mask = UMX_OP_FIELD_FLAGS |
@@ -184,7 +184,8 @@ close_ep(umi_comm_member *member, umx_ep **ep_p)
 static void
 leave(umi_comm_group *group)
 {
-    if (group->is_left || group->boot != NULL || group->hub->worker == NULL) {
+    if (group->is_left || group->bootstrap != NULL ||
+        group->dispatch->worker == NULL) {
         return;
     }
     group->is_left = true;
@@ -219,7 +220,7 @@ umi_comm_group_put(umi_comm_group *group)
     if (--group->refs != 0) {
         return;
     }
-    if (group->hub->worker != NULL) {
+    if (group->dispatch->worker != NULL) {
         stop_timers(group);
     }
     umi_node_remove(&group->node);
@@ -228,7 +229,7 @@ umi_comm_group_put(umi_comm_group *group)
         free(group->members[i].address);
         free(group->members[i].why);
     }
-    umi_comm_dispatch_put(group->hub);
+    umi_comm_dispatch_put(group->dispatch);
     free(group->members);
     free(group);
 }
@@ -256,7 +257,7 @@ umi_comm_group_start(umi_comm_group *group)
     }
     if (group->heartbeat_ns != 0 && group->size > 1) {
         group->next_beat_ns = now + group->heartbeat_ns / 2;
-        umx_timer_start(group->hub->worker, &group->heartbeat,
+        umx_timer_start(group->dispatch->worker, &group->heartbeat,
                         group->heartbeat_ns / 2);
     }
 }
@@ -317,7 +318,7 @@ is_judged(const umi_comm_member *member)
     const umi_comm_group  *group = member->group;
     const umi_comm_member *root  = &group->members[0];
 
-    return group->rank != 0 && member != root && group->boot == NULL &&
+    return group->rank != 0 && member != root && group->bootstrap == NULL &&
            !root->is_dead && root->out != NULL && !has_left(root);
 }
 
@@ -383,7 +384,7 @@ umi_comm_member_add_ep(umi_comm_member *member, umx_ep *ep, bool is_mine)
 umx_status
 umi_comm_member_ep(umi_comm_member *member, umx_ep **ep_p)
 {
-    umx_worker        *worker = member->group->hub->worker;
+    umx_worker        *worker = member->group->dispatch->worker;
     umx_connect_params params = {.field_mask = 0};
     umx_ep            *ep;
     umx_status         status;
@@ -440,7 +441,8 @@ tell_group(const umi_comm_member *member, const char *why)
     umi_comm_failed failed = {.rank = member->rank, .cause = member->cause};
     uint8_t         data[32 + UMI_COMM_REASON_MAX];
 
-    if (group->rank != 0 || group->boot != NULL || group->hub->worker == NULL) {
+    if (group->rank != 0 || group->bootstrap != NULL ||
+        group->dispatch->worker == NULL) {
         return;
     }
     failed.reason.data = (const uint8_t *)why;
@@ -524,7 +526,7 @@ umi_comm_member_suspect(umi_comm_member *member, umx_status cause,
     if (member->is_dead) {
         return;
     }
-    if (group->hub->worker == NULL) { /* no timer */
+    if (group->dispatch->worker == NULL) { /* no timer */
         umi_comm_member_fail(member, cause, why);
         return;
     }
@@ -533,7 +535,7 @@ umi_comm_member_suspect(umi_comm_member *member, umx_status cause,
     member->suspicion  = group->num_suspicions++;
     member->cause      = cause;
     member->why        = (why != NULL) ? strdup(why) : NULL;
-    umx_timer_start(group->hub->worker, &group->verdict, VERDICT_NS);
+    umx_timer_start(group->dispatch->worker, &group->verdict, VERDICT_NS);
 }
 
 void
@@ -622,7 +624,7 @@ umi_comm_member_fail(umi_comm_member *member, umx_status cause, const char *why)
 
 /* One on its way, with what is lent to it. */
 typedef struct control {
-    umi_comm_dispatch *hub; /* held */
+    umi_comm_dispatch *dispatch; /* held */
     uint8_t            data[];
 } control;
 
@@ -633,13 +635,13 @@ on_sent(umx_request *req, umx_status status, void *arg)
 
     (void)req;
     (void)status;
-    sent->hub->num_controls--;
-    umi_comm_dispatch_put(sent->hub);
+    sent->dispatch->num_controls--;
+    umi_comm_dispatch_put(sent->dispatch);
     free(sent);
 }
 
 bool
-umi_comm_send_control(umi_comm_dispatch *hub, umx_ep *ep,
+umi_comm_send_control(umi_comm_dispatch *dispatch, umx_ep *ep,
                       const umi_comm_header *header, const void *data,
                       size_t len)
 {
@@ -658,7 +660,7 @@ umi_comm_send_control(umi_comm_dispatch *hub, umx_ep *ep,
     if (sent == NULL) {
         return false;
     }
-    sent->hub = hub;
+    sent->dispatch = dispatch;
     if (len != 0) {
         memcpy(sent->data, data, len);
     }
@@ -666,8 +668,8 @@ umi_comm_send_control(umi_comm_dispatch *hub, umx_ep *ep,
     status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, header_len, &buf,
                                &params, &req);
     if (status == UMX_INPROGRESS) {
-        hub->num_controls++;
-        hub->refs++;
+        dispatch->num_controls++;
+        dispatch->refs++;
     } else {
         free(sent);
     }
@@ -680,17 +682,19 @@ static void
 send_on_others(umi_comm_member *member, const umi_comm_header *header,
                const void *data, size_t len)
 {
-    umx_worker *worker = member->group->hub->worker;
+    umx_worker *worker = member->group->dispatch->worker;
     umx_ep *ep = (member->out == member->mine) ? member->theirs : member->mine;
 
     if (ep != NULL) {
-        (void)umi_comm_send_control(member->group->hub, ep, header, data, len);
+        (void)umi_comm_send_control(member->group->dispatch, ep, header, data,
+                                    len);
     }
     ep = umx_worker_find_addressed(worker, member->worker_id, NULL);
     while (ep != NULL) {
         umx_ep *next = umx_worker_find_addressed(worker, member->worker_id, ep);
 
-        (void)umi_comm_send_control(member->group->hub, ep, header, data, len);
+        (void)umi_comm_send_control(member->group->dispatch, ep, header, data,
+                                    len);
         ep = next;
     }
 }
@@ -704,8 +708,8 @@ umi_comm_member_send(umi_comm_member *member, const umi_comm_header *header,
     umx_ep    *ep;
     umx_status status = umi_comm_member_ep(member, &ep);
 
-    if (status == UMX_OK &&
-        !umi_comm_send_control(member->group->hub, ep, header, data, len)) {
+    if (status == UMX_OK && !umi_comm_send_control(member->group->dispatch, ep,
+                                                   header, data, len)) {
         status = UMX_ERR_NO_MEMORY;
     }
     if (status == UMX_OK && is_end) {
@@ -783,6 +787,6 @@ beat(umx_timer *timer)
         }
     }
     group->next_beat_ns = now + group->heartbeat_ns / 2;
-    umx_timer_start(group->hub->worker, timer, group->heartbeat_ns / 2);
+    umx_timer_start(group->dispatch->worker, timer, group->heartbeat_ns / 2);
     umi_comm_group_put(group);
 }

@@ -100,7 +100,7 @@ typedef struct peer {
     known_key keys[MAX_KEYS];
     unsigned  next_key;
     /* what is sent to it */
-    umx_rkey   *inbox;       /* NULL: not mapped */
+    umx_rkey   *mapped;      /* NULL: not mapped */
     char       *out;         /* the area there */
     uint64_t    sent;        /* cells */
     uint64_t    consumed;    /* of them, when it was last looked */
@@ -191,27 +191,27 @@ forget_key(known_key *known)
 }
 
 static void
-free_local(umi_comm_inbox *local)
+free_inbox(umi_comm_inbox *inbox)
 {
-    for (int i = 0; i < local->comm->size; i++) {
-        peer *p = &local->peers[i];
+    for (int i = 0; i < inbox->comm->size; i++) {
+        peer *p = &inbox->peers[i];
 
         for (int k = 0; k < MAX_KEYS; k++) {
             forget_key(&p->keys[k]);
         }
-        if (p->inbox != NULL) {
-            umx_rkey_destroy(p->inbox);
+        if (p->mapped != NULL) {
+            umx_rkey_destroy(p->mapped);
         }
     }
-    umx_memh_release(local->memh);
-    free(local);
+    umx_memh_release(inbox->memh);
+    free(inbox);
 }
 
 void
 umi_comm_inbox_revoke(umx_comm *comm)
 {
-    if (comm->local != NULL) {
-        __atomic_store_n((uint64_t *)(void *)comm->local->data, UINT64_C(1),
+    if (comm->inbox != NULL) {
+        __atomic_store_n((uint64_t *)(void *)comm->inbox->data, UINT64_C(1),
                          __ATOMIC_SEQ_CST);
         /* Before anything that the program stores to its buffers. */
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -221,50 +221,50 @@ umi_comm_inbox_revoke(umx_comm *comm)
 void
 umi_comm_inbox_end(umx_comm *comm)
 {
-    umi_comm_inbox *local = comm->local;
+    umi_comm_inbox *inbox = comm->inbox;
 
-    if (local == NULL || local->is_ended) {
+    if (inbox == NULL || inbox->is_ended) {
         return;
     }
-    local->is_ended = true;
-    comm->local     = NULL;
-    umx_lookout_stop(local->lookout);
-    if (local->busy == 0) {
-        free_local(local);
+    inbox->is_ended = true;
+    comm->inbox     = NULL;
+    umx_lookout_stop(inbox->lookout);
+    if (inbox->busy == 0) {
+        free_inbox(inbox);
     }
 }
 
 static bool look(void *arg);
 
 static umi_comm_inbox *
-new_local(umx_comm *comm)
+new_inbox(umx_comm *comm)
 {
-    umx_worker     *worker = comm->group->hub->worker;
-    umi_comm_inbox *local  = calloc(
-         1, sizeof(*local) + (size_t)comm->size * sizeof(*local->peers));
+    umx_worker     *worker = comm->group->dispatch->worker;
+    umi_comm_inbox *inbox  = calloc(
+         1, sizeof(*inbox) + (size_t)comm->size * sizeof(*inbox->peers));
 
-    if (local == NULL) {
+    if (inbox == NULL) {
         return NULL;
     }
-    local->comm = comm;
-    local->ring = ring_size(comm->size);
+    inbox->comm = comm;
+    inbox->ring = ring_size(comm->size);
     if (umx_memh_alloc(umx_worker_get_context(worker), inbox_size(comm->size),
-                       &local->memh) != UMX_OK) {
-        free(local);
+                       &inbox->memh) != UMX_OK) {
+        free(inbox);
         return NULL;
     }
-    local->data = umx_memh_buffer(local->memh)->data;
-    if (!umx_memh_is_shared(local->memh) ||
-        umx_lookout_start(worker, local->memh, look, local, &local->lookout) !=
+    inbox->data = umx_memh_buffer(inbox->memh)->data;
+    if (!umx_memh_is_shared(inbox->memh) ||
+        umx_lookout_start(worker, inbox->memh, look, inbox, &inbox->lookout) !=
             UMX_OK) {
-        umx_memh_release(local->memh);
-        free(local);
+        umx_memh_release(inbox->memh);
+        free(inbox);
         return NULL;
     }
     for (int i = 0; i < comm->size; i++) {
-        local->peers[i].in = area_of(local->data, comm->size, i);
+        inbox->peers[i].in = area_of(inbox->data, comm->size, i);
     }
-    return local;
+    return inbox;
 }
 
 void
@@ -277,28 +277,28 @@ umi_comm_inbox_offer(umx_comm *comm, int rank)
     const void      *key;
     size_t           len;
 
-    if (member->out == NULL || member->is_dead || comm->has_no_local ||
-        (comm->local != NULL && comm->local->peers[rank].is_offered)) {
+    if (member->out == NULL || member->is_dead || comm->has_no_inbox ||
+        (comm->inbox != NULL && comm->inbox->peers[rank].is_offered)) {
         return;
     }
-    if (comm->local == NULL) {
-        comm->local = (comm->size <= MAX_RANKS) ? new_local(comm) : NULL;
-        if (comm->local == NULL) {
-            comm->has_no_local = true;
+    if (comm->inbox == NULL) {
+        comm->inbox = (comm->size <= MAX_RANKS) ? new_inbox(comm) : NULL;
+        if (comm->inbox == NULL) {
+            comm->has_no_inbox = true;
             return;
         }
     }
-    comm->local->peers[rank].is_offered = true;
-    key                                 = umx_memh_key(comm->local->memh, &len);
+    comm->inbox->peers[rank].is_offered = true;
+    key                                 = umx_memh_key(comm->inbox->memh, &len);
     umi_comm_member_send(member, &header, key, len);
 }
 
 /* Why the inbox of a rank cannot be used; NULL: it can. */
 static const char *
-map_inbox(umi_comm_inbox *local, peer *p, umx_ep *ep, const void *key,
+map_inbox(umi_comm_inbox *inbox, peer *p, umx_ep *ep, const void *key,
           size_t len)
 {
-    int       ranks = local->comm->size;
+    int       ranks = inbox->comm->size;
     umx_rkey *rkey;
     char     *data;
 
@@ -312,9 +312,9 @@ map_inbox(umi_comm_inbox *local, peer *p, umx_ep *ep, const void *key,
         umx_rkey_destroy(rkey);
         return "its inbox cannot be mapped";
     }
-    p->inbox = rkey;
-    p->out   = area_of(data, ranks, local->comm->rank);
-    local->num_mapped++;
+    p->mapped = rkey;
+    p->out    = area_of(data, ranks, inbox->comm->rank);
+    inbox->num_mapped++;
     __atomic_store_n(is_mapped_of(p->out), UINT64_C(1), __ATOMIC_RELEASE);
     return NULL;
 }
@@ -329,12 +329,12 @@ umi_comm_inbox_on_offer(umx_comm *comm, int rank, umx_ep *ep, const void *key,
         return;
     }
     umi_comm_inbox_offer(comm, rank);
-    if (comm->local == NULL) {
+    if (comm->inbox == NULL) {
         return;
     }
-    p = &comm->local->peers[rank];
-    if (p->inbox == NULL) {
-        p->why = map_inbox(comm->local, p, ep, key, len);
+    p = &comm->inbox->peers[rank];
+    if (p->mapped == NULL) {
+        p->why = map_inbox(comm->inbox, p, ep, key, len);
     }
 }
 
@@ -346,8 +346,8 @@ umi_comm_inbox_is_busy_wait(const umx_comm *comm)
     if (cpus == 0) {
         cpus = sysconf(_SC_NPROCESSORS_ONLN);
     }
-    return comm->local != NULL && comm->size <= cpus &&
-           comm->local->num_mapped == (unsigned)comm->size - 1;
+    return comm->inbox != NULL && comm->size <= cpus &&
+           comm->inbox->num_mapped == (unsigned)comm->size - 1;
 }
 
 /* ---- sending -------------------------------------------------------------
@@ -356,9 +356,9 @@ umi_comm_inbox_is_busy_wait(const umx_comm *comm)
 static peer *
 peer_to(const umx_comm *comm, int rank)
 {
-    peer *p = (comm->local != NULL) ? &comm->local->peers[rank] : NULL;
+    peer *p = (comm->inbox != NULL) ? &comm->inbox->peers[rank] : NULL;
 
-    return (p != NULL && p->inbox != NULL &&
+    return (p != NULL && p->mapped != NULL &&
             !comm->ranks[rank].member->is_dead) ?
                p :
                NULL;
@@ -373,16 +373,16 @@ freed_bytes(const peer *p)
 
 /* True if there is a cell, and room for `len` bytes of the ring at `*at_p`. */
 static bool
-find_room(const umi_comm_inbox *local, peer *p, size_t len, uint64_t *at_p)
+find_room(const umi_comm_inbox *inbox, peer *p, size_t len, uint64_t *at_p)
 {
     uint64_t at = p->used;
 
-    if (at % local->ring + len > local->ring) { /* not in two parts */
-        at += local->ring - at % local->ring;
+    if (at % inbox->ring + len > inbox->ring) { /* not in two parts */
+        at += inbox->ring - at % inbox->ring;
     }
     *at_p = at;
     return p->sent - p->consumed < CELLS &&
-           at + len - freed_bytes(p) <= local->ring;
+           at + len - freed_bytes(p) <= inbox->ring;
 }
 
 /* Look at what the rank has consumed. False: there is no news, or nonsense. */
@@ -399,27 +399,27 @@ look_consumed(peer *p)
 }
 
 static bool
-get_room(const umi_comm_inbox *local, peer *p, size_t len, uint64_t *at_p)
+get_room(const umi_comm_inbox *inbox, peer *p, size_t len, uint64_t *at_p)
 {
-    return len <= local->ring / RING_SHARE &&
-           (find_room(local, p, len, at_p) ||
-            (look_consumed(p) && find_room(local, p, len, at_p)));
+    return len <= inbox->ring / RING_SHARE &&
+           (find_room(inbox, p, len, at_p) ||
+            (look_consumed(p) && find_room(inbox, p, len, at_p)));
 }
 
 /* Has half of the inbox not been consumed, as far as is known here? */
 static bool
-seems_ahead(const umi_comm_inbox *local, const peer *p)
+seems_ahead(const umi_comm_inbox *inbox, const peer *p)
 {
     return p->sent - p->consumed >= CELLS / 2 ||
-           p->used - freed_bytes(p) >= local->ring / 2;
+           p->used - freed_bytes(p) >= inbox->ring / 2;
 }
 
 /* Is this rank far ahead of the other one? */
 static bool
-is_ahead(const umi_comm_inbox *local, peer *p)
+is_ahead(const umi_comm_inbox *inbox, peer *p)
 {
-    return seems_ahead(local, p) &&
-           (!look_consumed(p) || seems_ahead(local, p));
+    return seems_ahead(inbox, p) &&
+           (!look_consumed(p) || seems_ahead(inbox, p));
 }
 
 /* Can the rank see whether this one is revoked? */
@@ -444,16 +444,16 @@ set_place(cell *c, size_t at)
 static bool
 put(umx_comm *comm, peer *p, cell *c, const void *data, size_t len)
 {
-    umi_comm_inbox *local = comm->local;
+    umi_comm_inbox *inbox = comm->inbox;
     cell           *to    = cell_of(p->out, p->sent);
     uint64_t        at;
 
-    if (!get_room(local, p, len, &at)) {
+    if (!get_room(inbox, p, len, &at)) {
         return false;
     }
     if (len != 0) {
-        set_place(c, at % local->ring);
-        memcpy(ring_of(p->out) + at % local->ring, data, len);
+        set_place(c, at % inbox->ring);
+        memcpy(ring_of(p->out) + at % inbox->ring, data, len);
         p->used = (at + len + LINE - 1) / LINE * LINE;
     }
     p->ends[p->sent % CELLS] = p->used;
@@ -461,7 +461,7 @@ put(umx_comm *comm, peer *p, cell *c, const void *data, size_t len)
     memcpy((char *)to + sizeof(c->stamp), (char *)c + sizeof(c->stamp),
            sizeof(*c) - sizeof(c->stamp));
     __atomic_store_n(&to->stamp, p->sent, __ATOMIC_RELEASE);
-    (void)!umx_rkey_notify(p->inbox); /* who has ended is told of elsewhere */
+    (void)!umx_rkey_notify(p->mapped); /* who has ended is told of elsewhere */
     return true;
 }
 
@@ -481,9 +481,9 @@ is_in_shared_memory(const umx_buffer *buf, uint64_t *offset_p)
 
 /* What the ring takes is not worth a call of the system. */
 static size_t
-lend_min(const umi_comm_inbox *local)
+lend_min(const umi_comm_inbox *inbox)
 {
-    size_t most = local->ring / RING_SHARE;
+    size_t most = inbox->ring / RING_SHARE;
 
     return (most + 1 > LEND_MIN) ? most + 1 : LEND_MIN;
 }
@@ -532,7 +532,7 @@ umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer)
         }
         return UMX_ERR_UNSUPPORTED;
     }
-    if (len >= lend_min(comm->local) && may_pull(p) && lend(comm, xfer, &c)) {
+    if (len >= lend_min(comm->inbox) && may_pull(p) && lend(comm, xfer, &c)) {
         if (put(comm, p, &c, NULL, 0)) {
             return UMX_INPROGRESS;
         }
@@ -544,7 +544,7 @@ umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer)
         memcpy(&c.word, buf->data, len);
         len = 0;
     }
-    if (is_ahead(comm->local, p)) {
+    if (is_ahead(comm->inbox, p)) {
         c.kind = CELL_SYNC;
     }
     if (!put(comm, p, &c, buf->data, len)) {
@@ -578,10 +578,10 @@ umi_comm_inbox_drop(umx_comm *comm, const umi_comm_parcel *parcel)
 {
     peer *p;
 
-    if (comm->local == NULL) {
+    if (comm->inbox == NULL) {
         return;
     }
-    p = &comm->local->peers[parcel->header.source];
+    p = &comm->inbox->peers[parcel->header.source];
     p->free_bits |= UINT64_C(1) << parcel->cell % CELLS;
     while (p->num_free < p->seen &&
            (p->free_bits & UINT64_C(1) << p->num_free % CELLS) != 0) {
@@ -596,7 +596,7 @@ static umx_status
 open_key(umx_comm *comm, int rank, const void *key, size_t len,
          umx_rkey **rkey_p)
 {
-    peer      *p = &comm->local->peers[rank];
+    peer      *p = &comm->inbox->peers[rank];
     known_key *known;
     umx_ep    *ep;
     umx_status status;
@@ -634,11 +634,11 @@ open_key(umx_comm *comm, int rank, const void *key, size_t len,
 bool
 umi_comm_inbox_is_spoilt(const umx_comm *comm, int rank)
 {
-    const peer *p = &comm->local->peers[rank];
+    const peer *p = &comm->inbox->peers[rank];
     const char *header;
 
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    header = umx_rkey_pointer(p->inbox);
+    header = umx_rkey_pointer(p->mapped);
     return __atomic_load_n((const uint64_t *)(const void *)header,
                            __ATOMIC_ACQUIRE) != 0;
 }
@@ -653,7 +653,7 @@ pull(umx_comm *comm, const umi_comm_parcel *parcel, const umx_buffer *buf,
     umx_status   status;
 
     status = open_key(comm, rank,
-                      ring_of(comm->local->peers[rank].in) + parcel->at,
+                      ring_of(comm->inbox->peers[rank].in) + parcel->at,
                       parcel->key_len, &rkey);
     return (status == UMX_OK) ? umx_rma_get(rkey, &item, params, req_p) :
                                 status;
@@ -676,7 +676,7 @@ umi_comm_inbox_recv(umx_comm *comm, const umi_comm_parcel *parcel,
                     const umx_buffer *buf, const umx_op_params *params,
                     umx_request **req_p)
 {
-    char      *ring   = ring_of(comm->local->peers[parcel->header.source].in);
+    char      *ring   = ring_of(comm->inbox->peers[parcel->header.source].in);
     umx_status status = UMX_OK;
 
     if (parcel->is_pull) {
@@ -701,12 +701,12 @@ place_of(const cell *c)
 
 /* Is what the cell says possible? */
 static bool
-is_sound(const umi_comm_inbox *local, int rank, const cell *c)
+is_sound(const umi_comm_inbox *inbox, int rank, const cell *c)
 {
     size_t in_ring = 0;
 
     if ((c->kind == CELL_PULL || c->kind == CELL_LOAN) &&
-        local->peers[rank].inbox == NULL) {
+        inbox->peers[rank].mapped == NULL) {
         return false; /* it could not be known whether the bytes are right */
     }
     switch ((cell_kind)c->kind) {
@@ -723,14 +723,14 @@ is_sound(const umi_comm_inbox *local, int rank, const cell *c)
     default:
         return false;
     }
-    return in_ring <= local->ring && place_of(c) <= local->ring - in_ring &&
+    return in_ring <= inbox->ring && place_of(c) <= inbox->ring - in_ring &&
            (c->kind != CELL_PULL || (c->key.len != 0 && c->key.len <= KEY_MAX));
 }
 
 static void
-take_cell(umi_comm_inbox *local, int rank, const cell *c, uint64_t index)
+take_cell(umi_comm_inbox *inbox, int rank, const cell *c, uint64_t index)
 {
-    umx_comm       *comm   = local->comm;
+    umx_comm       *comm   = inbox->comm;
     umi_comm_parcel parcel = {.header  = {.kind    = UMI_COMM_COLLECTIVE,
                                           .op      = c->op,
                                           .round   = c->round,
@@ -750,7 +750,7 @@ take_cell(umi_comm_inbox *local, int rank, const cell *c, uint64_t index)
                               .key_len = c->key.len,
                               .slot    = c->slot};
 
-    if (!is_sound(local, rank, c)) {
+    if (!is_sound(inbox, rank, c)) {
         umi_comm_revoke(comm, rank, UMX_ERR_PROTOCOL, false,
                         "rank %d has written nonsense into the inbox of rank "
                         "%d",
@@ -764,13 +764,13 @@ take_cell(umi_comm_inbox *local, int rank, const cell *c, uint64_t index)
 }
 
 static bool
-look_at(umi_comm_inbox *local, int rank)
+look_at(umi_comm_inbox *inbox, int rank)
 {
-    peer *p          = &local->peers[rank];
+    peer *p          = &inbox->peers[rank];
     bool  is_any_new = false;
 
     /* No more at a time: a rank may write as fast as it is read. */
-    for (int i = 0; i < CELLS && !local->is_ended; i++) {
+    for (int i = 0; i < CELLS && !inbox->is_ended; i++) {
         cell *from = cell_of(p->in, p->seen);
         cell  c;
 
@@ -780,7 +780,7 @@ look_at(umi_comm_inbox *local, int rank)
         }
         memcpy(&c, from, sizeof(c));
         is_any_new = true;
-        take_cell(local, rank, &c, p->seen++);
+        take_cell(inbox, rank, &c, p->seen++);
     }
     return is_any_new;
 }
@@ -788,22 +788,22 @@ look_at(umi_comm_inbox *local, int rank)
 static bool
 look(void *arg)
 {
-    umi_comm_inbox *local      = arg;
-    umx_comm       *comm       = local->comm;
+    umi_comm_inbox *inbox      = arg;
+    umx_comm       *comm       = inbox->comm;
     bool            is_any_new = false;
 
-    if (local->busy != 0) {
+    if (inbox->busy != 0) {
         return false;
     }
-    local->busy++;
+    inbox->busy++;
     umi_comm_hold(comm);
-    for (int i = 0; i < comm->size && !local->is_ended; i++) {
-        if (local->peers[i].is_offered) {
-            is_any_new |= look_at(local, i);
+    for (int i = 0; i < comm->size && !inbox->is_ended; i++) {
+        if (inbox->peers[i].is_offered) {
+            is_any_new |= look_at(inbox, i);
         }
     }
-    if (--local->busy == 0 && local->is_ended) {
-        free_local(local);
+    if (--inbox->busy == 0 && inbox->is_ended) {
+        free_inbox(inbox);
     }
     umi_comm_put(comm);
     return is_any_new;
@@ -812,7 +812,7 @@ look(void *arg)
 bool
 umi_comm_inbox_look(umx_comm *comm)
 {
-    return comm->local != NULL && look(comm->local);
+    return comm->inbox != NULL && look(comm->inbox);
 }
 
 /* ---- for people ----------------------------------------------------------
@@ -829,15 +829,15 @@ umx_comm_explain(const umx_comm *comm, int rank, char *text, size_t size)
         len = snprintf(text, size, "no such rank");
     } else if (rank == comm->rank) {
         len = snprintf(text, size, "this rank: copies");
-    } else if (comm->has_no_local) {
+    } else if (comm->has_no_inbox) {
         len = snprintf(text, size,
                        "channel: this rank has no shared memory for an inbox");
-    } else if (comm->local == NULL) {
+    } else if (comm->inbox == NULL) {
         len = snprintf(text, size,
                        "channel: there has been no collective operation");
     } else {
-        p = &comm->local->peers[rank];
-        if (p->inbox == NULL) {
+        p = &comm->inbox->peers[rank];
+        if (p->mapped == NULL) {
             len = snprintf(text, size, "channel: %s",
                            (p->why != NULL) ? p->why :
                                               "it has offered no inbox");
@@ -847,7 +847,7 @@ umx_comm_explain(const umx_comm *comm, int rank, char *text, size_t size)
                 "shared memory: its inbox; from %d bytes on it "
                 "copies from a Memory that they lie in, and from %zu "
                 "on reads other memory",
-                PULL_MIN, lend_min(comm->local));
+                PULL_MIN, lend_min(comm->inbox));
         }
     }
     return (size_t)len;

@@ -172,7 +172,7 @@ free_message(umx_comm_message *message)
         umx_message_drop(message->message);
     }
     if (message->is_copy) {
-        umx_copy_free(message->comm->group->hub->worker, message->data);
+        umx_copy_free(message->comm->group->dispatch->worker, message->data);
     } else {
         free(message->data);
     }
@@ -442,7 +442,7 @@ put_back(umx_comm *comm, const umx_comm_status *got, const umx_buffer *buf)
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    message->data = umx_copy_new(comm->group->hub->worker, got->length);
+    message->data = umx_copy_new(comm->group->dispatch->worker, got->length);
     if (message->data == NULL) {
         free_message(message);
         return UMX_ERR_NO_MEMORY;
@@ -830,9 +830,10 @@ static umx_status
 cancel_complete_recv(umx_request *req, umx_status status)
 {
     const umi_comm_recv_state *state = state_of(req);
-    umi_comm_dispatch *hub = umx_worker_get_layer(umx_request_worker(req),
-                                                  UMX_AM_ID_COMM);
-    umx_comm *comm = (hub != NULL) ? umi_comm_find(hub, state->comm) : NULL;
+    umi_comm_dispatch *dispatch = umx_worker_get_layer(umx_request_worker(req),
+                                                       UMX_AM_ID_COMM);
+    umx_comm *comm = (dispatch != NULL) ? umi_comm_find(dispatch, state->comm) :
+                                          NULL;
 
     if (status != UMX_OK) {
         return status;
@@ -865,7 +866,7 @@ new_recv(umx_comm *comm, const umx_buffer *buf, const umx_op_params *params)
     if (recv == NULL) {
         return NULL;
     }
-    recv->req = umx_request_create(comm->group->hub->worker, cls, params);
+    recv->req = umx_request_create(comm->group->dispatch->worker, cls, params);
     if (recv->req == NULL) {
         free(recv);
         return NULL;
@@ -1129,7 +1130,7 @@ new_send(umx_comm *comm, int dest, const umx_buffer *buf,
     if (send == NULL) {
         return NULL;
     }
-    send->req = umx_request_create(comm->group->hub->worker, &send_class,
+    send->req = umx_request_create(comm->group->dispatch->worker, &send_class,
                                    params);
     if (send->req == NULL) {
         free(send);

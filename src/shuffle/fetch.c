@@ -60,14 +60,14 @@ get_room(umx_shuffle_chunk *chunk)
 
 /* Its bytes have come, or do not. */
 static void
-end_pull(umx_shuffle_chunk *chunk, umx_status status)
+end_fetch(umx_shuffle_chunk *chunk, umx_status status)
 {
     umx_shuffler     *sh   = chunk->sh;
     umi_shuffle_peer *peer = chunk->peer;
     umi_shuffle_key  *key  = chunk->key;
 
-    peer->pulling -= chunk->len;
-    sh->num_pulling--;
+    peer->fetching -= chunk->len;
+    sh->num_fetching--;
     chunk->is_coming = false;
     if (chunk->is_dropped) {
         umi_shuffle_chunk_drop(chunk);
@@ -90,14 +90,14 @@ end_pull(umx_shuffle_chunk *chunk, umx_status status)
 }
 
 static void
-on_pulled(umx_request *req, umx_status status, void *arg)
+on_fetched(umx_request *req, umx_status status, void *arg)
 {
     umx_shuffle_chunk *chunk = arg;
     umx_shuffler      *sh    = chunk->sh;
 
     (void)req;
     umi_shuffle_hold(sh);
-    end_pull(chunk, status);
+    end_fetch(chunk, status);
     if (sh->status == UMX_OK) {
         umi_shuffle_fetch_all(sh);
         umi_shuffle_flush(sh);
@@ -110,7 +110,7 @@ static void
 begin(umx_shuffle_chunk *chunk)
 {
     umi_shuffle_peer *peer   = chunk->peer;
-    umx_op_params     params = umi_shuffle_op(on_pulled, chunk);
+    umx_op_params     params = umi_shuffle_op(on_fetched, chunk);
     umx_rma_item      item   = {chunk->offset,
                                 umx_host_buffer(chunk->data, chunk->len)};
     umx_request      *req;
@@ -118,28 +118,28 @@ begin(umx_shuffle_chunk *chunk)
 
     umi_node_remove(&chunk->node);
     chunk->is_coming = true;
-    peer->pulling += chunk->len;
-    peer->sh->num_pulling++;
+    peer->fetching += chunk->len;
+    peer->sh->num_fetching++;
     status = umx_rma_get(chunk->key->rkey, &item, &params, &req);
     if (status != UMX_INPROGRESS) {
-        end_pull(chunk, status);
+        end_fetch(chunk, status);
     }
 }
 
 /* Of one rank. */
 static void
-pull(umi_shuffle_peer *peer)
+fetch(umi_shuffle_peer *peer)
 {
     umx_shuffler *sh = peer->sh;
 
-    while (sh->status == UMX_OK && !umi_list_is_empty(&peer->to_pull)) {
-        umx_shuffle_chunk *chunk = umi_container_of(peer->to_pull.next,
+    while (sh->status == UMX_OK && !umi_list_is_empty(&peer->to_fetch)) {
+        umx_shuffle_chunk *chunk = umi_container_of(peer->to_fetch.next,
                                                     umx_shuffle_chunk, node);
         umx_status         status;
 
-        if (peer->pulling != 0 &&
-            (peer->pulling > sh->peer_credit ||
-             chunk->len > sh->peer_credit - peer->pulling)) {
+        if (peer->fetching != 0 &&
+            (peer->fetching > sh->peer_credit ||
+             chunk->len > sh->peer_credit - peer->fetching)) {
             return;
         }
         status = get_room(chunk);
@@ -152,10 +152,10 @@ pull(umi_shuffle_peer *peer)
 }
 
 static bool
-has_to_pull(const umx_shuffler *sh)
+has_to_fetch(const umx_shuffler *sh)
 {
     for (int i = 0; i < sh->size; i++) {
-        if (!umi_list_is_empty(&sh->peers[i].to_pull)) {
+        if (!umi_list_is_empty(&sh->peers[i].to_fetch)) {
             return true;
         }
     }
@@ -167,9 +167,9 @@ umi_shuffle_fetch_all(umx_shuffler *sh)
 {
     sh->stall = UMX_INPROGRESS;
     for (int i = 0; i < sh->size; i++) {
-        pull(&sh->peers[i]);
+        fetch(&sh->peers[i]);
     }
-    if (sh->status == UMX_OK && sh->num_pulling == 0 && has_to_pull(sh)) {
+    if (sh->status == UMX_OK && sh->num_fetching == 0 && has_to_fetch(sh)) {
         sh->stall = sh->shortage;
         umi_shuffle_waits_serve(sh);
     }

@@ -16,52 +16,52 @@ static const umx_request_class insert_class = {
 /* The number of a memory that the rank has the key of, or a free one; its
  * `memh` is NULL then. False: out of memory. */
 static bool
-find_told(umi_shuffle_peer *peer, const umx_memh *memh, uint32_t *key)
+find_sent_key(umi_shuffle_peer *peer, const umx_memh *memh, uint32_t *key)
 {
-    uint32_t              free_one = peer->num_told, size;
-    umi_shuffle_sent_key *told;
+    uint32_t              free_one = peer->num_sent_keys, size;
+    umi_shuffle_sent_key *sent_keys;
 
-    if (peer->last_told < peer->num_told &&
-        peer->told[peer->last_told].memh == memh) {
-        *key = peer->last_told;
+    if (peer->last_sent_key < peer->num_sent_keys &&
+        peer->sent_keys[peer->last_sent_key].memh == memh) {
+        *key = peer->last_sent_key;
         return true;
     }
-    for (uint32_t i = 0; i < peer->num_told; i++) {
-        if (peer->told[i].memh == memh) {
-            *key = peer->last_told = i;
+    for (uint32_t i = 0; i < peer->num_sent_keys; i++) {
+        if (peer->sent_keys[i].memh == memh) {
+            *key = peer->last_sent_key = i;
             return true;
         }
-        if (peer->told[i].memh == NULL) {
+        if (peer->sent_keys[i].memh == NULL) {
             free_one = i;
         }
     }
-    if (free_one == peer->num_told) {
-        size = (peer->num_told == 0) ? 8 : 2 * peer->num_told;
-        told = realloc(peer->told, size * sizeof(*told));
-        if (told == NULL) {
+    if (free_one == peer->num_sent_keys) {
+        size      = (peer->num_sent_keys == 0) ? 8 : 2 * peer->num_sent_keys;
+        sent_keys = realloc(peer->sent_keys, size * sizeof(*sent_keys));
+        if (sent_keys == NULL) {
             return false;
         }
-        memset(told + peer->num_told, 0,
-               (size - peer->num_told) * sizeof(*told));
-        peer->told     = told;
-        peer->num_told = size;
+        memset(sent_keys + peer->num_sent_keys, 0,
+               (size - peer->num_sent_keys) * sizeof(*sent_keys));
+        peer->sent_keys     = sent_keys;
+        peer->num_sent_keys = size;
     }
-    *key = peer->last_told = free_one;
+    *key = peer->last_sent_key = free_one;
     return true;
 }
 
 /* One chunk less is out of that memory. */
 static void
-put_told(umi_shuffle_peer *peer, uint32_t key)
+put_sent_key(umi_shuffle_peer *peer, uint32_t key)
 {
-    umi_shuffle_sent_key *told = &peer->told[key];
+    umi_shuffle_sent_key *sent_key = &peer->sent_keys[key];
     umi_shuffle_record forget = {.kind = UMI_SHUFFLE_RECORD_FORGET, .key = key};
 
-    if (--told->num_outs != 0) {
+    if (--sent_key->num_inserts != 0) {
         return;
     }
-    umx_memh_put(told->memh);
-    told->memh = NULL;
+    umx_memh_put(sent_key->memh);
+    sent_key->memh = NULL;
     if (peer->sh->status == UMX_OK && !peer->is_gone &&
         umi_shuffle_peer_tell(peer, &forget, 1) != UMX_OK) {
         umi_shuffle_break(peer->sh, "no memory for a message");
@@ -72,36 +72,36 @@ put_told(umi_shuffle_peer *peer, uint32_t key)
  */
 
 void
-umi_shuffle_insert_taken(umi_shuffle_insert *out)
+umi_shuffle_insert_taken(umi_shuffle_insert *insert)
 {
-    if (!out->is_taken) {
-        out->is_taken = true;
-        out->sh->num_untaken--;
+    if (!insert->is_taken) {
+        insert->is_taken = true;
+        insert->sh->num_untaken--;
     }
 }
 
 void
-umi_shuffle_insert_end(umi_shuffle_insert *out, umx_status status)
+umi_shuffle_insert_end(umi_shuffle_insert *insert, umx_status status)
 {
-    umx_shuffler *sh = out->sh;
+    umx_shuffler *sh = insert->sh;
 
-    umi_shuffle_insert_taken(out);
-    umi_node_remove(&out->node);
-    if (out->is_counted) {
-        sh->held_out -= out->len;
+    umi_shuffle_insert_taken(insert);
+    umi_node_remove(&insert->node);
+    if (insert->is_counted) {
+        sh->held_out -= insert->len;
     }
-    if (out->peer != NULL) {
-        umi_slots_remove(&out->peer->outs, out->id);
-        put_told(out->peer, out->key);
+    if (insert->peer != NULL) {
+        umi_slots_remove(&insert->peer->inserts, insert->id);
+        put_sent_key(insert->peer, insert->key);
     }
-    if (out->req != NULL) {
-        umx_request_complete(out->req, status);
+    if (insert->req != NULL) {
+        umx_request_complete(insert->req, status);
     }
-    if (out->is_spilled) {
-        umx_memh_close(out->memh);
+    if (insert->is_spilled) {
+        umx_memh_close(insert->memh);
     }
-    umx_memh_put(out->memh);
-    free(out);
+    umx_memh_put(insert->memh);
+    free(insert);
     umi_shuffle_put(sh);
 }
 
@@ -109,94 +109,94 @@ void
 umi_shuffle_inserts_end(umx_shuffler *sh, const umi_shuffle_peer *peer,
                         umx_status status)
 {
-    UMI_LIST_FOREACH_SAFE(node, &sh->outs) {
-        umi_shuffle_insert *out = umi_container_of(node, umi_shuffle_insert,
-                                                   node);
+    UMI_LIST_FOREACH_SAFE(node, &sh->inserts) {
+        umi_shuffle_insert *insert = umi_container_of(node, umi_shuffle_insert,
+                                                      node);
 
-        if (peer != NULL && out->peer != peer) {
+        if (peer != NULL && insert->peer != peer) {
             continue;
         }
-        if (out->chunk == NULL) {
-            umi_shuffle_insert_end(out, status);
-        } else if (out->req != NULL) {
-            umx_request_complete(out->req, status);
-            out->req = NULL;
+        if (insert->chunk == NULL) {
+            umi_shuffle_insert_end(insert, status);
+        } else if (insert->req != NULL) {
+            umx_request_complete(insert->req, status);
+            insert->req = NULL;
         }
     }
 }
 
 static umi_shuffle_insert *
-new_out(umx_shuffler *sh, umx_memh *memh, size_t len)
+new_insert(umx_shuffler *sh, umx_memh *memh, size_t len)
 {
-    umi_shuffle_insert *out = calloc(1, sizeof(*out));
+    umi_shuffle_insert *insert = calloc(1, sizeof(*insert));
 
-    if (out == NULL) {
+    if (insert == NULL) {
         return NULL;
     }
-    out->sh   = sh;
-    out->memh = memh;
-    out->len  = len;
+    insert->sh   = sh;
+    insert->memh = memh;
+    insert->len  = len;
     umx_memh_hold(memh);
     umi_shuffle_hold(sh);
-    umi_list_append(&sh->outs, &out->node);
+    umi_list_append(&sh->inserts, &insert->node);
     sh->num_untaken++;
-    return out;
+    return insert;
 }
 
 /* One that the rank has not been told of. */
 static umx_status
-give_up(umi_shuffle_insert *out, umx_status status)
+give_up(umi_shuffle_insert *insert, umx_status status)
 {
-    umx_shuffler *sh = out->sh;
+    umx_shuffler *sh = insert->sh;
 
-    umi_shuffle_insert_taken(out);
-    umi_node_remove(&out->node);
-    if (out->id != 0) {
-        umi_slots_remove(&out->peer->outs, out->id);
+    umi_shuffle_insert_taken(insert);
+    umi_node_remove(&insert->node);
+    if (insert->id != 0) {
+        umi_slots_remove(&insert->peer->inserts, insert->id);
     }
-    if (out->req != NULL) {
-        umx_request_discard(out->req);
+    if (insert->req != NULL) {
+        umx_request_discard(insert->req);
     }
-    umx_memh_put(out->memh);
-    free(out);
+    umx_memh_put(insert->memh);
+    free(insert);
     umi_shuffle_put(sh);
     return status;
 }
 
 /* Tell the owner of the partition where its bytes are. */
 static umx_status
-announce(umi_shuffle_insert *out, uint32_t partition, size_t offset)
+announce(umi_shuffle_insert *insert, uint32_t partition, size_t offset)
 {
-    umi_shuffle_peer     *peer = out->peer;
+    umi_shuffle_peer     *peer = insert->peer;
     umi_shuffle_record    records[2];
     size_t                count = 0, len;
-    umi_shuffle_sent_key *told;
+    umi_shuffle_sent_key *sent_key;
     umx_status            status;
 
-    out->id = umi_slots_add(&peer->outs, out, peer->nonce++);
-    if (out->id == 0 || !find_told(peer, out->memh, &out->key)) {
+    insert->id = umi_slots_add(&peer->inserts, insert, peer->nonce++);
+    if (insert->id == 0 || !find_sent_key(peer, insert->memh, &insert->key)) {
         return UMX_ERR_NO_MEMORY;
     }
-    told = &peer->told[out->key];
-    if (told->memh == NULL) {
+    sent_key = &peer->sent_keys[insert->key];
+    if (sent_key->memh == NULL) {
         records[count].kind  = UMI_SHUFFLE_RECORD_KEY;
-        records[count].key   = out->key;
-        records[count].data  = umx_memh_key(out->memh, &len);
+        records[count].key   = insert->key;
+        records[count].data  = umx_memh_key(insert->memh, &len);
         records[count++].len = len;
     }
     records[count++] = (umi_shuffle_record){.kind = UMI_SHUFFLE_RECORD_CHUNK,
-                                            .id   = out->id,
+                                            .id   = insert->id,
                                             .partition = partition,
-                                            .key       = out->key,
+                                            .key       = insert->key,
                                             .offset    = offset,
-                                            .len       = out->len};
+                                            .len       = insert->len};
     status           = umi_shuffle_peer_tell(peer, records, count);
     if (status == UMX_OK) {
-        if (told->memh == NULL) {
-            told->memh = out->memh;
-            umx_memh_hold(out->memh);
+        if (sent_key->memh == NULL) {
+            sent_key->memh = insert->memh;
+            umx_memh_hold(insert->memh);
         }
-        told->num_outs++;
+        sent_key->num_inserts++;
     }
     return status;
 }
@@ -263,7 +263,7 @@ announce_region(umx_shuffler *sh, uint32_t partition,
                                   .arg     = region};
     umx_buffer          buf    = umx_host_buffer(region->data, region->len);
     umx_memh           *memh;
-    umi_shuffle_insert *out;
+    umi_shuffle_insert *insert;
     umx_status status = umx_memh_register(umx_worker_get_context(sh->worker),
                                           &buf, &params, &memh);
 
@@ -271,21 +271,21 @@ announce_region(umx_shuffler *sh, uint32_t partition,
         free_region(region);
         return status;
     }
-    out = new_out(sh, memh, region->len);
-    if (out == NULL) {
+    insert = new_insert(sh, memh, region->len);
+    if (insert == NULL) {
         umx_memh_release(memh);
         return UMX_ERR_NO_MEMORY;
     }
-    out->is_spilled = true;
-    out->peer       = &sh->peers[sh->owners[partition]];
-    status          = announce(out, partition, 0);
+    insert->is_spilled = true;
+    insert->peer       = &sh->peers[sh->owners[partition]];
+    status             = announce(insert, partition, 0);
     if (status != UMX_OK) {
-        (void)give_up(out, status);
+        (void)give_up(insert, status);
         umx_memh_release(memh);
         return status;
     }
     umx_memh_put(memh);
-    umi_shuffle_peer_flush(out->peer);
+    umi_shuffle_peer_flush(insert->peer);
     return UMX_OK;
 }
 
@@ -331,20 +331,20 @@ insert_spilled(umx_shuffler *sh, uint32_t partition, const void *data,
 
 /* The owner is this rank. */
 static umx_status
-keep(umi_shuffle_insert *out, uint32_t partition, const void *data)
+keep(umi_shuffle_insert *insert, uint32_t partition, const void *data)
 {
-    umx_shuffle_chunk *chunk = umi_shuffle_chunk_new(out->sh, partition,
-                                                     out->sh->rank, 0);
+    umx_shuffle_chunk *chunk = umi_shuffle_chunk_new(insert->sh, partition,
+                                                     insert->sh->rank, 0);
 
     if (chunk == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    chunk->place = UMX_CHUNK_OWN;
-    chunk->data  = (void *)(uintptr_t)data;
-    chunk->len   = out->len;
-    chunk->out   = out;
-    out->chunk   = chunk;
-    umi_shuffle_insert_taken(out);
+    chunk->place  = UMX_CHUNK_OWN;
+    chunk->data   = (void *)(uintptr_t)data;
+    chunk->len    = insert->len;
+    chunk->insert = insert;
+    insert->chunk = chunk;
+    umi_shuffle_insert_taken(insert);
     umi_shuffle_chunk_landed(chunk);
     return UMX_OK;
 }
@@ -353,30 +353,30 @@ static umx_status
 insert_lent(umx_shuffler *sh, uint32_t partition, umx_memh *memh, size_t offset,
             size_t len, const umx_op_params *params, umx_request **req_p)
 {
-    umi_shuffle_peer   *peer = &sh->peers[sh->owners[partition]];
-    umi_shuffle_insert *out  = new_out(sh, memh, len);
+    umi_shuffle_peer   *peer   = &sh->peers[sh->owners[partition]];
+    umi_shuffle_insert *insert = new_insert(sh, memh, len);
     umx_status          status;
 
-    if (out == NULL) {
+    if (insert == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    out->req = umx_request_create(sh->worker, &insert_class, params);
-    if (out->req == NULL) {
-        return give_up(out, UMX_ERR_NO_MEMORY);
+    insert->req = umx_request_create(sh->worker, &insert_class, params);
+    if (insert->req == NULL) {
+        return give_up(insert, UMX_ERR_NO_MEMORY);
     }
     if (peer->rank == sh->rank) {
-        status = keep(out, partition,
+        status = keep(insert, partition,
                       (const char *)umx_memh_buffer(memh)->data + offset);
     } else {
-        out->peer = peer;
-        status    = announce(out, partition, offset);
+        insert->peer = peer;
+        status       = announce(insert, partition, offset);
     }
     if (status != UMX_OK) {
-        return give_up(out, status);
+        return give_up(insert, status);
     }
-    out->is_counted = true;
+    insert->is_counted = true;
     sh->held_out += len;
-    *req_p = out->req;
+    *req_p = insert->req;
     umi_shuffle_peer_flush(peer);
     return UMX_INPROGRESS;
 }

@@ -276,8 +276,8 @@ free_chunk(umx_shuffle_chunk *chunk)
         umi_shuffle_peer_say(chunk->peer, UMI_SHUFFLE_RECORD_RELEASED,
                              chunk->id);
     }
-    if (chunk->out != NULL) {
-        umi_shuffle_insert_end(chunk->out, UMX_OK);
+    if (chunk->insert != NULL) {
+        umi_shuffle_insert_end(chunk->insert, UMX_OK);
     }
     free(chunk);
     umi_shuffle_put(sh);

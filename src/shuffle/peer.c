@@ -18,59 +18,59 @@ enum {
  */
 
 static void
-drop_tx(umi_shuffle_peer *peer, umi_shuffle_message *tx)
+drop_message(umi_shuffle_peer *peer, umi_shuffle_message *message)
 {
     if (peer->spare == NULL) {
-        peer->spare = tx;
+        peer->spare = message;
     } else {
-        free(tx);
+        free(message);
     }
 }
 
 static umi_shuffle_message *
-new_tx(umi_shuffle_peer *peer)
+new_message(umi_shuffle_peer *peer)
 {
-    umi_shuffle_message *tx = peer->spare;
+    umi_shuffle_message *message = peer->spare;
 
     peer->spare = NULL;
-    if (tx == NULL) {
-        tx = malloc(sizeof(*tx));
+    if (message == NULL) {
+        message = malloc(sizeof(*message));
     }
-    if (tx != NULL) {
-        umi_node_init(&tx->node);
-        tx->peer = peer;
-        tx->len  = UMI_SHUFFLE_HEADER_SIZE;
+    if (message != NULL) {
+        umi_node_init(&message->node);
+        message->peer = peer;
+        message->len  = UMI_SHUFFLE_HEADER_SIZE;
     }
-    return tx;
+    return message;
 }
 
 static void
 on_sent(umx_request *req, umx_status status, void *arg)
 {
-    umi_shuffle_message *tx   = arg;
-    umi_shuffle_peer    *peer = tx->peer;
-    umx_shuffler        *sh   = peer->sh;
+    umi_shuffle_message *message = arg;
+    umi_shuffle_peer    *peer    = message->peer;
+    umx_shuffler        *sh      = peer->sh;
 
     (void)req;
     (void)status; /* its failure revokes the communicator */
     sh->num_sending--;
-    drop_tx(peer, tx);
+    drop_message(peer, message);
     umi_shuffle_check_end(sh);
     umi_shuffle_put(sh);
 }
 
 /* Send it; it is gone then. */
 static void
-send(umi_shuffle_peer *peer, umi_shuffle_message *tx, unsigned flags)
+send(umi_shuffle_peer *peer, umi_shuffle_message *message, unsigned flags)
 {
     umx_shuffler *sh     = peer->sh;
-    umx_op_params params = umi_shuffle_op(on_sent, tx);
-    umx_buffer    buf    = umx_host_buffer(tx->data, tx->len);
+    umx_op_params params = umi_shuffle_op(on_sent, message);
+    umx_buffer    buf    = umx_host_buffer(message->data, message->len);
     umx_request  *req;
     umi_writer    w;
     umx_status    status;
 
-    umi_writer_init(&w, tx->data, UMI_SHUFFLE_HEADER_SIZE);
+    umi_writer_init(&w, message->data, UMI_SHUFFLE_HEADER_SIZE);
     umi_write_u16(&w, (uint16_t)peer->num_owed);
     umi_write_u16(&w, (uint16_t)flags);
     peer->num_owed = 0;
@@ -80,7 +80,7 @@ send(umi_shuffle_peer *peer, umi_shuffle_message *tx, unsigned flags)
         umi_shuffle_hold(sh);
         return;
     }
-    drop_tx(peer, tx);
+    drop_message(peer, message);
     if (status < 0 && status != UMX_ERR_RANK_FAILED) {
         umi_shuffle_break(sh, "a message could not be sent: %s",
                           umx_status_string(status));
@@ -94,25 +94,25 @@ umi_shuffle_peer_flush(umi_shuffle_peer *peer)
 
     while (!umi_list_is_empty(&peer->unsent) && sh->status == UMX_OK &&
            !peer->is_gone) {
-        umi_shuffle_message *tx = umi_container_of(peer->unsent.next,
-                                                   umi_shuffle_message, node);
+        umi_shuffle_message *message = umi_container_of(
+            peer->unsent.next, umi_shuffle_message, node);
 
         if (peer->num_unread >= UMI_SHUFFLE_WINDOW ||
-            (peer->num_unread != 0 && tx->node.next == &peer->unsent)) {
+            (peer->num_unread != 0 && message->node.next == &peer->unsent)) {
             break;
         }
-        umi_node_remove(&tx->node);
+        umi_node_remove(&message->node);
         peer->num_unread++;
-        send(peer, tx, FLAG_RECORDS);
+        send(peer, message, FLAG_RECORDS);
     }
     if (peer->num_owed != 0 && sh->status == UMX_OK && !peer->is_gone) {
-        umi_shuffle_message *tx = new_tx(peer);
+        umi_shuffle_message *message = new_message(peer);
 
-        if (tx == NULL) {
+        if (message == NULL) {
             umi_shuffle_break(sh, "no memory for a message");
             return;
         }
-        send(peer, tx, 0);
+        send(peer, message, 0);
     }
 }
 
@@ -128,31 +128,33 @@ umx_status
 umi_shuffle_peer_tell(umi_shuffle_peer *peer, const umi_shuffle_record *records,
                       size_t count)
 {
-    umi_shuffle_message *tx   = NULL;
-    size_t               size = 0;
+    umi_shuffle_message *message = NULL;
+    size_t               size    = 0;
     umi_writer           w;
 
     for (size_t i = 0; i < count; i++) {
         size += umi_shuffle_record_size(&records[i]);
     }
     if (!umi_list_is_empty(&peer->unsent)) {
-        tx = umi_container_of(peer->unsent.prev, umi_shuffle_message, node);
+        message = umi_container_of(peer->unsent.prev, umi_shuffle_message,
+                                   node);
     }
-    if (tx == NULL || size > sizeof(tx->data) - tx->len) {
-        if (size > sizeof(tx->data) - UMI_SHUFFLE_HEADER_SIZE) {
+    if (message == NULL || size > sizeof(message->data) - message->len) {
+        if (size > sizeof(message->data) - UMI_SHUFFLE_HEADER_SIZE) {
             return UMX_ERR_OUT_OF_RANGE;
         }
-        tx = new_tx(peer);
-        if (tx == NULL) {
+        message = new_message(peer);
+        if (message == NULL) {
             return UMX_ERR_NO_MEMORY;
         }
-        umi_list_append(&peer->unsent, &tx->node);
+        umi_list_append(&peer->unsent, &message->node);
     }
-    umi_writer_init(&w, tx->data + tx->len, sizeof(tx->data) - tx->len);
+    umi_writer_init(&w, message->data + message->len,
+                    sizeof(message->data) - message->len);
     for (size_t i = 0; i < count; i++) {
         umi_shuffle_record_encode(&records[i], &w);
     }
-    tx->len += size;
+    message->len += size;
     return UMX_OK;
 }
 
@@ -256,7 +258,7 @@ on_chunk(umi_shuffle_peer *peer, const umi_shuffle_record *record)
     key->refs++;
     data = umx_rkey_pointer(key->rkey);
     if (data == NULL) {
-        umi_list_append(&peer->to_pull, &chunk->node);
+        umi_list_append(&peer->to_fetch, &chunk->node);
         return true;
     }
     chunk->place = UMX_CHUNK_MAPPED;
@@ -330,7 +332,7 @@ on_forget(umi_shuffle_peer *peer, uint32_t number)
 static bool
 on_record(umi_shuffle_peer *peer, const umi_shuffle_record *record)
 {
-    umi_shuffle_insert *out;
+    umi_shuffle_insert *insert;
 
     switch (record->kind) {
     case UMI_SHUFFLE_RECORD_KEY:
@@ -344,14 +346,14 @@ on_record(umi_shuffle_peer *peer, const umi_shuffle_record *record)
     case UMI_SHUFFLE_RECORD_FORGET:
         return on_forget(peer, record->key);
     default:
-        out = umi_slots_get(&peer->outs, record->id);
-        if (out == NULL) {
+        insert = umi_slots_get(&peer->inserts, record->id);
+        if (insert == NULL) {
             return false;
         }
         if (record->kind == UMI_SHUFFLE_RECORD_TAKEN) {
-            umi_shuffle_insert_taken(out);
+            umi_shuffle_insert_taken(insert);
         } else {
-            umi_shuffle_insert_end(out, UMX_OK);
+            umi_shuffle_insert_end(insert, UMX_OK);
         }
         return true;
     }
@@ -493,8 +495,8 @@ umi_shuffle_peer_init(umi_shuffle_peer *peer, umx_shuffler *sh, int rank)
     peer->sh   = sh;
     peer->rank = rank;
     umi_list_init(&peer->unsent);
-    umi_list_init(&peer->to_pull);
-    umi_slots_init(&peer->outs);
+    umi_list_init(&peer->to_fetch);
+    umi_slots_init(&peer->inserts);
     peer->rx       = malloc(UMI_SHUFFLE_MESSAGE_SIZE);
     peer->finished = calloc(1, (size_t)sh->num_partitions / 8 + 1);
     return (peer->rx == NULL || peer->finished == NULL) ? UMX_ERR_NO_MEMORY :
@@ -523,9 +525,9 @@ umi_shuffle_peer_fini(umi_shuffle_peer *peer)
             umi_shuffle_key_put(peer->keys[i]);
         }
     }
-    umi_slots_fini(&peer->outs);
+    umi_slots_fini(&peer->inserts);
     free(peer->keys);
-    free(peer->told);
+    free(peer->sent_keys);
     free(peer->spare);
     free(peer->rx);
     free(peer->finished);

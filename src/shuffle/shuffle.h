@@ -59,7 +59,7 @@ struct umx_shuffle_chunk {
     umx_shuffle_chunk      *next; /* of the partition; or sh->released */
     umx_shuffler           *sh;   /* held */
     umi_shuffle_peer       *peer; /* NULL: this rank's */
-    umi_node                node; /* peer->to_pull */
+    umi_node                node; /* peer->to_fetch */
     uint64_t                id;   /* the sender's */
     uint32_t                partition;
     uint32_t                order;
@@ -69,7 +69,7 @@ struct umx_shuffle_chunk {
     size_t                  len;
     umi_shuffle_key        *key; /* held; or NULL */
     uint64_t                offset;
-    umi_shuffle_insert     *out;      /* inserted here; or NULL */
+    umi_shuffle_insert     *insert;   /* inserted here; or NULL */
     size_t                  spill_at; /* SPILLED */
     bool                    is_counted;
     bool                    is_coming;  /* it is being read */
@@ -116,10 +116,10 @@ struct umx_shuffler {
     umi_list               waits; /* umi_shuffle_wait.node */
     /* ranks */
     umi_shuffle_peer *peers;
-    umi_list          outs; /* umi_shuffle_insert.node */
+    umi_list          inserts; /* umi_shuffle_insert.node */
     unsigned          num_untaken;
     unsigned          num_sending;
-    unsigned          num_pulling;
+    unsigned          num_fetching;
     /* memory */
     umi_shuffle_spill *spill;
     size_t             budget; /* for either way; SIZE_MAX: no limit */
@@ -205,11 +205,11 @@ void umi_shuffle_run_errand(umx_errand *errand);
 void umi_shuffle_waits_serve(umx_shuffler *sh);
 void umi_shuffle_waits_end(umx_shuffler *sh, umx_status status);
 
-/* ---- out.c ---------------------------------------------------------------
+/* ---- insert.c ---------------------------------------------------------------
  */
 
 struct umi_shuffle_insert {
-    umi_node           node; /* sh->outs */
+    umi_node           node; /* sh->inserts */
     umx_shuffler      *sh;
     umx_request       *req;   /* NULL: it was spilled, or is over */
     umx_memh          *memh;  /* held */
@@ -224,10 +224,10 @@ struct umi_shuffle_insert {
 };
 
 /* Its owner can read it without this rank. */
-void umi_shuffle_insert_taken(umi_shuffle_insert *out);
+void umi_shuffle_insert_taken(umi_shuffle_insert *insert);
 
 /* It is over. */
-void umi_shuffle_insert_end(umi_shuffle_insert *out, umx_status status);
+void umi_shuffle_insert_end(umi_shuffle_insert *insert, umx_status status);
 
 /* The same for those to a rank, or all; but what the user has extracted is held
  * until that is released. */
@@ -248,7 +248,7 @@ typedef struct umi_shuffle_message {
 /* A memory that a rank has the key of. */
 typedef struct umi_shuffle_sent_key {
     umx_memh *memh; /* held; NULL: free */
-    unsigned  num_outs;
+    unsigned  num_inserts;
 } umi_shuffle_sent_key;
 
 struct umi_shuffle_peer {
@@ -259,11 +259,11 @@ struct umi_shuffle_peer {
     umi_list              unsent; /* umi_shuffle_message.node */
     umi_shuffle_message  *spare;
     unsigned              num_unread; /* messages */
-    umi_slots             outs;       /* umi_shuffle_insert */
+    umi_slots             inserts;    /* umi_shuffle_insert */
     uint32_t              nonce;
-    umi_shuffle_sent_key *told;
-    uint32_t              num_told;
-    uint32_t              last_told;
+    umi_shuffle_sent_key *sent_keys;
+    uint32_t              num_sent_keys;
+    uint32_t              last_sent_key;
     /* from it */
     uint8_t          *rx;
     umx_request      *recv;     /* NULL: none is posted */
@@ -271,8 +271,8 @@ struct umi_shuffle_peer {
     umi_shuffle_key **keys;
     uint32_t          num_keys;
     uint8_t          *finished; /* a bit for each partition */
-    umi_list          to_pull;  /* umx_shuffle_chunk.node */
-    size_t            pulling;  /* bytes */
+    umi_list          to_fetch; /* umx_shuffle_chunk.node */
+    size_t            fetching; /* bytes */
 };
 
 umx_status umi_shuffle_peer_init(umi_shuffle_peer *peer, umx_shuffler *sh,
@@ -296,7 +296,7 @@ void umi_shuffle_peer_say(umi_shuffle_peer *peer, umi_shuffle_record_kind kind,
                           uint64_t number);
 void umi_shuffle_peer_drop_unsent(umi_shuffle_peer *peer);
 
-/* ---- pull.c --------------------------------------------------------------
+/* ---- fetch.c --------------------------------------------------------------
  */
 
 void umi_shuffle_key_put(umi_shuffle_key *key);

@@ -365,7 +365,7 @@ umx_shuffler_create(umx_comm *comm, const umx_shuffler_params *params,
     sh->errand.fn            = umi_shuffle_run_errand;
     umi_node_init((umi_node *)(void *)&sh->dependent);
     umi_list_init(&sh->waits);
-    umi_list_init(&sh->outs);
+    umi_list_init(&sh->inserts);
     atomic_init(&sh->refs, 1);
     init_lock(sh);
     status = set_up(sh, params);

@@ -723,7 +723,7 @@ flood(world *w, int from, int to)
 static unsigned
 orphans_of(const world *w, int rank)
 {
-    return w->comms[rank]->group->hub->num_orphans;
+    return w->comms[rank]->group->dispatch->num_orphans;
 }
 
 /* The first messages were dropped for those of another rank, and nobody told.
@@ -892,7 +892,7 @@ test_a_thousand_communicators(void **state)
         umx_worker_query(w->workers[i], &stats);
         assert_int_equal(stats.requests_in_use, 0);
         assert_int_equal(w->comms[i]->group->refs, 1);
-        assert_int_equal(w->comms[i]->group->hub->num_orphans, 0);
+        assert_int_equal(w->comms[i]->group->dispatch->num_orphans, 0);
     }
 }
 

@@ -2,7 +2,7 @@
 /* link: pair world port */
 /* tests: comm/local */
 /* Messages of collective operations through inboxes, and ranks that write into
- * them what they like. local.c is part of this file, which looks into it. */
+ * them what they like. inbox.c is part of this file, which looks into it. */
 #include "comm/inbox.c"
 
 #include "world.h"
@@ -43,8 +43,8 @@ open_mapped(world *w, int size)
         world_step(w);
         is_mapped = true;
         for (int r = 0; r < size; r++) {
-            is_mapped = is_mapped && w->comms[r]->local != NULL &&
-                        w->comms[r]->local->num_mapped == (unsigned)size - 1;
+            is_mapped = is_mapped && w->comms[r]->inbox != NULL &&
+                        w->comms[r]->inbox->num_mapped == (unsigned)size - 1;
         }
     }
     assert_true(is_mapped);
@@ -335,7 +335,7 @@ test_explained(void **state)
 static void
 scribble(world *w, cell c)
 {
-    peer *p = &w->comms[1]->local->peers[0];
+    peer *p = &w->comms[1]->inbox->peers[0];
 
     c.stamp                   = p->sent + 1;
     *cell_of(p->out, p->sent) = c;
@@ -435,7 +435,7 @@ test_anything_at_all(void **state)
     random_state = 31337;
     open_mapped(w, 2);
     for (int round = 0; round < 300 && !w->comms[0]->is_revoked; round++) {
-        peer         *p = &w->comms[1]->local->peers[0];
+        peer         *p = &w->comms[1]->inbox->peers[0];
         cell          c;
         unsigned char bytes[sizeof(c)];
 
@@ -466,7 +466,7 @@ test_a_receiver_that_lies(void **state)
 
     open_mapped(w, 2);
     for (int i = 0; i < 4 * CELLS; i++) {
-        *consumed_of(w->comms[1]->local->peers[0].out) = lies[i % 4];
+        *consumed_of(w->comms[1]->inbox->peers[0].out) = lies[i % 4];
         run_barrier(w);
     }
 }
