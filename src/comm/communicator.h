@@ -16,6 +16,7 @@
 #include <umx/collective.h>
 #include <umx/layer.h>
 #include <umx/listener.h>
+#include <umx/loan.h>
 #include <umx/worker.h>
 
 #include "comm/wire.h"

@@ -2,7 +2,6 @@
 #include "core/wait.h"
 
 #include <stdlib.h>
-#include <umx/layer.h>
 
 #include "mem/memtype.h"
 
@@ -308,8 +307,9 @@ umx_memh_test(umx_memh *memh, const umx_condition *until)
                UMX_INPROGRESS;
 }
 
-/* False: the memory is closed. Whoever closes it finds the wait, or this finds
- * it closed. */
+/* Put a wait on the list of the memory's context. False: the memory is closed.
+ * Whoever closes the memory finds the wait, or this call finds the memory
+ * closed. */
 static bool
 enlist(umi_wait *wait, const umx_memh *memh)
 {

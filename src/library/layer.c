@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* layer.c: umx/layer.h. Libraries above see sizes and functions here, and
- * nothing of what lies behind them. */
+/* layer.c: umx/layer.h, and what its users need of other headers. Libraries
+ * above see sizes and functions here, and nothing of what lies behind them. */
 #include <umx/layer.h>
+#include <umx/rma.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,6 @@
 #include "core/request.h"
 #include "core/worker.h"
 #include "endpoint/addressed.h"
-#include "lend/lend.h"
 #include "mem/memtype.h"
 
 /* ---- requests ------------------------------------------------------------
@@ -71,12 +71,6 @@ void *
 umx_request_state(const umx_request *req)
 {
     return layer_op_of(req)->state;
-}
-
-const umx_request_class *
-umx_request_get_class(const umx_request *req)
-{
-    return (req->ops == &layer_ops) ? layer_op_of(req)->cls : NULL;
 }
 
 bool
@@ -301,53 +295,6 @@ umx_context *
 umx_worker_get_context(const umx_worker *worker)
 {
     return worker->context;
-}
-
-void
-umx_worker_take_loans(umx_worker *worker)
-{
-    UMI_GUARD(worker);
-    worker->lend->takes_loans = true;
-}
-
-static umi_lend_loan
-name_of(const umx_loan *loan)
-{
-    return (umi_lend_loan){
-        .id = loan->id, .len = loan->len, .slot = loan->slot};
-}
-
-umx_status
-umx_loan_begin(umx_ep *ep, const umx_buffer *buf, umx_loan *loan)
-{
-    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
-    umi_lend_loan name;
-
-    if (umi_endpoint_check(ep) != UMX_OK ||
-        umi_endpoint_send_status(ep) != UMX_OK ||
-        !umi_lend_memory(&ep->base, buf, &name)) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    *loan = (umx_loan){.id = name.id, .len = name.len, .slot = name.slot};
-    return UMX_OK;
-}
-
-void
-umx_loan_end(umx_ep *ep, const umx_loan *loan)
-{
-    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
-    umi_lend_loan name = name_of(loan);
-
-    umi_lend_take_back(&ep->base, &name);
-}
-
-umx_status
-umx_loan_read(umx_ep *ep, const umx_loan *loan, const umx_buffer *buf)
-{
-    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
-    umi_lend_loan name = name_of(loan);
-
-    return umi_lend_read_memory(&ep->base, &name, buf);
 }
 
 umx_status

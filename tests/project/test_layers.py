@@ -101,7 +101,7 @@ UNLOCKED = {
     "it never changes": """
         umx_shuffle_chunk_query umx_comm_get_worker umx_comm_name umx_comm_rank
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
-        umx_request_buffer umx_request_get_class umx_request_state
+        umx_request_buffer umx_request_state
         umx_request_worker umx_rkey_is_readonly
         umx_rkey_length umx_timer_init umx_worker_fd umx_worker_get_context
        """,
@@ -124,7 +124,7 @@ UNLOCKED = {
         umx_worker_unlock umx_worker_wait""",
 }
 LOCK = re.compile(
-    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLE_LOCK|umx_worker_lock)\w*\("
+    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLE_LOCK|UMX_LAYER_LOCK|umx_worker_lock)\w*\("
 )
 DECLARED = re.compile(r"UMX_API\b[^;{]*?\b(umx_\w+)\s*\(")
 DEFINED = re.compile(r"^(umx_\w+)\([^;{]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
