@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/communicator.h"
+#include "comm/collective.h"
 
 typedef struct umi_comm_exchange {
     umi_comm_coll       base;

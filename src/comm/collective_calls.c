@@ -14,14 +14,15 @@
  * need not wait for that. */
 #include <stdlib.h>
 
-#include "comm/communicator.h"
+#include "comm/collective.h"
 
 enum {
     FLAT_RANKS   = 4,
     FLAT_BARRIER = 8
 };
 
-/* A buffer, and the pieces of it that each rank sends or receives. */
+/* What is sent, or received: a buffer, and the piece of it that each rank gets
+ * or gives. */
 typedef struct umi_comm_side {
     umx_buffer buf;
     size_t    *counts; /* of malloc; NULL: all of it */
@@ -170,7 +171,7 @@ umx_barrier(umx_comm *comm, const umx_op_params *params, umx_request **req_p)
 /* ---- bcast ---------------------------------------------------------------
  */
 
-/* The rank that is `number` steps from the root. */
+/* Find the rank that is `number` steps from the root. */
 static int
 rank_from_root(const umi_comm_coll *coll, int number)
 {
@@ -184,7 +185,8 @@ distance_from_root(const umi_comm_coll *coll)
            coll->comm->size;
 }
 
-/* Children of `number` have its bits and one more, below its lowest one. */
+/* Send to the children of `number` in the tree, whose numbers have the bits of
+ * `number` and one more, below its lowest one. */
 static umx_status
 send_to_children(umi_comm_coll *coll, int number, const umx_buffer *buf)
 {
@@ -429,7 +431,7 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
 /* ---- allgather -----------------------------------------------------------
  */
 
-/* This rank's own piece, where it goes. */
+/* Copy this rank's own piece to its place in what is received. */
 static umx_status
 copy_own(umi_comm_move *move)
 {
@@ -463,7 +465,7 @@ allgather_all(umi_comm_coll *coll)
     return status;
 }
 
-/* In round r the piece of rank - r goes on to the next rank. */
+/* In round r, send the piece of rank - r on to the next rank. */
 static umx_status
 allgather_ring(umi_comm_coll *coll)
 {
@@ -626,7 +628,7 @@ umx_alltoallv(umx_comm *comm, const umx_buffer *send,
 /* ---- split ---------------------------------------------------------------
  */
 
-/* Before `other` in the new communicator? */
+/* Does `rank` come before `other` in the new communicator? */
 static bool
 is_before(const int32_t *pairs, int rank, int other)
 {
@@ -635,7 +637,8 @@ is_before(const int32_t *pairs, int rank, int other)
     return key < others || (key == others && rank < other);
 }
 
-/* The same number on every rank of the color, and on no other. */
+/* Compute a number that is the same on every rank of the color, and on no
+ * other. */
 static uint64_t
 split_id(const umi_comm_coll *coll, int32_t color)
 {
@@ -710,7 +713,7 @@ static const umi_comm_coll_type split_type = {
     .fini = split_fini,
 };
 
-/* A pair of each rank, to all. */
+/* Describe an allgather of the pairs, one of each rank. */
 static umx_status
 set_pairs(const umx_comm *comm, umi_comm_move *move)
 {

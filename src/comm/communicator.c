@@ -8,6 +8,11 @@
  * Who finds a failure revokes the communicator on its own rank and tells the
  * root, which tells everybody. */
 #include "comm/communicator.h"
+#include "comm/bootstrap.h"
+#include "comm/collective.h"
+#include "comm/inbox.h"
+#include "comm/member.h"
+#include "comm/send_recv.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -57,7 +62,8 @@ umi_comm_hold(umx_comm *comm)
     comm->refs++;
 }
 
-/* Communicators that are derived of it are on their own. */
+/* Let go of the communicators that are derived from one that is freed: nothing
+ * revokes them with it any more. */
 static void
 disown(const umx_comm *comm)
 {
@@ -120,7 +126,7 @@ umi_comm_register(umx_comm *comm)
     for (int i = 0; i < comm->size; i++) {
         const umi_comm_member *member = comm->ranks[i].member;
 
-        if (member->is_dead && !member->is_suspect) {
+        if (member->state == UMI_COMM_MEMBER_DEAD) {
             umi_comm_lose(comm, member, "it had ended before");
         }
     }
@@ -209,28 +215,28 @@ umx_comm_get_failure(const umx_comm *comm, umx_comm_failure *failure)
     return comm->is_revoked;
 }
 
-/* The root of the group, if it takes part in `comm`; or -1. */
+/* Find the rank in `comm` of the group's root; -1: the root takes no part. */
 static int
 root_of(const umx_comm *comm)
 {
     return umi_comm_rank_of(comm, &comm->group->members[0]);
 }
 
-/* Does this rank have to tell rank `i` itself what happens? The root tells
- * everybody, and is told by everybody, as long as it is there. */
+/* Does this rank have to tell rank `i` itself? The root tells everybody, and is
+ * told by everybody, as long as it is there. */
 static bool
 is_told_by(const umx_comm *comm, int i)
 {
     const umi_comm_member *member  = comm->ranks[i].member;
     int                    root    = root_of(comm);
     bool                   is_here = root >= 0 && !comm->ranks[root].is_gone &&
-                   !comm->ranks[root].member->is_dead;
+                   umi_comm_member_is_up(comm->ranks[root].member);
 
-    return i != comm->rank && !member->is_dead &&
+    return i != comm->rank && umi_comm_member_is_up(member) &&
            (!is_here || root == comm->rank || i == root || member->out != NULL);
 }
 
-/* Tell the others that it is revoked. */
+/* Tell the other ranks that the communicator is revoked. */
 static void
 tell(umx_comm *comm, const umi_comm_member *except)
 {
@@ -270,7 +276,7 @@ fault_in(const umx_comm *child, const umx_comm *parent)
                umi_comm_rank_of(child, parent->ranks[rank].member);
 }
 
-/* All ranks revoke `comm`, and what is derived of it. */
+/* Revoke what is derived from `comm`, as all its ranks do. */
 static void
 revoke_derived(const umx_comm *comm)
 {
@@ -342,8 +348,8 @@ umi_comm_on_failed(umx_comm *comm, umi_comm_member *from,
         memcpy(comm->reason, failed->reason.data, len);
     }
     comm->reason[len] = '\0';
-    /* Who has an endpoint to this rank may hear of its end before it hears of
-     * the failure from anybody else. */
+    /* Tell the others, too: a rank with an endpoint to this one might see this
+     * rank's end before it hears of the failure from anybody else. */
     revoke(comm, rank,
            (failed->cause < 0) ? (umx_status)failed->cause :
                                  UMX_ERR_RANK_FAILED,
@@ -433,8 +439,8 @@ umx_comm_abort_for(umx_comm *comm, const umx_comm_failure *failure,
 /* ---- leaving -------------------------------------------------------------
  */
 
-/* What each rank needs to know: how much has been sent to it says when nothing
- * more can come. */
+/* Tell each rank that this one leaves, and how many messages were sent to it:
+ * by that number it knows when all have come. */
 static void
 say_goodbye(umx_comm *comm)
 {
@@ -463,7 +469,7 @@ say_goodbye(umx_comm *comm)
     free(sent);
 }
 
-/* The root passes it on. */
+/* Pass a goodbye on to the other ranks, as the root does. */
 static void
 pass_on(umx_comm *comm, int rank, const umi_comm_header *header,
         const void *data, size_t len)
@@ -473,7 +479,7 @@ pass_on(umx_comm *comm, int rank, const umi_comm_header *header,
     own.source = (uint32_t)comm->rank;
     for (int i = 0; i < comm->size; i++) {
         if (i != rank && i != comm->rank && !comm->ranks[i].is_gone &&
-            !comm->ranks[i].member->is_dead) {
+            umi_comm_member_is_up(comm->ranks[i].member)) {
             umi_comm_member_send(comm->ranks[i].member, &own, data, len);
         }
     }

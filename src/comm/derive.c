@@ -6,8 +6,10 @@
 #include <stdlib.h>
 
 #include "comm/communicator.h"
+#include "comm/dispatch.h"
+#include "comm/member.h"
 
-/* How often a label has been used. */
+/* A label, and how often it has been used. */
 struct umi_comm_label {
     umi_comm_label *next;
     uint64_t        label;

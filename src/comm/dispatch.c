@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* dispatch.c: where messages of ranks arrive, and whose they are. */
 #include <stdlib.h>
+#include <string.h>
+#include <umx/loan.h>
 
+#include "comm/bootstrap.h"
+#include "comm/collective.h"
 #include "comm/communicator.h"
+#include "comm/dispatch.h"
+#include "comm/inbox.h"
+#include "comm/member.h"
+#include "comm/send_recv.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 
 enum {
-    /* Messages of communicators that are not known here, yet or any more, among
-     * which those of endpoints that have ended are looked for. An endpoint that
-     * has not is limited by its credit, which these messages keep: what one
-     * peer sends never costs another its messages. */
+    /* With so many orphans, those of ended endpoints are looked for, and
+     * dropped. Messages of an endpoint that has not ended are limited by its
+     * credit, which they keep: what one peer sends never costs another its
+     * messages. */
     MAX_ORPHANS = 4096
 };
 
@@ -23,8 +31,8 @@ drop_orphan(umi_comm_dispatch *dispatch, umi_comm_orphan *orphan)
     free(orphan);
 }
 
-/* Drop those of endpoints that have ended. The next look is at twice as many,
- * as all may be of peers that are there. */
+/* Drop the orphans of endpoints that have ended. The next look is at twice as
+ * many as are left, as all of these may be of peers that are there. */
 static void
 drop_ended(umi_comm_dispatch *dispatch)
 {
@@ -66,8 +74,18 @@ keep_orphan(umi_comm_dispatch *dispatch, umx_ep *ep, umx_message *message)
 /* ---- arrival -------------------------------------------------------------
  */
 
-/* The communicator of a message, if its endpoint is that of the rank that it
- * says it is from, or was when it came: `orphan`. */
+/* Make sure that the endpoint is the member's, which may have made it just now.
+ * False: it is another's. */
+static bool
+take_ep(umi_comm_member *member, umx_ep *ep)
+{
+    return umi_comm_member_has_ep(member, ep) ||
+           umi_comm_member_claim_ep(member, ep);
+}
+
+/* Find the communicator that a message names. NULL: there is none; or the
+ * endpoint is not that of the rank that the message names as its source, and
+ * was not when the message came (`orphan`). */
 static umx_comm *
 find_comm(umi_comm_dispatch *dispatch, umx_ep *ep,
           const umi_comm_orphan *orphan, const umi_comm_header *header)
@@ -79,7 +97,7 @@ find_comm(umi_comm_dispatch *dispatch, umx_ep *ep,
         return NULL;
     }
     member = comm->ranks[header->source].member;
-    if (!umi_comm_member_has_ep(member, ep) &&
+    if (!take_ep(member, ep) &&
         (orphan == NULL || !orphan->has_id ||
          memcmp(orphan->id, member->worker_id, sizeof(orphan->id)) != 0)) {
         return NULL;
@@ -120,8 +138,8 @@ on_control(umx_comm *comm, umx_ep *ep, const umi_comm_header *header,
     }
 }
 
-/* The process that a message to the group is from; NULL: it is from none.
- * `source` is the rank in the group. */
+/* Find the process that a message to the group is from, by its rank in the
+ * group, `source`. NULL: the endpoint is not of that process. */
 static umi_comm_member *
 find_member(umi_comm_dispatch *dispatch, umx_ep *ep,
             const umi_comm_header *header)
@@ -131,7 +149,7 @@ find_member(umi_comm_dispatch *dispatch, umx_ep *ep,
 
         if (group->id == header->comm && group->bootstrap == NULL &&
             header->source < (uint32_t)group->size &&
-            umi_comm_member_has_ep(&group->members[header->source], ep)) {
+            take_ep(&group->members[header->source], ep)) {
             return &group->members[header->source];
         }
     }
@@ -166,7 +184,8 @@ is_past(const umi_comm_dispatch *dispatch, uint64_t id)
     return false;
 }
 
-/* False: whose it is is not known. */
+/* Hand a message to what it is for. False: its communicator is not known here.
+ * `orphan`: the message has been tried before; or NULL. */
 static bool
 route(umi_comm_dispatch *dispatch, umx_ep *ep, const umi_comm_orphan *orphan,
       umx_message *message)
@@ -258,7 +277,8 @@ umi_comm_dispatch_adopt(umi_comm_dispatch *dispatch)
 /* ---- life ----------------------------------------------------------------
  */
 
-/* Other ranks are to hear why this process ends before they see it end. */
+/* The worker's end waits for control messages: other ranks are to hear why this
+ * process ends before they see it end. */
 static bool
 is_busy(const umx_dependent *dependent)
 {

@@ -1,22 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* inbox.c: collective operations between ranks of one host: through an inbox of
- * the receiver, shared memory that the sender has mapped.
- *
- *   header   is it revoked?
- *   area     one of each rank of the communicator, which alone writes there:
- *              consumed   the receiver's: cells that are free again
- *              is_mapped  has the rank mapped this inbox?
- *              cells      in a circle; each says what has come
- *              ring       bytes of messages, and keys
- *
- * A cell is there when its number is: the sender stores that last. It means a
- * message whose bytes lie in the ring (DATA), or one whose bytes lie in a
- * memory of the sender's, which the receiver maps and copies from (PULL), or in
- * other memory, which it reads by the kernel (LOAN); then the receiver says
- * DONE in a cell of the sender's inbox. A sender that is far ahead waits for
- * DONE of a message in the ring as well (SYNC), as the ring is many times as
- * fast as the channel. Where there is no room, or no inbox yet, a message takes
- * the channel: the receiver takes whatever comes.
+ * the receiver, shared memory that the sender has mapped. Where there is no
+ * room, or no inbox yet, a message takes the channel: the receiver takes
+ * whatever comes.
  *
  * The inbox is offered to a rank when its first message has come over the
  * channel, or is waited for and there is a connection.
@@ -31,59 +17,23 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/communicator.h"
+#include "comm/inbox.h"
+#include "comm/inbox_cell.h"
+#include "comm/member.h"
 
 #include <umx/rma.h>
 #include <umx/wait.h>
 
 enum {
-    CELLS     = 64,
-    LINE      = 64, /* bytes of a cell, and of what one side writes */
-    RING_MAX  = 256 * 1024,
-    RING_MIN  = 16 * 1024,
-    RINGS_MAX = 4 * 1024 * 1024, /* bytes of all in an inbox, if they may be
-                                    as large */
-    RING_SHARE = 4,              /* of a ring that a message may take at most */
-    MAX_RANKS  = 256,            /* of a communicator with inboxes */
-    PULL_MIN   = 16 * 1024,      /* bytes */
+    RING_SHARE = 4,         /* of a ring that a message may take at most */
+    MAX_RANKS  = 256,       /* of a communicator with inboxes */
+    PULL_MIN   = 16 * 1024, /* bytes */
     LEND_MIN   = 32 * 1024,
     MAX_KEYS   = 8, /* of a rank, that are kept open */
     KEY_MAX    = 4096
 };
 
-typedef enum cell_kind {
-    CELL_DATA = 1,
-    CELL_PULL,
-    CELL_DONE,
-    CELL_LOAN,
-    CELL_SYNC /* DATA, whose sender waits for DONE */
-} cell_kind;
-
-typedef struct cell {
-    uint64_t stamp; /* of the sender: how many it has written, this one too */
-    uint8_t  kind;  /* cell_kind */
-    uint8_t  op;    /* as in umi_comm_header, like the next */
-    uint16_t round;
-    union {
-        uint32_t at; /* DATA, SYNC: in the ring */
-        struct {
-            uint16_t line; /* of the ring */
-            uint16_t len;
-        } key;         /* PULL */
-        uint32_t slot; /* LOAN */
-    };
-    uint64_t number;
-    uint64_t what;
-    uint64_t bytes;
-    uint64_t history; /* reserved, like that of umi_comm_header */
-    uint64_t len;
-    uint64_t word; /* DATA, SYNC: the bytes, if they fit; PULL: their place in
-                      the memory; LOAN: its number */
-} cell;
-
-_Static_assert(sizeof(cell) == LINE, "one line");
-
-/* A memory of a rank. */
+/* A memory of another rank, which is open here. */
 typedef struct known_key {
     umx_rkey *rkey; /* NULL: none */
     void     *key;
@@ -100,13 +50,13 @@ typedef struct peer {
     known_key keys[MAX_KEYS];
     unsigned  next_key;
     /* what is sent to it */
-    umx_rkey   *mapped;      /* NULL: not mapped */
-    char       *out;         /* the area there */
-    uint64_t    sent;        /* cells */
-    uint64_t    consumed;    /* of them, when it was last looked */
-    uint64_t    used;        /* bytes of the ring, ever */
-    uint64_t    ends[CELLS]; /* `used` behind each cell */
-    const char *why;         /* not mapped; NULL: not offered */
+    umx_rkey   *mapped;               /* NULL: not mapped */
+    char       *out;                  /* the area there */
+    uint64_t    sent;                 /* cells */
+    uint64_t    consumed;             /* of them, when it was last looked */
+    uint64_t    used;                 /* bytes of the ring, ever */
+    uint64_t    ends[UMI_COMM_CELLS]; /* `used` behind each cell */
+    const char *why;                  /* not mapped; NULL: not offered */
 } peer;
 
 struct umi_comm_inbox {
@@ -120,62 +70,6 @@ struct umi_comm_inbox {
     bool         is_ended;
     peer         peers[];
 };
-
-/* ---- where what is -------------------------------------------------------
- */
-
-static size_t
-ring_size(int ranks)
-{
-    size_t size = RING_MAX;
-
-    while (size > RING_MIN && size * (size_t)ranks > RINGS_MAX) {
-        size /= 2;
-    }
-    return size;
-}
-
-static size_t
-area_size(size_t ring)
-{
-    return LINE + CELLS * LINE + ring;
-}
-
-static size_t
-inbox_size(int ranks)
-{
-    return LINE + (size_t)ranks * area_size(ring_size(ranks));
-}
-
-static char *
-area_of(char *inbox, int ranks, int rank)
-{
-    return inbox + LINE + (size_t)rank * area_size(ring_size(ranks));
-}
-
-static uint64_t *
-consumed_of(char *area)
-{
-    return (uint64_t *)(void *)area;
-}
-
-static uint64_t *
-is_mapped_of(char *area)
-{
-    return (uint64_t *)(void *)(area + sizeof(uint64_t));
-}
-
-static cell *
-cell_of(char *area, uint64_t index)
-{
-    return (cell *)(void *)(area + LINE + index % CELLS * LINE);
-}
-
-static char *
-ring_of(char *area)
-{
-    return area + LINE + (size_t)CELLS * LINE;
-}
 
 /* ---- life ----------------------------------------------------------------
  */
@@ -213,7 +107,8 @@ umi_comm_inbox_revoke(umx_comm *comm)
     if (comm->inbox != NULL) {
         __atomic_store_n((uint64_t *)(void *)comm->inbox->data, UINT64_C(1),
                          __ATOMIC_SEQ_CST);
-        /* Before anything that the program stores to its buffers. */
+        /* The mark is seen before anything that the program stores to its
+         * buffers. */
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
     }
 }
@@ -247,8 +142,9 @@ new_inbox(umx_comm *comm)
         return NULL;
     }
     inbox->comm = comm;
-    inbox->ring = ring_size(comm->size);
-    if (umx_memh_alloc(umx_worker_get_context(worker), inbox_size(comm->size),
+    inbox->ring = umi_comm_ring_size(comm->size);
+    if (umx_memh_alloc(umx_worker_get_context(worker),
+                       umi_comm_inbox_size(comm->size),
                        &inbox->memh) != UMX_OK) {
         free(inbox);
         return NULL;
@@ -262,7 +158,7 @@ new_inbox(umx_comm *comm)
         return NULL;
     }
     for (int i = 0; i < comm->size; i++) {
-        inbox->peers[i].in = area_of(inbox->data, comm->size, i);
+        inbox->peers[i].in = umi_comm_area_of(inbox->data, comm->size, i);
     }
     return inbox;
 }
@@ -277,7 +173,8 @@ umi_comm_inbox_offer(umx_comm *comm, int rank)
     const void      *key;
     size_t           len;
 
-    if (member->out == NULL || member->is_dead || comm->has_no_inbox ||
+    if (member->out == NULL || !umi_comm_member_is_up(member) ||
+        comm->has_no_inbox ||
         (comm->inbox != NULL && comm->inbox->peers[rank].is_offered)) {
         return;
     }
@@ -293,7 +190,8 @@ umi_comm_inbox_offer(umx_comm *comm, int rank)
     umi_comm_member_send(member, &header, key, len);
 }
 
-/* Why the inbox of a rank cannot be used; NULL: it can. */
+/* Map the inbox of a rank. Returns why the inbox cannot be used; NULL: it can.
+ */
 static const char *
 map_inbox(umi_comm_inbox *inbox, peer *p, umx_ep *ep, const void *key,
           size_t len)
@@ -307,15 +205,16 @@ map_inbox(umi_comm_inbox *inbox, peer *p, umx_ep *ep, const void *key,
     }
     data = umx_rkey_pointer(rkey);
     if (data == NULL || umx_rkey_is_readonly(rkey) ||
-        umx_rkey_length(rkey) != inbox_size(ranks) ||
-        (uintptr_t)data % LINE != 0) {
+        umx_rkey_length(rkey) != umi_comm_inbox_size(ranks) ||
+        (uintptr_t)data % UMI_COMM_CELL_SIZE != 0) {
         umx_rkey_destroy(rkey);
         return "its inbox cannot be mapped";
     }
     p->mapped = rkey;
-    p->out    = area_of(data, ranks, inbox->comm->rank);
+    p->out    = umi_comm_area_of(data, ranks, inbox->comm->rank);
     inbox->num_mapped++;
-    __atomic_store_n(is_mapped_of(p->out), UINT64_C(1), __ATOMIC_RELEASE);
+    __atomic_store_n(umi_comm_is_mapped_of(p->out), UINT64_C(1),
+                     __ATOMIC_RELEASE);
     return NULL;
 }
 
@@ -359,7 +258,7 @@ peer_to(const umx_comm *comm, int rank)
     peer *p = (comm->inbox != NULL) ? &comm->inbox->peers[rank] : NULL;
 
     return (p != NULL && p->mapped != NULL &&
-            !comm->ranks[rank].member->is_dead) ?
+            umi_comm_member_is_up(comm->ranks[rank].member)) ?
                p :
                NULL;
 }
@@ -368,10 +267,11 @@ peer_to(const umx_comm *comm, int rank)
 static uint64_t
 freed_bytes(const peer *p)
 {
-    return (p->consumed == 0) ? 0 : p->ends[(p->consumed - 1) % CELLS];
+    return (p->consumed == 0) ? 0 : p->ends[(p->consumed - 1) % UMI_COMM_CELLS];
 }
 
-/* True if there is a cell, and room for `len` bytes of the ring at `*at_p`. */
+/* Find room for a message: true if there is a cell, and room for `len` bytes of
+ * the ring, at `*at_p`. */
 static bool
 find_room(const umi_comm_inbox *inbox, peer *p, size_t len, uint64_t *at_p)
 {
@@ -381,7 +281,7 @@ find_room(const umi_comm_inbox *inbox, peer *p, size_t len, uint64_t *at_p)
         at += inbox->ring - at % inbox->ring;
     }
     *at_p = at;
-    return p->sent - p->consumed < CELLS &&
+    return p->sent - p->consumed < UMI_COMM_CELLS &&
            at + len - freed_bytes(p) <= inbox->ring;
 }
 
@@ -389,7 +289,8 @@ find_room(const umi_comm_inbox *inbox, peer *p, size_t len, uint64_t *at_p)
 static bool
 look_consumed(peer *p)
 {
-    uint64_t consumed = __atomic_load_n(consumed_of(p->out), __ATOMIC_ACQUIRE);
+    uint64_t consumed = __atomic_load_n(umi_comm_consumed_of(p->out),
+                                        __ATOMIC_ACQUIRE);
 
     if (consumed <= p->consumed || consumed > p->sent) {
         return false;
@@ -410,7 +311,7 @@ get_room(const umi_comm_inbox *inbox, peer *p, size_t len, uint64_t *at_p)
 static bool
 seems_ahead(const umi_comm_inbox *inbox, const peer *p)
 {
-    return p->sent - p->consumed >= CELLS / 2 ||
+    return p->sent - p->consumed >= UMI_COMM_CELLS / 2 ||
            p->used - freed_bytes(p) >= inbox->ring / 2;
 }
 
@@ -426,15 +327,15 @@ is_ahead(const umi_comm_inbox *inbox, peer *p)
 static bool
 may_pull(peer *p)
 {
-    return __atomic_load_n(is_mapped_of(p->in), __ATOMIC_ACQUIRE) != 0;
+    return __atomic_load_n(umi_comm_is_mapped_of(p->in), __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Say where in the ring the bytes of a cell, or its key, are. */
+/* Write into a cell where in the ring its bytes, or its key, are. */
 static void
-set_place(cell *c, size_t at)
+set_place(umi_comm_cell *c, size_t at)
 {
-    if (c->kind == CELL_PULL) {
-        c->key.line = (uint16_t)(at / LINE);
+    if (c->kind == UMI_COMM_CELL_PULL) {
+        c->key.line = (uint16_t)(at / UMI_COMM_CELL_SIZE);
     } else {
         c->at = (uint32_t)at;
     }
@@ -442,10 +343,10 @@ set_place(cell *c, size_t at)
 
 /* Write a cell, and `len` bytes of the ring. False: there is no room. */
 static bool
-put(umx_comm *comm, peer *p, cell *c, const void *data, size_t len)
+put(umx_comm *comm, peer *p, umi_comm_cell *c, const void *data, size_t len)
 {
     umi_comm_inbox *inbox = comm->inbox;
-    cell           *to    = cell_of(p->out, p->sent);
+    umi_comm_cell  *to    = umi_comm_cell_of(p->out, p->sent);
     uint64_t        at;
 
     if (!get_room(inbox, p, len, &at)) {
@@ -453,10 +354,11 @@ put(umx_comm *comm, peer *p, cell *c, const void *data, size_t len)
     }
     if (len != 0) {
         set_place(c, at % inbox->ring);
-        memcpy(ring_of(p->out) + at % inbox->ring, data, len);
-        p->used = (at + len + LINE - 1) / LINE * LINE;
+        memcpy(umi_comm_ring_of(p->out) + at % inbox->ring, data, len);
+        p->used = (at + len + UMI_COMM_CELL_SIZE - 1) / UMI_COMM_CELL_SIZE *
+                  UMI_COMM_CELL_SIZE;
     }
-    p->ends[p->sent % CELLS] = p->used;
+    p->ends[p->sent % UMI_COMM_CELLS] = p->used;
     p->sent++;
     memcpy((char *)to + sizeof(c->stamp), (char *)c + sizeof(c->stamp),
            sizeof(*c) - sizeof(c->stamp));
@@ -479,7 +381,8 @@ is_in_shared_memory(const umx_buffer *buf, uint64_t *offset_p)
     return *offset_p <= all->len && buf->len <= all->len - *offset_p;
 }
 
-/* What the ring takes is not worth a call of the system. */
+/* Tell from how many bytes on memory is lent: a message that the ring can take
+ * is not worth a call of the system. */
 static size_t
 lend_min(const umi_comm_inbox *inbox)
 {
@@ -490,7 +393,7 @@ lend_min(const umi_comm_inbox *inbox)
 
 /* Lend the bytes to the rank, if it reads what others lend. */
 static bool
-lend(umx_comm *comm, umi_comm_xfer *xfer, cell *c)
+lend(umx_comm *comm, umi_comm_xfer *xfer, umi_comm_cell *c)
 {
     umx_ep *ep = comm->ranks[xfer->rank].member->out;
 
@@ -498,7 +401,7 @@ lend(umx_comm *comm, umi_comm_xfer *xfer, cell *c)
         return false;
     }
     xfer->ep = ep;
-    c->kind  = CELL_LOAN;
+    c->kind  = UMI_COMM_CELL_LOAN;
     c->word  = xfer->loan.id;
     c->slot  = xfer->loan.slot;
     return true;
@@ -510,7 +413,7 @@ umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer)
     umx_comm         *comm = coll->comm;
     const umx_buffer *buf  = &xfer->buf;
     peer             *p    = peer_to(comm, xfer->rank);
-    cell              c    = {.kind   = CELL_DATA,
+    umi_comm_cell     c    = {.kind   = UMI_COMM_CELL_DATA,
                               .op     = (uint8_t)coll->type->kind,
                               .round  = xfer->round,
                               .number = coll->number,
@@ -525,7 +428,7 @@ umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer)
     }
     if (len >= PULL_MIN && is_in_shared_memory(buf, &c.word) && may_pull(p)) {
         key       = umx_memh_key(buf->memh, &len);
-        c.kind    = CELL_PULL;
+        c.kind    = UMI_COMM_CELL_PULL;
         c.key.len = (uint16_t)len;
         if (len <= KEY_MAX && put(comm, p, &c, key, len)) {
             return UMX_INPROGRESS;
@@ -545,20 +448,21 @@ umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer)
         len = 0;
     }
     if (is_ahead(comm->inbox, p)) {
-        c.kind = CELL_SYNC;
+        c.kind = UMI_COMM_CELL_SYNC;
     }
     if (!put(comm, p, &c, buf->data, len)) {
         return UMX_ERR_UNSUPPORTED;
     }
-    return (c.kind == CELL_SYNC) ? UMX_INPROGRESS : UMX_OK;
+    return (c.kind == UMI_COMM_CELL_SYNC) ? UMX_INPROGRESS : UMX_OK;
 }
 
 void
 umi_comm_inbox_say_done(umx_comm *comm, int rank, uint64_t number,
                         unsigned round)
 {
-    peer *p = peer_to(comm, rank);
-    cell  c = {.kind = CELL_DONE, .round = (uint16_t)round, .number = number};
+    peer         *p = peer_to(comm, rank);
+    umi_comm_cell c = {
+        .kind = UMI_COMM_CELL_DONE, .round = (uint16_t)round, .number = number};
     umi_comm_header header = {.kind   = UMI_COMM_DONE,
                               .round  = (uint16_t)round,
                               .source = (uint32_t)comm->rank,
@@ -582,16 +486,18 @@ umi_comm_inbox_drop(umx_comm *comm, const umi_comm_parcel *parcel)
         return;
     }
     p = &comm->inbox->peers[parcel->header.source];
-    p->free_bits |= UINT64_C(1) << parcel->cell % CELLS;
+    p->free_bits |= UINT64_C(1) << parcel->cell % UMI_COMM_CELLS;
     while (p->num_free < p->seen &&
-           (p->free_bits & UINT64_C(1) << p->num_free % CELLS) != 0) {
-        p->free_bits &= ~(UINT64_C(1) << p->num_free % CELLS);
+           (p->free_bits & UINT64_C(1) << p->num_free % UMI_COMM_CELLS) != 0) {
+        p->free_bits &= ~(UINT64_C(1) << p->num_free % UMI_COMM_CELLS);
         p->num_free++;
     }
-    __atomic_store_n(consumed_of(p->in), p->num_free, __ATOMIC_RELEASE);
+    __atomic_store_n(umi_comm_consumed_of(p->in), p->num_free,
+                     __ATOMIC_RELEASE);
 }
 
-/* The memory of a key, as long as it is not dropped for another. */
+/* Open a key of a rank, or find it among those that are open. `*rkey_p` lasts
+ * until another key takes its place. */
 static umx_status
 open_key(umx_comm *comm, int rank, const void *key, size_t len,
          umx_rkey **rkey_p)
@@ -652,9 +558,9 @@ pull(umx_comm *comm, const umi_comm_parcel *parcel, const umx_buffer *buf,
     umx_rkey    *rkey;
     umx_status   status;
 
-    status = open_key(comm, rank,
-                      ring_of(comm->inbox->peers[rank].in) + parcel->at,
-                      parcel->key_len, &rkey);
+    status = open_key(
+        comm, rank, umi_comm_ring_of(comm->inbox->peers[rank].in) + parcel->at,
+        parcel->key_len, &rkey);
     return (status == UMX_OK) ? umx_rma_get(rkey, &item, params, req_p) :
                                 status;
 }
@@ -676,7 +582,7 @@ umi_comm_inbox_recv(umx_comm *comm, const umi_comm_parcel *parcel,
                     const umx_buffer *buf, const umx_op_params *params,
                     umx_request **req_p)
 {
-    char      *ring   = ring_of(comm->inbox->peers[parcel->header.source].in);
+    char *ring = umi_comm_ring_of(comm->inbox->peers[parcel->header.source].in);
     umx_status status = UMX_OK;
 
     if (parcel->is_pull) {
@@ -692,43 +598,47 @@ umi_comm_inbox_recv(umx_comm *comm, const umi_comm_parcel *parcel,
     return status;
 }
 
-/* Where in the ring the bytes are, or the key. */
+/* Tell where in the ring the bytes of a cell, or its key, are. */
 static size_t
-place_of(const cell *c)
+place_of(const umi_comm_cell *c)
 {
-    return (c->kind == CELL_PULL) ? (size_t)c->key.line * LINE : c->at;
+    return (c->kind == UMI_COMM_CELL_PULL) ?
+               (size_t)c->key.line * UMI_COMM_CELL_SIZE :
+               c->at;
 }
 
-/* Is what the cell says possible? */
+/* Check what a cell says: a rank may write anything into it. */
 static bool
-is_sound(const umi_comm_inbox *inbox, int rank, const cell *c)
+is_sound(const umi_comm_inbox *inbox, int rank, const umi_comm_cell *c)
 {
     size_t in_ring = 0;
 
-    if ((c->kind == CELL_PULL || c->kind == CELL_LOAN) &&
+    if ((c->kind == UMI_COMM_CELL_PULL || c->kind == UMI_COMM_CELL_LOAN) &&
         inbox->peers[rank].mapped == NULL) {
         return false; /* it could not be known whether the bytes are right */
     }
-    switch ((cell_kind)c->kind) {
-    case CELL_DATA:
-    case CELL_SYNC:
+    switch ((umi_comm_cell_kind)c->kind) {
+    case UMI_COMM_CELL_DATA:
+    case UMI_COMM_CELL_SYNC:
         in_ring = (c->len > sizeof(c->word)) ? c->len : 0;
         break;
-    case CELL_PULL:
+    case UMI_COMM_CELL_PULL:
         in_ring = c->key.len;
         break;
-    case CELL_DONE:
-    case CELL_LOAN:
+    case UMI_COMM_CELL_DONE:
+    case UMI_COMM_CELL_LOAN:
         return true;
     default:
         return false;
     }
     return in_ring <= inbox->ring && place_of(c) <= inbox->ring - in_ring &&
-           (c->kind != CELL_PULL || (c->key.len != 0 && c->key.len <= KEY_MAX));
+           (c->kind != UMI_COMM_CELL_PULL ||
+            (c->key.len != 0 && c->key.len <= KEY_MAX));
 }
 
 static void
-take_cell(umi_comm_inbox *inbox, int rank, const cell *c, uint64_t index)
+take_cell(umi_comm_inbox *inbox, int rank, const umi_comm_cell *c,
+          uint64_t index)
 {
     umx_comm       *comm   = inbox->comm;
     umi_comm_parcel parcel = {.header  = {.kind    = UMI_COMM_COLLECTIVE,
@@ -741,9 +651,9 @@ take_cell(umi_comm_inbox *inbox, int rank, const cell *c, uint64_t index)
                                           .bytes   = c->bytes,
                                           .history = c->history},
                               .cell    = index,
-                              .is_pull = c->kind == CELL_PULL,
-                              .is_loan = c->kind == CELL_LOAN,
-                              .is_sync = c->kind == CELL_SYNC,
+                              .is_pull = c->kind == UMI_COMM_CELL_PULL,
+                              .is_loan = c->kind == UMI_COMM_CELL_LOAN,
+                              .is_sync = c->kind == UMI_COMM_CELL_SYNC,
                               .len     = c->len,
                               .at      = place_of(c),
                               .word    = c->word,
@@ -755,7 +665,7 @@ take_cell(umi_comm_inbox *inbox, int rank, const cell *c, uint64_t index)
                         "rank %d has written nonsense into the inbox of rank "
                         "%d",
                         rank, comm->rank);
-    } else if (c->kind == CELL_DONE) {
+    } else if (c->kind == UMI_COMM_CELL_DONE) {
         umi_comm_inbox_drop(comm, &parcel);
         umi_comm_coll_on_done(comm, rank, c->number, c->round);
     } else {
@@ -769,13 +679,14 @@ look_at(umi_comm_inbox *inbox, int rank)
     peer *p          = &inbox->peers[rank];
     bool  is_any_new = false;
 
-    /* No more at a time: a rank may write as fast as it is read. */
-    for (int i = 0; i < CELLS && !inbox->is_ended; i++) {
-        cell *from = cell_of(p->in, p->seen);
-        cell  c;
+    /* Take no more than a full circle at a time: a rank may write as fast as it
+     * is read. */
+    for (int i = 0; i < UMI_COMM_CELLS && !inbox->is_ended; i++) {
+        umi_comm_cell *from = umi_comm_cell_of(p->in, p->seen);
+        umi_comm_cell  c;
 
         if (__atomic_load_n(&from->stamp, __ATOMIC_ACQUIRE) != p->seen + 1 ||
-            p->seen - p->num_free >= CELLS) {
+            p->seen - p->num_free >= UMI_COMM_CELLS) {
             break;
         }
         memcpy(&c, from, sizeof(c));

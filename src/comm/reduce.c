@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/communicator.h"
+#include "comm/collective.h"
 
 enum {
     WHOLE_MAX = 32 * 1024, /* bytes of each rank that go whole */
@@ -139,7 +139,7 @@ fini(umi_comm_coll *coll, umx_status status)
     free(reduce_of(coll)->block);
 }
 
-/* Where block `i` of the items begins. */
+/* Tell where block `i` of the items begins. */
 static size_t
 block_start(const umi_comm_reduce *reduce, int i)
 {
@@ -167,7 +167,7 @@ host(const void *data, size_t len, umx_memh *memh)
     return buf;
 }
 
-/* What rank `i` has sent, of `len` bytes each. */
+/* Find the `len` bytes that rank `i` has sent. */
 static const char *
 part_of(const umi_comm_reduce *reduce, int i, const char *own, size_t len)
 {
@@ -221,7 +221,7 @@ wants_result(const umi_comm_coll *coll, int rank)
     return coll->root < 0 || coll->root == rank;
 }
 
-/* All of it, to those that want the result. */
+/* Send all items to the ranks that want the result. */
 static umx_status
 exchange_whole(umi_comm_coll *coll)
 {
@@ -242,7 +242,7 @@ exchange_whole(umi_comm_coll *coll)
                status;
 }
 
-/* To each rank its block. */
+/* Send to each rank its block. */
 static umx_status
 exchange_blocks(umi_comm_coll *coll)
 {
@@ -261,7 +261,7 @@ exchange_blocks(umi_comm_coll *coll)
                                 status;
 }
 
-/* The results of the blocks, to those that want them. */
+/* Send the results of the blocks to the ranks that want them. */
 static umx_status
 spread_blocks(umi_comm_coll *coll)
 {

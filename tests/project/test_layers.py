@@ -361,3 +361,23 @@ def test_header_and_package_have_one_version():
     text = (ROOT / "include/umx/version.h").read_text()
     numbers = re.findall(r"#define UMX_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", text)
     assert ".".join(numbers) == _version.__version__
+
+
+LINES_MAX = 800
+# Files that are longer, and why they may be.
+LONG = {
+    "ucp/_ext.pyi": "one stub for the whole extension",
+    "ucp_ext/op/collective.c": "to be split: calls, buffers of all ranks, results",
+    "ucp_ext/types/endpoint.c": "to be split: the object, and its methods",
+}
+
+
+def test_a_file_has_one_noun():
+    files = sources("src/*/*.[ch]", "ucp_ext/**/*.[ch]", "ucp/**/*.py", "ucp/*.pyi")
+    assert files
+    long = {
+        path.relative_to(ROOT).as_posix()
+        for path in files
+        if len(path.read_text().splitlines()) > LINES_MAX
+    }
+    assert long - LONG.keys() == set()

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "comm/communicator.h"
+#include "comm/member.h"
 
 enum {
     LARGE = 300000,
