@@ -25,8 +25,8 @@ umi_shuffle_note_held(umx_shuffler *sh)
     }
 }
 
-/* Memory for the bytes of a chunk. UMX_ERR_EXCEEDS_LIMIT: there is no room now.
- */
+/* Get memory for the bytes of a chunk. UMX_ERR_EXCEEDS_LIMIT: there is no room
+ * now. */
 static umx_status
 get_room(umx_shuffle_chunk *chunk)
 {
@@ -58,7 +58,7 @@ get_room(umx_shuffle_chunk *chunk)
     return UMX_OK;
 }
 
-/* Its bytes have come, or do not. */
+/* The bytes of a chunk have come, or will not come. */
 static void
 end_fetch(umx_shuffle_chunk *chunk, umx_status status)
 {
@@ -126,7 +126,7 @@ begin(umx_shuffle_chunk *chunk)
     }
 }
 
-/* Of one rank. */
+/* Read chunks of one rank. */
 static void
 fetch(umi_shuffle_peer *peer)
 {

@@ -13,8 +13,8 @@ static const umx_request_class insert_class = {
 /* ---- keys ----------------------------------------------------------------
  */
 
-/* The number of a memory that the rank has the key of, or a free one; its
- * `memh` is NULL then. False: out of memory. */
+/* Find the number that a memory has for the rank, which has its key; or a free
+ * number, whose `memh` is NULL. False: out of memory. */
 static bool
 find_sent_key(umi_shuffle_peer *peer, const umx_memh *memh, uint32_t *key)
 {
@@ -50,7 +50,8 @@ find_sent_key(umi_shuffle_peer *peer, const umx_memh *memh, uint32_t *key)
     return true;
 }
 
-/* One chunk less is out of that memory. */
+/* A chunk of that memory is over: with the last one, the rank is to forget the
+ * key. */
 static void
 put_sent_key(umi_shuffle_peer *peer, uint32_t key)
 {
@@ -143,7 +144,7 @@ new_insert(umx_shuffler *sh, umx_memh *memh, size_t len)
     return insert;
 }
 
-/* One that the rank has not been told of. */
+/* Free an insert that the rank has not been told of. Returns `status`. */
 static umx_status
 give_up(umi_shuffle_insert *insert, umx_status status)
 {
@@ -329,7 +330,7 @@ insert_spilled(umx_shuffler *sh, uint32_t partition, const void *data,
 /* ---- chunks that are lent ------------------------------------------------
  */
 
-/* The owner is this rank. */
+/* Add the chunk to the partition, which this rank owns. */
 static umx_status
 keep(umi_shuffle_insert *insert, uint32_t partition, const void *data)
 {
@@ -398,7 +399,7 @@ check(umx_shuffler *sh, uint32_t partition, const umx_memh *memh, size_t offset,
         len > buf->len - offset) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    if (sh->partitions[partition].is_finished) {
+    if (sh->partitions[partition].is_finished_here) {
         return UMX_ERR_INVALID_PARAM;
     }
     return (buf->memtype > UMX_MEMTYPE_HOST || buf->layout != NULL) ?

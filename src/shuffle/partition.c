@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* partition.c: the chunks of this rank's partitions, who waits for them, and
  * their way to the user and back. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ typedef struct umi_shuffle_wait {
     uint32_t      partition;
 } umi_shuffle_wait;
 
-/* What a request keeps. */
+/* The state of a request, which outlives the wait. */
 typedef struct umi_shuffle_wait_state {
     umi_shuffle_wait *wait; /* NULL: it is over */
     uint32_t          result;
@@ -55,17 +56,20 @@ static const umx_request_class wait_class = {
     .cancel = cancel_wait,
 };
 
-/* What a wait for `partition` ends with now; UMX_INPROGRESS: it does not. */
+/* Tell with which status a wait for `partition` can end now. UMX_INPROGRESS:
+ * the wait goes on. */
 static umx_status
 look(umx_shuffler *sh, uint32_t partition, uint32_t *result)
 {
     *result = partition;
     if (partition != UMX_PARTITION_ALL) {
-        return sh->partitions[partition].is_complete ? UMX_OK : sh->stall;
+        return (sh->partitions[partition].state == UMI_SHUFFLE_COLLECTING) ?
+                   sh->stall :
+                   UMX_OK;
     }
     while (sh->next_given < sh->num_complete) {
         *result = sh->complete[sh->next_given++];
-        if (!sh->partitions[*result].is_extracted) {
+        if (sh->partitions[*result].state != UMI_SHUFFLE_EXTRACTED) {
             return UMX_OK;
         }
     }
@@ -73,7 +77,7 @@ look(umx_shuffler *sh, uint32_t partition, uint32_t *result)
     if (sh->next_given == sh->num_owned) {
         return UMX_OK;
     }
-    /* Who has been given one may be about to extract it. */
+    /* The user may be about to extract a partition that was given before. */
     return (sh->num_extracted == sh->num_complete) ? sh->stall : UMX_INPROGRESS;
 }
 
@@ -158,16 +162,24 @@ umx_shuffler_wait(umx_shuffler *sh, uint32_t partition,
 /* ---- completion ----------------------------------------------------------
  */
 
+/* Change the state to the next one of the drawing. */
+static void
+set_state(umi_shuffle_partition *partition, umi_shuffle_partition_state state)
+{
+    assert(state == partition->state + 1);
+    partition->state = state;
+}
+
 static void
 check_complete(umx_shuffler *sh, uint32_t number)
 {
     umi_shuffle_partition *partition = &sh->partitions[number];
 
     if (partition->num_finished < sh->size || partition->num_missing != 0 ||
-        partition->is_complete) {
+        partition->state != UMI_SHUFFLE_COLLECTING) {
         return;
     }
-    partition->is_complete           = true;
+    set_state(partition, UMI_SHUFFLE_COMPLETE);
     sh->complete[sh->num_complete++] = number;
     umi_shuffle_waits_serve(sh);
 }
@@ -241,7 +253,7 @@ umi_shuffle_chunk_new(umx_shuffler *sh, uint32_t number, int source,
     return chunk;
 }
 
-/* The budget does not count it any more. */
+/* Take a chunk out of the budget. */
 static void
 uncount(umx_shuffle_chunk *chunk)
 {
@@ -255,7 +267,7 @@ uncount(umx_shuffle_chunk *chunk)
     }
 }
 
-/* Nobody reads it any more. */
+/* Free a chunk that nobody reads any more, and tell its sender. */
 static void
 free_chunk(umx_shuffle_chunk *chunk)
 {
@@ -331,7 +343,7 @@ compare(const void *a, const void *b)
     return (left->order < right->order) ? -1 : 1;
 }
 
-/* Memory has become free. */
+/* Use memory that has become free for chunks that wait for it. */
 static void
 make_room(umx_shuffler *sh)
 {
@@ -352,10 +364,10 @@ umx_shuffler_extract(umx_shuffler *sh, uint32_t number,
         return status;
     }
     partition = &sh->partitions[number];
-    if (!partition->is_complete) {
+    if (partition->state == UMI_SHUFFLE_COLLECTING) {
         return UMX_ERR_BUSY;
     }
-    if (partition->is_extracted) {
+    if (partition->state == UMI_SHUFFLE_EXTRACTED) {
         return UMX_ERR_NO_ELEM;
     }
     *count_p = partition->num_chunks;
@@ -364,13 +376,12 @@ umx_shuffler_extract(umx_shuffler *sh, uint32_t number,
     }
     for (umx_shuffle_chunk *chunk = partition->first; chunk != NULL;
          chunk                    = chunk->next) {
-        chunk->is_extracted = true;
-        chunks[count++]     = chunk;
+        chunks[count++] = chunk;
         uncount(chunk);
     }
     qsort(chunks, count, sizeof(*chunks), compare);
     partition->first = partition->last = NULL;
-    partition->is_extracted            = true;
+    set_state(partition, UMI_SHUFFLE_EXTRACTED);
     sh->num_extracted++;
     make_room(sh);
     return UMX_OK;

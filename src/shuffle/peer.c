@@ -59,7 +59,7 @@ on_sent(umx_request *req, umx_status status, void *arg)
     umi_shuffle_put(sh);
 }
 
-/* Send it; it is gone then. */
+/* Send a message, which is freed when the channel has it. */
 static void
 send(umi_shuffle_peer *peer, umi_shuffle_message *message, unsigned flags)
 {
@@ -223,7 +223,7 @@ has_finished(const umi_shuffle_peer *peer, uint32_t partition)
     return (peer->finished[partition / 8] >> (partition % 8) & 1) != 0;
 }
 
-/* May the rank still insert into it? */
+/* May the rank still insert into the partition? */
 static bool
 is_open(const umi_shuffle_peer *peer, uint32_t partition)
 {
@@ -359,7 +359,7 @@ on_record(umi_shuffle_peer *peer, const umi_shuffle_record *record)
     }
 }
 
-/* False: it is none of the shuffle's. */
+/* Act on a message of `len` bytes. False: the message is none of a shuffle. */
 static bool
 on_message(umi_shuffle_peer *peer, size_t len)
 {
@@ -387,7 +387,7 @@ on_message(umi_shuffle_peer *peer, size_t len)
     return true;
 }
 
-/* Has the rank finished all partitions of this one? */
+/* Has the rank finished all partitions that this rank owns? */
 static bool
 has_finished_all(const umi_shuffle_peer *peer)
 {

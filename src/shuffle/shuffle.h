@@ -2,7 +2,7 @@
 /* shuffle.h: what the files of this room share. Thread: the worker's owner, or
  * its progress thread, under the worker's lock.
  *
- *   out      a chunk that was inserted here, until its owner has released it
+ *   insert   a chunk that was inserted here, until its owner has released it
  *   chunk    a chunk of a partition that this rank owns
  *   peer     another rank: what is sent to it, and what it has sent */
 #ifndef UMI_SHUFFLE_H
@@ -32,24 +32,26 @@ typedef struct umi_shuffle_spill  umi_shuffle_spill;
 /* ---- spill.c -------------------------------------------------------------
  */
 
-/* A file for what is too much for memory. NULL: `*error` is an errno. */
+/* Create a file in `dir` for chunks that are too much for memory. NULL:
+ * `*error` is an errno. */
 umi_shuffle_spill *umi_shuffle_spill_new(const char *dir, int *error);
 void               umi_shuffle_spill_put(umi_shuffle_spill *spill);
 
-/* Memory of the file, and its place there; the memory lasts until
- * umi_shuffle_spill_free(), which any thread may call. An errno, or 0. */
+/* Take `len` bytes of the file: `*data_p` is where they are mapped, and `*at_p`
+ * their place in the file. They last until umi_shuffle_spill_free(), which any
+ * thread may call. Returns an errno, or 0. */
 int umi_shuffle_spill_alloc(umi_shuffle_spill *spill, size_t len, void **data_p,
                             size_t *at_p);
 void umi_shuffle_spill_free(umi_shuffle_spill *spill, void *data, size_t at,
                             size_t len);
 
-/* What has been written need not stay in memory. */
+/* Let the system write the bytes to the file, and take their memory. */
 void umi_shuffle_spill_let_go(void *data, size_t len);
 
 /* ---- chunks --------------------------------------------------------------
  */
 
-/* A key that a rank has told. */
+/* The key of a memory of another rank, which the rank has sent. */
 typedef struct umi_shuffle_key {
     umx_rkey *rkey;
     unsigned  refs; /* the table's, and one of each chunk */
@@ -74,19 +76,29 @@ struct umx_shuffle_chunk {
     bool                    is_counted;
     bool                    is_coming;  /* it is being read */
     bool                    is_dropped; /* nobody wants it when it has come */
-    bool                    is_extracted;
     _Alignas(16) unsigned char bytes[];
 };
+
+/*            all ranks have finished it,              the user has
+ *            and all bytes have come                  taken the chunks
+ *   COLLECTING -----------------------> COMPLETE -----------------> EXTRACTED
+ *
+ * Of the partitions of other ranks, which stay COLLECTING, only
+ * `is_finished_here` is used. */
+typedef enum umi_shuffle_partition_state {
+    UMI_SHUFFLE_COLLECTING, /* chunks come, or are on their way */
+    UMI_SHUFFLE_COMPLETE,   /* waits for the partition end */
+    UMI_SHUFFLE_EXTRACTED   /* the chunks are the user's */
+} umi_shuffle_partition_state;
 
 typedef struct umi_shuffle_partition {
     umx_shuffle_chunk *first;
     umx_shuffle_chunk *last;
     uint32_t           num_chunks;
-    uint32_t           num_missing;  /* chunks whose bytes have not come */
-    int                num_finished; /* ranks */
-    bool               is_finished;  /* here */
-    bool               is_complete;
-    bool               is_extracted;
+    uint32_t           num_missing;      /* chunks whose bytes have not come */
+    int                num_finished;     /* ranks */
+    bool               is_finished_here; /* this rank is one of those */
+    umi_shuffle_partition_state state;
 } umi_shuffle_partition;
 
 /* ---- the shuffler --------------------------------------------------------
@@ -144,51 +156,43 @@ struct umx_shuffler {
 void umi_shuffle_hold(umx_shuffler *sh);
 void umi_shuffle_put(umx_shuffler *sh);
 
-/* Parameters of an operation of the shuffler's own. */
+/* Make the parameters of an operation of the shuffler's own. */
 umx_op_params umi_shuffle_op(umx_done_fn fn, void *arg);
 
 /* Revoke the shuffle on all ranks. */
 void umi_shuffle_break(umx_shuffler *sh, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* It has been revoked: end all with `status`. */
+/* The shuffle has been revoked: end all that is under way with `status`. */
 void umi_shuffle_fail(umx_shuffler *sh, umx_status status);
 
-/* Is it over on this rank? Then leave. */
+/* Leave the communicator if the user has closed the shuffler, and the shuffle
+ * is over on this rank. */
 void umi_shuffle_check_end(umx_shuffler *sh);
 
-/* Why no operation can begin. */
+/* Tell why no operation can begin; UMX_OK if one can. A failure of the
+ * communicator that is found ends the shuffle. */
 umx_status umi_shuffle_status(umx_shuffler *sh);
 
-/* This rank inserts nothing more into a partition, or all. */
+/* Note, and tell the owners, that this rank inserts nothing more into a
+ * partition, or into all. */
 umx_status umi_shuffle_finish(umx_shuffler *sh, uint32_t partition);
 
-static inline void
-umi_shuffle_unlock(umx_guard *const *guard_p)
-{
-    if (*guard_p != NULL) {
-        umx_worker_unlock(*guard_p);
-    }
-}
-
 /* Keep the progress thread out until the end of the block. */
-#define UMI_SHUFFLE_LOCK_OF(worker)                      \
-    __attribute__((cleanup(umi_shuffle_unlock), unused)) \
-    umx_guard *const umi_shuffle_lock = umx_worker_lock(worker)
-#define UMI_SHUFFLE_LOCK(sh) UMI_SHUFFLE_LOCK_OF((sh)->worker)
+#define UMI_SHUFFLE_LOCK(sh) UMX_LAYER_LOCK((sh)->worker)
 
 /* ---- partition.c ---------------------------------------------------------
  */
 
-/* A chunk of `extra` bytes of its own, at the end of its partition, still
- * missing. NULL: out of memory. */
+/* Add a chunk to its partition, whose bytes are still missing. The chunk has
+ * `extra` bytes of memory of its own. NULL: out of memory. */
 umx_shuffle_chunk *umi_shuffle_chunk_new(umx_shuffler *sh, uint32_t partition,
                                          int source, size_t extra);
 
-/* Its bytes are there. */
+/* The bytes of the chunk have come. */
 void umi_shuffle_chunk_landed(umx_shuffle_chunk *chunk);
 
-/* It was dropped while it came. */
+/* Free a chunk that was dropped while its bytes came. */
 void umi_shuffle_chunk_drop(umx_shuffle_chunk *chunk);
 
 /* A rank has finished a partition. */
@@ -197,7 +201,7 @@ void umi_shuffle_partition_finish(umx_shuffler *sh, uint32_t partition);
 /* Drop the chunks that nobody has taken. */
 void umi_shuffle_partitions_drop(umx_shuffler *sh);
 
-/* Free what has been released. True: there was something. */
+/* Free the chunks that the user has released. True: there were some. */
 bool umi_shuffle_free_released(umx_shuffler *sh);
 void umi_shuffle_run_errand(umx_errand *errand);
 
@@ -223,21 +227,22 @@ struct umi_shuffle_insert {
     bool               is_spilled;
 };
 
-/* Its owner can read it without this rank. */
+/* The owner can read the chunk without this rank. */
 void umi_shuffle_insert_taken(umi_shuffle_insert *insert);
 
-/* It is over. */
+/* The owner has released the chunk, or never will: complete the request, and
+ * free the insert. */
 void umi_shuffle_insert_end(umi_shuffle_insert *insert, umx_status status);
 
-/* The same for those to a rank, or all; but what the user has extracted is held
- * until that is released. */
+/* End the inserts into partitions of a rank, or all. The memory of a chunk that
+ * the user has extracted is held until the chunk is released. */
 void umi_shuffle_inserts_end(umx_shuffler *sh, const umi_shuffle_peer *peer,
                              umx_status status);
 
 /* ---- peer.c --------------------------------------------------------------
  */
 
-/* A message. */
+/* A message to a rank, with records. */
 typedef struct umi_shuffle_message {
     umi_node          node; /* peer->unsent */
     umi_shuffle_peer *peer;
@@ -245,7 +250,7 @@ typedef struct umi_shuffle_message {
     uint8_t           data[UMI_SHUFFLE_MESSAGE_SIZE];
 } umi_shuffle_message;
 
-/* A memory that a rank has the key of. */
+/* A memory whose key was sent to a rank. */
 typedef struct umi_shuffle_sent_key {
     umx_memh *memh; /* held; NULL: free */
     unsigned  num_inserts;
@@ -279,7 +284,8 @@ umx_status umi_shuffle_peer_init(umi_shuffle_peer *peer, umx_shuffler *sh,
                                  int rank);
 void       umi_shuffle_peer_fini(umi_shuffle_peer *peer);
 
-/* Receive what it sends. */
+/* Post a receive of the next message of the rank, and act on those that are
+ * here. */
 umx_status umi_shuffle_peer_listen(umi_shuffle_peer *peer);
 
 /* Put records into the next message, all or none; umi_shuffle_peer_flush()
@@ -291,7 +297,7 @@ umx_status umi_shuffle_peer_tell(umi_shuffle_peer         *peer,
 void       umi_shuffle_peer_flush(umi_shuffle_peer *peer);
 void       umi_shuffle_flush(umx_shuffler *sh);
 
-/* A record with a number only. */
+/* Tell a record that has nothing but a number. */
 void umi_shuffle_peer_say(umi_shuffle_peer *peer, umi_shuffle_record_kind kind,
                           uint64_t number);
 void umi_shuffle_peer_drop_unsent(umi_shuffle_peer *peer);
@@ -302,8 +308,9 @@ void umi_shuffle_peer_drop_unsent(umi_shuffle_peer *peer);
 void umi_shuffle_key_put(umi_shuffle_key *key);
 void umi_shuffle_note_held(umx_shuffler *sh);
 
-/* Read chunks, as far as there is room. If there is none for any, nothing comes
- * until the user extracts something: say so to who waits. */
+/* Read chunks of all ranks, as far as there is room. If there is no room for
+ * any, nothing comes until the user extracts something: the waits end with the
+ * reason. */
 void umi_shuffle_fetch_all(umx_shuffler *sh);
 
 #endif

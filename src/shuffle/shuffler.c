@@ -101,14 +101,20 @@ umi_shuffle_break(umx_shuffler *sh, const char *format, ...)
     umi_shuffle_fail(sh, UMX_ERR_RANK_FAILED);
 }
 
-/* Everything that other ranks need of this one has been done, and everything
- * that this one needs. What the user has released is told before. */
-static bool
-is_over(umx_shuffler *sh)
+/* Tell the ranks what the user has released. */
+static void
+tell_released(umx_shuffler *sh)
 {
     if (umi_shuffle_free_released(sh)) {
         umi_shuffle_flush(sh);
     }
+}
+
+/* Has everything been done that other ranks need of this one, and that this one
+ * needs of them? */
+static bool
+is_over(const umx_shuffler *sh)
+{
     if (sh->num_complete != sh->num_owned || sh->num_untaken != 0 ||
         sh->num_unfinished != 0 || sh->num_sending != 0) {
         return false;
@@ -124,7 +130,8 @@ is_over(umx_shuffler *sh)
     return true;
 }
 
-/* Chunks that the user has stay, and so do views of other ranks. */
+/* Leave the communicator: the shuffle is over. Chunks that the user has stay,
+ * and so do views of other ranks. */
 static void
 leave(umx_shuffler *sh)
 {
@@ -147,7 +154,11 @@ leave(umx_shuffler *sh)
 void
 umi_shuffle_check_end(umx_shuffler *sh)
 {
-    if (sh->is_closing && sh->status == UMX_OK && is_over(sh)) {
+    if (!sh->is_closing || sh->status != UMX_OK) {
+        return;
+    }
+    tell_released(sh);
+    if (is_over(sh)) {
         leave(sh);
     }
 }
@@ -170,7 +181,8 @@ umi_shuffle_status(umx_shuffler *sh)
 /* ---- finishing -----------------------------------------------------------
  */
 
-/* Tell the ranks; `partition` may be all. */
+/* Tell the ranks that own `partition`, which may stand for all, that this rank
+ * has finished it. */
 static umx_status
 tell_finished(umx_shuffler *sh, uint32_t partition)
 {
@@ -198,8 +210,8 @@ tell_finished(umx_shuffler *sh, uint32_t partition)
 static void
 finish_here(umx_shuffler *sh, uint32_t partition)
 {
-    if (!sh->partitions[partition].is_finished) {
-        sh->partitions[partition].is_finished = true;
+    if (!sh->partitions[partition].is_finished_here) {
+        sh->partitions[partition].is_finished_here = true;
         sh->num_unfinished--;
         if (sh->owners[partition] == sh->rank) {
             umi_shuffle_partition_finish(sh, partition);
@@ -212,8 +224,9 @@ umi_shuffle_finish(umx_shuffler *sh, uint32_t partition)
 {
     umx_status status;
 
-    if (sh->num_unfinished == 0 || (partition != UMX_PARTITION_ALL &&
-                                    sh->partitions[partition].is_finished)) {
+    if (sh->num_unfinished == 0 ||
+        (partition != UMX_PARTITION_ALL &&
+         sh->partitions[partition].is_finished_here)) {
         return UMX_ERR_INVALID_PARAM;
     }
     status = tell_finished(sh, partition);
@@ -244,7 +257,8 @@ on_destroy(umx_dependent *dependent)
     (void)pthread_mutex_unlock(&sh->lock);
 }
 
-/* Who owns what. */
+/* Ask the user's function which rank owns which partition; without one, take
+ * them in turn. */
 static umx_status
 set_owners(umx_shuffler *sh, const umx_shuffler_params *params)
 {
@@ -317,13 +331,15 @@ listen(umx_shuffler *sh)
     umx_status status = UMX_OK;
 
     for (int i = 0; i < sh->size && status == UMX_OK; i++) {
-        /* This rank's own tells when the communicator is revoked. */
+        /* The receive from this rank itself ends when the communicator is
+         * revoked. */
         status = umi_shuffle_peer_listen(&sh->peers[i]);
     }
     return status;
 }
 
-/* Recursive: what is called when memory is free may release a chunk. */
+/* The lock is recursive: a function that is called when memory is freed may
+ * release a chunk. */
 static void
 init_lock(umx_shuffler *sh)
 {
@@ -354,7 +370,7 @@ umx_shuffler_create(umx_comm *comm, const umx_shuffler_params *params,
     if (sh == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    UMI_SHUFFLE_LOCK_OF(worker);
+    UMX_LAYER_LOCK(worker);
     sh->worker               = worker;
     sh->rank                 = umx_comm_rank(comm);
     sh->size                 = umx_comm_size(comm);
@@ -426,6 +442,7 @@ umx_shuffler_close(umx_shuffler *sh, const umx_op_params *params,
             return status;
         }
     }
+    tell_released(sh);
     if (is_over(sh)) {
         leave(sh);
         return UMX_OK;
@@ -451,6 +468,7 @@ umx_shuffler_destroy(umx_shuffler *sh)
 {
     UMI_SHUFFLE_LOCK(sh);
     if (!sh->is_left && sh->status == UMX_OK) {
+        tell_released(sh);
         if (is_over(sh)) {
             leave(sh);
         } else {

@@ -19,7 +19,7 @@ struct umi_shuffle_spill {
     atomic_uint refs;
 };
 
-/* A file that has no name, or none any more. */
+/* Open a file without a name in `dir`, or remove its name at once. */
 static int
 open_file(const char *dir)
 {
