@@ -360,8 +360,8 @@ umi_channels_fail_recvs(umx_ep *ep, umx_status status)
     }
 }
 
-/* Nobody reads what is kept. Its credit goes back: if the peer closes, too, its
- * GOODBYE waits until it has sent all. */
+/* Give back the credit of messages that are kept, and will not be read: if the
+ * peer closes, too, its GOODBYE waits until it has sent all. */
 void
 umi_channels_stop_reading(umx_ep *ep)
 {

@@ -276,7 +276,7 @@ umi_stream_give_back(umx_request *req)
     }
 }
 
-/* Nobody gets the bytes of `req`, some of which land. */
+/* Drop the bytes of `req`, some of which are landing. */
 static void
 drop_bytes(umx_request *req)
 {

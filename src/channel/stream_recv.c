@@ -213,7 +213,8 @@ is_at_end(const umi_channel *channel, umx_request *req)
     return status != UMX_OK;
 }
 
-/* True: `req` need not wait for more. */
+/* Fill the buffer of `req` with what is queued. True: `req` need not wait for
+ * more. */
 static bool
 fill(umi_channel *channel, umx_request *req)
 {

@@ -16,7 +16,7 @@ enum {
     LANES_MAX = 256 /* the most partitions for which there are lanes */
 };
 
-/* Rows of a block, but for the last one of a chunk. */
+/* Tell how many rows a block has, but for the last one of a chunk. */
 static size_t
 block_size(uint32_t num_partitions)
 {
@@ -27,15 +27,15 @@ block_size(uint32_t num_partitions)
                                 size;
 }
 
-/* What sorting a block needs. */
+/* The memory that sorting a block needs. */
 typedef struct block_sorter {
     const umx_partition_params *params;
     uint16_t                   *ids;    /* of the block's rows */
     uint32_t                   *counts; /* for each lane, of each partition */
 } block_sorter;
 
-/* The partitions of a block's rows; the number of a column if one of its
- * dictionaries has not the number that a row has, else SIZE_MAX. */
+/* Compute the partitions of a block's rows. Returns SIZE_MAX; or the number of
+ * a column, one of whose dictionaries lacks the number that a row has. */
 static size_t
 find_partitions(const block_sorter *sorter, const umi_order_block *block)
 {
@@ -170,7 +170,8 @@ count_blocks(const umx_partition_params *params, size_t *num_rows_p)
     return count;
 }
 
-/* Blocks of all chunks; the most runs that they can have. */
+/* Write where the blocks of all chunks begin. Returns the most runs that the
+ * blocks can have. */
 static size_t
 fill_blocks(const umx_partition_params *params, umi_order_block *block)
 {

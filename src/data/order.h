@@ -45,7 +45,7 @@ umx_status umi_order_init(umi_order *order, const umx_partition_params *params,
                           size_t *totals, size_t *column_p);
 void       umi_order_fini(umi_order *order);
 
-/* An array of zeros, which is not NULL if it is empty. */
+/* Allocate an array of zeros. An empty one is not NULL; NULL: out of memory. */
 static inline void *
 umi_new_array(size_t count, size_t size)
 {

@@ -18,7 +18,7 @@ has_values(const umx_column *column)
            (column->width != 0 || column->type == UMX_COLUMN_BOOL);
 }
 
-/* Its strings begin and end within its bytes. */
+/* Check that the strings of a column begin and end within its bytes. */
 static bool
 strings_are_valid(const umx_column *column, size_t num_rows)
 {
@@ -53,7 +53,7 @@ column_is_valid(const umx_column *column, size_t num_rows)
            buffers_are_valid(dictionary->columns, dictionary->num_rows);
 }
 
-/* Column `i` of all chunks; its field. */
+/* Check column `i` in all chunks, and write its field. */
 static umx_status
 check_column(const umx_partition_params *params, size_t i, umi_field *field)
 {

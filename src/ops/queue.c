@@ -195,8 +195,8 @@ start_turn(umx_worker *worker)
     }
 }
 
-/* False: there is no probe under way; the next end of a connection asks again.
- */
+/* Begin a probe of UCX's queues. False: no probe is under way; the next end of
+ * a connection asks again. */
 static bool
 begin(umi_queue_probe *probe)
 {
@@ -232,7 +232,7 @@ give_up(umi_queue_probe *probe)
     return false;
 }
 
-/* True: another turn is needed. */
+/* Take one step of the probe. True: another turn is needed. */
 static bool
 take_turn(umi_engine *engine)
 {

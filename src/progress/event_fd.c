@@ -81,7 +81,8 @@ umi_nap_init(umx_worker *worker)
     umi_timer_init(&worker->nap, end_nap);
 }
 
-/* What UCX cannot be armed for may keep its event fd readable. */
+/* Stop watching UCX's event fd, or begin again: events that UCX cannot be armed
+ * for may keep the fd readable. */
 static void
 set_deaf(umi_engine *engine, bool is_deaf)
 {
@@ -129,7 +130,8 @@ arm_engine(umi_engine *engine)
     return status;
 }
 
-/* UMX_OK: the owner may sleep. UMX_ERR_BUSY: progress first. */
+/* Arm UCX. UMX_OK: the owner may sleep. UMX_ERR_BUSY: UCX needs progress first.
+ */
 static umx_status
 arm(umx_worker *worker)
 {
@@ -195,8 +197,9 @@ umi_progress_drain(umx_worker *worker, uint64_t end)
             umi_worker_run_watches(worker);
             continue;
         }
-        /* What has run since UCX's last turn may have left it work that arming
-         * does not see: closing an endpoint puts off what it cancels. */
+        /* Arm only if nothing has run since UCX's last turn. What has run may
+         * have left UCX work that arming does not see: closing an endpoint puts
+         * off what it cancels. */
         status = UMX_ERR_BUSY;
         if (worker->activity == before) {
             status = arm(worker);
@@ -306,7 +309,7 @@ may_sleep(umx_worker *worker, uint64_t *timer_p, umx_status *status_p)
         return false;
     }
     *timer_p = umx_worker_deadline(worker);
-    /* What the caller waits for may have happened. */
+    /* The event that the caller waits for may have happened in the meantime. */
     return worker->activity == before;
 }
 

@@ -5,6 +5,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -381,3 +382,9 @@ def test_a_file_has_one_noun():
         if len(path.read_text().splitlines()) > LINES_MAX
     }
     assert long - LONG.keys() == set()
+
+
+def test_comments_begin_with_what_they_are_about():
+    tool = [sys.executable, ROOT / "tools/comments.py", "--list", "--max", "1"]
+    result = subprocess.run(tool, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
