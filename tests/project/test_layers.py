@@ -54,7 +54,6 @@ CIRCLES = {
     "comm": "a rank that ends ends the operations, which end at ranks",
     "shuffle": "a chunk that comes, or goes, may end the shuffle, which ends them all",
     "messenger": "a sender has operations and batches, which tell it when they end",
-    "progress": "a wait spins before it sleeps, and a spin polls as a wait does",
 }
 MAY_CALL_UCX = {"core", "ops", "lend"}
 UCX = {"ucp", "uct", "ucs", "ucm"}
@@ -365,11 +364,6 @@ def test_header_and_package_have_one_version():
 
 
 LINES_MAX = 800
-# Files that are longer, and why they may be.
-LONG = {
-    "ucp_ext/op/collective.c": "to be split: calls, buffers of all ranks, results",
-    "ucp_ext/types/endpoint.c": "to be split: the object, and its methods",
-}
 
 
 def test_a_file_has_one_noun():
@@ -380,7 +374,7 @@ def test_a_file_has_one_noun():
         for path in files
         if len(path.read_text().splitlines()) > LINES_MAX
     }
-    assert long - LONG.keys() == set()
+    assert long == set()
 
 
 def test_comments_begin_with_what_they_are_about():
