@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
-/* tests: comm/boot comm/derive comm/hub comm/match library/layer */
+/* tests: comm/bootstrap comm/bootstrap_join comm/bootstrap_root comm/derive */
+/* tests: comm/communicator comm/dispatch comm/member comm/message */
+/* tests: comm/recv comm/send comm/send_recv library/layer */
 #include "world.h"
 
 #include "comm/communicator.h"

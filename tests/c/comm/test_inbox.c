@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
-/* tests: comm/local */
+/* tests: comm/inbox_cell library/loan */
 /* Messages of collective operations through inboxes, and ranks that write into
  * them what they like. inbox.c is part of this file, which looks into it. */
 #include "comm/inbox.c"
