@@ -72,6 +72,36 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_set_on_addressed(
  * background. For good. */
 UMX_API void umx_worker_withdraw_address(umx_worker *worker);
 
+/**
+ * Take an endpoint that a peer has made from the worker's address, as
+ * umx_worker_take_addressed() does, wherever it is in the queue.
+ * @return true: the caller has a reference; false: it is not in the queue
+ */
+UMX_API bool umx_ep_claim(umx_ep *ep);
+
+/**
+ * Find an endpoint that a peer has made from the worker's address and that
+ * nobody has taken yet; it stays in the queue.
+ * @param worker_id of the peer, UMX_WORKER_ID_SIZE bytes
+ * @param after     the endpoint that was found before, or NULL
+ * @return NULL: there is no other
+ */
+UMX_API umx_ep *umx_worker_find_addressed(const umx_worker *worker,
+                                          const uint8_t    *worker_id,
+                                          const umx_ep     *after);
+
+enum {
+    UMX_WORKER_ID_SIZE = 16 /* bytes */
+};
+
+/** The number of the peer's worker, which the handshake has proved to be the
+ * peer's. False: `ep` is not open. */
+UMX_API bool umx_ep_peer_worker_id(const umx_ep *ep, uint8_t *id);
+
+/** The number of the worker whose address it is. False: it is no address. */
+UMX_API bool umx_address_worker_id(const void *address, size_t len,
+                                   uint8_t *id);
+
 #ifdef __cplusplus
 }
 #endif

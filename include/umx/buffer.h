@@ -52,6 +52,16 @@ umx_layout_init(umx_layout *layout, size_t itemsize, unsigned num_dims,
  */
 UMX_API bool umx_layout_is_writable(const umx_layout *layout);
 
+/** Copy `len` bytes of the host's memory to a buffer, of a device, too.
+ * UMX_OK, or what the driver says. */
+UMX_API UMX_MUST_CHECK umx_status umx_buffer_write(const umx_buffer *buf,
+                                                   const void       *data,
+                                                   size_t            len);
+
+/** Copy the first `len` bytes of a buffer to the host's memory. */
+UMX_API UMX_MUST_CHECK umx_status umx_buffer_read(const umx_buffer *buf,
+                                                  void *data, size_t len);
+
 #ifdef __cplusplus
 }
 #endif

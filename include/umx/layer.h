@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file layer.h  What a library on top of libumx needs beside the other
- * headers: requests, timers and messages of its own.
+ * headers: requests, timers and active messages of its own, and the lock of a
+ * worker that has a progress thread.
  *
  * Thread: the worker's owner.
  */
 #ifndef UMX_LAYER_H
 #define UMX_LAYER_H
 
+#include <umx/address.h>
 #include <umx/am.h>
-#include <umx/endpoint.h>
-#include <umx/rma.h>
+#include <umx/worker.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,9 +54,6 @@ UMX_API umx_request *umx_request_create(umx_worker              *worker,
  * zeros at first. They last as long as the request, so after `on_done` as well
  * if it is kept. */
 UMX_API void *umx_request_state(const umx_request *req);
-
-/** The class that `req` was made of; NULL: it is no layer's. */
-UMX_API const umx_request_class *umx_request_get_class(const umx_request *req);
 
 /** Has umx_request_cancel() been called? */
 UMX_API bool umx_request_is_cancelled(const umx_request *req);
@@ -148,6 +146,20 @@ typedef struct umi_guard umx_guard;
 UMX_API umx_guard *umx_worker_lock(umx_worker *worker);
 UMX_API void       umx_worker_unlock(umx_guard *guard);
 
+static inline void
+umx_layer_unlock(umx_guard *const *guard_p)
+{
+    if (*guard_p != NULL) {
+        umx_worker_unlock(*guard_p);
+    }
+}
+
+/** Keep the progress thread of `worker` out until the end of the block. Public
+ * functions of a layer begin with it. */
+#define UMX_LAYER_LOCK(worker)                         \
+    __attribute__((cleanup(umx_layer_unlock), unused)) \
+    umx_guard *const umx_layer_guard = umx_worker_lock(worker)
+
 /** Is the calling thread the progress thread of `worker`? Then a layer calls
  * nothing of the program's. */
 UMX_API bool umx_worker_is_in_thread(const umx_worker *worker);
@@ -203,83 +215,6 @@ typedef struct umx_errand {
  * too. Thread: any. */
 UMX_API void umx_worker_post(umx_worker *worker, umx_errand *errand);
 
-/** Keep a memory, which its user may close meanwhile. Thread: any. */
-UMX_API void umx_memh_hold(umx_memh *memh);
-UMX_API void umx_memh_put(umx_memh *memh);
-
-/** What umx_take_errno() gives next. Thread: any; its own. */
-UMX_API void umx_set_errno(int error);
-
-/** The context that `worker` was made of. */
-UMX_API umx_context *umx_worker_get_context(const umx_worker *worker);
-
-/** Take loans of peers (UMX_OP_FLAG_LEND), also if umx_config.cma_max is 0. */
-UMX_API void umx_worker_take_loans(umx_worker *worker);
-
-/** Memory that a peer on this host may read. */
-typedef struct umx_loan {
-    uint64_t id;
-    uint64_t len; /* bytes */
-    uint32_t slot;
-    uint32_t zero;
-} umx_loan;
-
-/**
- * Lend memory to the peer of `ep`, which must be told the loan somehow.
- *
- * Ownership: lent until umx_loan_end(), or the end of `ep`
- * @return UMX_OK; UMX_ERR_UNSUPPORTED: the peer does not read it, or not yet
- */
-UMX_API UMX_MUST_CHECK umx_status umx_loan_begin(umx_ep           *ep,
-                                                 const umx_buffer *buf,
-                                                 umx_loan         *loan);
-
-/** Nobody may read any more. */
-UMX_API void umx_loan_end(umx_ep *ep, const umx_loan *loan);
-
-/**
- * Read what the peer of `ep` lends; `loan` is what it has told, true or not.
- * @return UMX_OK; UMX_ERR_WITHDRAWN: it lends no such thing, or no longer, and
- *         `buf` holds zeros; UMX_ERR_CONNECTION_RESET: it is gone;
- *         UMX_ERR_NO_MEMORY; what a device's driver says
- */
-UMX_API UMX_MUST_CHECK umx_status umx_loan_read(umx_ep           *ep,
-                                                const umx_loan   *loan,
-                                                const umx_buffer *buf);
-
-/* ---- memory that peers change --------------------------------------------
- */
-
-/** Who looks at a memory. */
-typedef struct umx_lookout umx_lookout;
-
-/** Look for something new, and take it. True if there was any. Runs in (P)
- * calls, at any time; it may stop lookouts, its own too. */
-typedef bool (*umx_look_fn)(void *arg);
-
-/**
- * Have `fn` called whenever `worker` makes progress, and before it sleeps. Who
- * stores to `memh` wakes it as described in wait.h. Stop it before the memory
- * is closed, or the worker destroyed.
- *
- * @return UMX_OK, UMX_ERR_NO_MEMORY
- */
-UMX_API UMX_MUST_CHECK umx_status umx_lookout_start(umx_worker *worker,
-                                                    umx_memh   *memh,
-                                                    umx_look_fn fn, void *arg,
-                                                    umx_lookout **lookout_p);
-UMX_API void                      umx_lookout_stop(umx_lookout *lookout);
-
-/** Copy `len` bytes of the host's memory to a buffer, of a device, too.
- * UMX_OK, or what the driver says. */
-UMX_API UMX_MUST_CHECK umx_status umx_buffer_write(const umx_buffer *buf,
-                                                   const void       *data,
-                                                   size_t            len);
-
-/** Copy the first `len` bytes of a buffer to the host's memory. */
-UMX_API UMX_MUST_CHECK umx_status umx_buffer_read(const umx_buffer *buf,
-                                                  void *data, size_t len);
-
 /* ---- active messages of layers -------------------------------------------
  */
 
@@ -303,36 +238,6 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_set_layer(umx_worker *worker,
 
 /** The `arg` of umx_worker_set_layer(); NULL: it has not been called. */
 UMX_API void *umx_worker_get_layer(const umx_worker *worker, uint16_t id);
-
-/**
- * Take an endpoint that a peer has made from the worker's address, as
- * umx_worker_take_addressed() does, wherever it is in the queue.
- * @return true: the caller has a reference; false: it is not in the queue
- */
-UMX_API bool umx_ep_claim(umx_ep *ep);
-
-/**
- * Find an endpoint that a peer has made from the worker's address and that
- * nobody has taken yet; it stays in the queue.
- * @param worker_id of the peer, UMX_WORKER_ID_SIZE bytes
- * @param after     the endpoint that was found before, or NULL
- * @return NULL: there is no other
- */
-UMX_API umx_ep *umx_worker_find_addressed(const umx_worker *worker,
-                                          const uint8_t    *worker_id,
-                                          const umx_ep     *after);
-
-enum {
-    UMX_WORKER_ID_SIZE = 16 /* bytes */
-};
-
-/** The number of the peer's worker, which the handshake has proved to be the
- * peer's. False: `ep` is not open. */
-UMX_API bool umx_ep_peer_worker_id(const umx_ep *ep, uint8_t *id);
-
-/** The number of the worker whose address it is. False: it is no address. */
-UMX_API bool umx_address_worker_id(const void *address, size_t len,
-                                   uint8_t *id);
 
 #ifdef __cplusplus
 }

@@ -118,6 +118,10 @@ UMX_API void umx_memh_close(umx_memh *memh);
 /** Close, and give the reference back. */
 UMX_API void umx_memh_release(umx_memh *memh);
 
+/** Keep a memory, which its user may close meanwhile. Thread: any. */
+UMX_API void umx_memh_hold(umx_memh *memh);
+UMX_API void umx_memh_put(umx_memh *memh);
+
 /* ---- the peer's side: thread: the worker's owner ------------------------- */
 
 /**

@@ -102,6 +102,9 @@ UMX_API const char *umx_status_string(umx_status status);
  */
 UMX_API int umx_take_errno(void);
 
+/** What umx_take_errno() gives next. Thread: any; its own. */
+UMX_API void umx_set_errno(int error);
+
 #ifdef __cplusplus
 }
 #endif

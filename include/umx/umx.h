@@ -17,6 +17,7 @@
 #include <umx/heap.h>
 #include <umx/layer.h>
 #include <umx/listener.h>
+#include <umx/loan.h>
 #include <umx/memory.h>
 #include <umx/messenger.h>
 #include <umx/partition.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /**
- * @file wait.h  Wait until a number in one's own memory has a value.
+ * @file wait.h  Wait until a number in one's own memory has a value, or look
+ * for whatever peers have stored there.
  *
  * A peer that maps a memory changes it without its owner. Who waits for such a
  * change polls while it has something to do anyway, and sleeps otherwise: the
@@ -92,6 +93,29 @@ UMX_API void umx_memh_notify(umx_memh *memh);
  * @return UMX_OK; as umx_rma_put() otherwise
  */
 UMX_API UMX_MUST_CHECK umx_status umx_rkey_notify(umx_rkey *rkey);
+
+/* ---- memory that peers change --------------------------------------------
+ */
+
+/** Who looks at a memory. */
+typedef struct umx_lookout umx_lookout;
+
+/** Look for something new, and take it. True if there was any. Runs in (P)
+ * calls, at any time; it may stop lookouts, its own too. */
+typedef bool (*umx_look_fn)(void *arg);
+
+/**
+ * Have `fn` called whenever `worker` makes progress, and before it sleeps. Who
+ * stores to `memh` wakes it as described above. Stop it before the memory
+ * is closed, or the worker destroyed.
+ *
+ * @return UMX_OK, UMX_ERR_NO_MEMORY
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_lookout_start(umx_worker *worker,
+                                                    umx_memh   *memh,
+                                                    umx_look_fn fn, void *arg,
+                                                    umx_lookout **lookout_p);
+UMX_API void                      umx_lookout_stop(umx_lookout *lookout);
 
 #ifdef __cplusplus
 }

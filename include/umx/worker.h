@@ -190,6 +190,9 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_info(const umx_worker *worker,
 /** UCX's `ucp_worker_h`: of now, see umx_worker_stats.renewals. */
 UMX_API void *umx_worker_handle(const umx_worker *worker);
 
+/** The context that `worker` was made of. */
+UMX_API umx_context *umx_worker_get_context(const umx_worker *worker);
+
 #ifdef __cplusplus
 }
 #endif

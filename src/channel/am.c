@@ -18,12 +18,12 @@ is_users(uint16_t id)
  */
 
 umx_status
-umi_am_message_send(umx_ep *ep, uint16_t id, const void *header,
+umi_channel_am_send(umx_ep *ep, uint16_t id, const void *header,
                     size_t header_len, const umx_buffer *buf,
                     const umx_op_params *params, umx_request **req_p)
 {
     umi_outgoing what = {
-        .channel    = umi_channel_id(UMI_KIND_AM, id),
+        .channel    = umi_header_channel_id(UMI_KIND_AM, id),
         .flags      = UMI_FLAG_UNTAGGED,
         .header     = header,
         .header_len = header_len,
@@ -53,7 +53,7 @@ umx_am_send(umx_ep *ep, uint16_t id, const void *header, size_t header_len,
         return umx_am_send_locked(ep, id, header, header_len, buf, params,
                                   req_p);
     }
-    return is_users(id) ? umi_am_message_send(ep, id, header, header_len, buf,
+    return is_users(id) ? umi_channel_am_send(ep, id, header, header_len, buf,
                                               params, req_p) :
                           UMX_ERR_OUT_OF_RANGE;
 }
@@ -80,34 +80,36 @@ umx_am_recv(umx_ep *ep, uint16_t id, const umx_buffer *small,
          umi_check_contiguous(small) != UMX_OK)) {
         return UMX_ERR_INVALID_PARAM;
     }
-    return umi_channel_recv_message(ep, umi_channel_id(UMI_KIND_AM, id), &any,
-                                    small, params, req_p, message_p);
+    return umi_channel_recv_message(ep, umi_header_channel_id(UMI_KIND_AM, id),
+                                    &any, small, params, req_p, message_p);
 }
 
 umx_status
 umx_am_probe(umx_ep *ep, uint16_t id, umx_recv_info *info)
 {
     UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
-    return is_users(id) ? umi_channel_probe(ep, umi_channel_id(UMI_KIND_AM, id),
-                                            &any, info) :
-                          UMX_ERR_OUT_OF_RANGE;
+    return is_users(id) ?
+               umi_channel_probe(ep, umi_header_channel_id(UMI_KIND_AM, id),
+                                 &any, info) :
+               UMX_ERR_OUT_OF_RANGE;
 }
 
 /* ---- handlers ------------------------------------------------------------
  */
 
 void
-umi_am_init(umx_worker *worker, umi_am *am)
+umi_channel_am_init(umx_worker *worker, umi_channel_am *am)
 {
     umi_list_init(&am->users);
     worker->am = am;
 }
 
-static umi_am_user *
+static umi_channel_am_user *
 find_user(const umx_worker *worker, uint16_t id)
 {
     UMI_LIST_FOREACH(node, &worker->am->users) {
-        umi_am_user *user = umi_container_of(node, umi_am_user, node);
+        umi_channel_am_user *user = umi_container_of(node, umi_channel_am_user,
+                                                     node);
 
         if (user->id == id) {
             return user;
@@ -116,8 +118,8 @@ find_user(const umx_worker *worker, uint16_t id)
     return NULL;
 }
 
-umi_am_user *
-umi_am_user_find(const umx_worker *worker, uint32_t channel)
+umi_channel_am_user *
+umi_channel_am_find(const umx_worker *worker, uint32_t channel)
 {
     return (channel >> 16 == UMI_KIND_AM) ?
                find_user(worker, (uint16_t)channel) :
@@ -135,7 +137,7 @@ may_take(const umi_channel *channel)
 static void
 tell_ready(umi_channel *channel)
 {
-    umi_am_user *user = channel->user;
+    umi_channel_am_user *user = channel->user;
 
     if (!umi_node_is_linked(&channel->ep->untaken_node) &&
         !umi_list_is_empty(&channel->unexpected) &&
@@ -145,21 +147,22 @@ tell_ready(umi_channel *channel)
     }
 }
 
-static void attach_user(umx_worker *worker, umi_am_user *user);
+static void attach_user(umx_worker *worker, umi_channel_am_user *user);
 
 static void
 attach_later(umi_put_off *put_off)
 {
-    umi_am_user *user = umi_container_of(put_off, umi_am_user, put_off);
+    umi_channel_am_user *user = umi_container_of(put_off, umi_channel_am_user,
+                                                 put_off);
 
     attach_user(user->worker, user);
 }
 
 void
-umi_am_run_channel(umi_channel *channel)
+umi_channel_am_run_one(umi_channel *channel)
 {
-    umi_am_user *user = channel->user;
-    umx_message *message;
+    umi_channel_am_user *user = channel->user;
+    umx_message         *message;
 
     if (user == NULL || umi_list_is_empty(&channel->unexpected) ||
         (!user->is_internal &&
@@ -176,19 +179,19 @@ umi_am_run_channel(umi_channel *channel)
 }
 
 void
-umi_am_run(umx_ep *ep)
+umi_channel_am_run(umx_ep *ep)
 {
     if (ep->handshake == NULL) { /* else the user has not seen `ep` yet */
-        umi_channels_each(ep, umi_am_run_channel);
+        umi_channels_each(ep, umi_channel_am_run_one);
     }
 }
 
 /* Give channels that exist the handler, too; what waits in them is handed over.
  */
 static void
-attach_user(umx_worker *worker, umi_am_user *user)
+attach_user(umx_worker *worker, umi_channel_am_user *user)
 {
-    uint32_t id = umi_channel_id(UMI_KIND_AM, user->id);
+    uint32_t id = umi_header_channel_id(UMI_KIND_AM, user->id);
 
     UMI_LIST_FOREACH(node, &worker->eps) {
         umx_ep *ep = umi_endpoint_of(umi_container_of(node, umi_ep_base, node));
@@ -202,7 +205,7 @@ attach_user(umx_worker *worker, umi_am_user *user)
 }
 
 static void
-forget_channels(umi_am_user *user)
+forget_channels(umi_channel_am_user *user)
 {
     while (umi_list_pop(&user->channels) != NULL) {
     }
@@ -212,8 +215,8 @@ static umx_status
 set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, umx_am_ready_fn ready,
          void *arg)
 {
-    umx_status   status = umi_worker_check(worker);
-    umi_am_user *user;
+    umx_status           status = umi_worker_check(worker);
+    umi_channel_am_user *user;
 
     if (status != UMX_OK) {
         return status;
@@ -240,13 +243,15 @@ set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, umx_am_ready_fn ready,
 }
 
 umx_status
-umi_am_set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
+umi_channel_am_set_user(umx_worker *worker, uint16_t id, umx_am_fn fn,
+                        void *arg)
 {
     return set_user(worker, id, fn, NULL, arg);
 }
 
 umx_status
-umi_am_set_internal(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
+umi_channel_am_set_internal(umx_worker *worker, uint16_t id, umx_am_fn fn,
+                            void *arg)
 {
     umx_status status = set_user(worker, id, fn, NULL, arg);
 
@@ -261,7 +266,7 @@ umx_worker_set_am_handler(umx_worker *worker, uint16_t id, umx_am_fn fn,
                           void *arg)
 {
     UMI_GUARD(worker);
-    return is_users(id) ? umi_am_set_user(worker, id, fn, arg) :
+    return is_users(id) ? umi_channel_am_set_user(worker, id, fn, arg) :
                           UMX_ERR_OUT_OF_RANGE;
 }
 
@@ -278,7 +283,7 @@ umx_message *
 umx_worker_take_am(umx_worker *worker, uint16_t id, umx_ep **ep_p)
 {
     UMI_GUARD(worker);
-    umi_am_user *user = find_user(worker, id);
+    umi_channel_am_user *user = find_user(worker, id);
 
     while (user != NULL && !umi_list_is_empty(&user->channels)) {
         umi_channel *channel = umi_container_of(user->channels.next,
@@ -298,11 +303,11 @@ umx_worker_take_am(umx_worker *worker, uint16_t id, umx_ep **ep_p)
 }
 
 void
-umi_am_users_fini(umx_worker *worker)
+umi_channel_am_fini(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->am->users)) {
-        umi_am_user *user = umi_container_of(worker->am->users.next,
-                                             umi_am_user, node);
+        umi_channel_am_user *user = umi_container_of(worker->am->users.next,
+                                                     umi_channel_am_user, node);
 
         umi_node_remove(&user->node);
         umi_node_remove(&user->put_off.node);

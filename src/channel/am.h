@@ -7,8 +7,8 @@
 
 /* The handler of an id. It stays, without a function, until the worker goes:
  * channels point at it. */
-typedef struct umi_am_user {
-    umi_node        node; /* umi_am.users */
+typedef struct umi_channel_am_user {
+    umi_node        node; /* umi_channel_am.users */
     uint16_t        id;
     umx_am_fn       fn;       /* NULL: none */
     umx_am_ready_fn ready;    /* instead, or NULL */
@@ -17,40 +17,42 @@ typedef struct umi_am_user {
     bool            is_internal; /* the library's: the thread calls `fn` */
     umx_worker     *worker;
     umi_put_off     put_off; /* of the calls that are due */
-} umi_am_user;
+} umi_channel_am_user;
 
 /* The handlers of a worker. */
-typedef struct umi_am {
-    umi_list users; /* umi_am_user.node */
-} umi_am;
+typedef struct umi_channel_am {
+    umi_list users; /* umi_channel_am_user.node */
+} umi_channel_am;
 
 /* A new worker, whose handlers lie in `am`. */
-void umi_am_init(umx_worker *worker, umi_am *am);
+void umi_channel_am_init(umx_worker *worker, umi_channel_am *am);
 
 /* The handler for a new channel; NULL if there is none or it is not of AMs. */
-umi_am_user *umi_am_user_find(const umx_worker *worker, uint32_t channel);
+umi_channel_am_user *umi_channel_am_find(const umx_worker *worker,
+                                         uint32_t          channel);
 
 /* Hand over what waits for handlers of `ep`. Not inside UCX's callbacks. */
-void umi_am_run(umx_ep *ep);
+void umi_channel_am_run(umx_ep *ep);
 
-/* umi_am_run() for one channel. */
-void umi_am_run_channel(umi_channel *channel);
+/* umi_channel_am_run() for one channel. */
+void umi_channel_am_run_one(umi_channel *channel);
 
 /* Free the handlers: the worker ends. */
-void umi_am_users_fini(umx_worker *worker);
+void umi_channel_am_fini(umx_worker *worker);
 
 /* Send, and set a handler, as umx_am_send() and umx_worker_set_am_handler() do,
  * but for every id. */
-umx_status umi_am_message_send(umx_ep *ep, uint16_t id, const void *header,
+umx_status umi_channel_am_send(umx_ep *ep, uint16_t id, const void *header,
                                size_t header_len, const umx_buffer *buf,
                                const umx_op_params *params,
                                umx_request        **req_p);
-umx_status umi_am_set_user(umx_worker *worker, uint16_t id, umx_am_fn fn,
-                           void *arg);
+umx_status umi_channel_am_set_user(umx_worker *worker, uint16_t id,
+                                   umx_am_fn fn, void *arg);
 
-/* umi_am_set_user() of the library's own: the progress thread calls `fn`, too.
+/* umi_channel_am_set_user() of the library's own: the progress thread calls
+ * `fn`, too.
  */
-umx_status umi_am_set_internal(umx_worker *worker, uint16_t id, umx_am_fn fn,
-                               void *arg);
+umx_status umi_channel_am_set_internal(umx_worker *worker, uint16_t id,
+                                       umx_am_fn fn, void *arg);
 
 #endif

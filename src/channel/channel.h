@@ -68,7 +68,7 @@ typedef struct umi_channel {
     umi_node               due_node; /* umi_channels.due */
     umx_ep                *ep;
     const umi_channel_ops *ops;
-    uint32_t               id; /* umi_channel_id() */
+    uint32_t               id; /* umi_header_channel_id() */
     bool                   owes_credit;
     bool                   has_goodbye;
     bool                   is_replies; /* to what we asked for: see rma.h */
@@ -87,13 +87,13 @@ typedef struct umi_channel {
     umi_list               posted;
     umi_list               unexpected;
     umi_list               parked;
-    umi_list            taken; /* in the user's hands, bytes may be missing */
-    umi_list            withdrawn;   /* see withdraw.c */
-    umi_list            ended_loans; /* receives that found their loan ended */
-    uint32_t            num_recvs;   /* that were posted; wraps */
-    uint64_t            cut_at;      /* see cut.c */
-    struct umi_am_user *user;        /* an AM id's handler, or NULL */
-    umi_node            user_node;   /* user->channels */
+    umi_list taken;       /* in the user's hands, bytes may be missing */
+    umi_list withdrawn;   /* see withdraw.c */
+    umi_list ended_loans; /* receives that found their loan ended */
+    uint32_t num_recvs;   /* that were posted; wraps */
+    uint64_t cut_at;      /* see cut.c */
+    struct umi_channel_am_user *user;      /* an AM id's handler, or NULL */
+    umi_node                    user_node; /* user->channels */
     /* Streams and frames: */
     unsigned num_returning; /* cancelled receives into which bytes land */
     /* Frames: */
@@ -269,7 +269,7 @@ typedef struct umi_split_send {
 UMI_REQUEST_TAIL(umi_split_send, umi_split_send_of);
 
 static inline umx_request *
-umi_request_at(umi_node *node)
+umi_channel_request_at(umi_node *node)
 {
     return umi_container_of(node, umx_request, node);
 }
@@ -282,7 +282,7 @@ umi_message_at(umi_node *node)
 
 /* A message to send, but for its bytes. */
 typedef struct umi_outgoing {
-    uint32_t    channel; /* umi_channel_id() */
+    uint32_t    channel; /* umi_header_channel_id() */
     uint8_t     flags;
     bool        is_part; /* of what is sent as several messages, or of a put */
     uint64_t    tag;
@@ -501,8 +501,8 @@ void umi_channel_cut_at_end(umi_channel *channel, umx_status status);
 
 /* umi_channel_ops.place and distance of channels whose order is that of seqs.
  */
-uint64_t umi_seq_place(const umx_recv_info *info);
-int64_t  umi_seq_distance(uint64_t a, uint64_t b);
+uint64_t umi_channel_seq_place(const umx_recv_info *info);
+int64_t  umi_channel_seq_distance(uint64_t a, uint64_t b);
 
 /* True if the message of that place is lost, or behind a lost one; true if it
  * is behind one. */

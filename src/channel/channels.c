@@ -69,7 +69,7 @@ add_channel(umx_ep *ep, uint32_t id)
         return NULL;
     }
     umi_channel_init(channel, ep, id);
-    channel->user = umi_am_user_find(ep->base.worker, id);
+    channel->user = umi_channel_am_find(ep->base.worker, id);
     umi_credit_start(channel);
     umi_list_append(&umi_channels_of(ep)->others, &channel->node);
     return channel;

@@ -170,7 +170,7 @@ umi_channels_unsent_bytes(const umx_ep *ep)
         bytes += umi_channel_waiting_bytes(channel);
     }
     UMI_LIST_FOREACH(node, &ep->base.inflight) {
-        const umx_request *req = umi_request_at(node);
+        const umx_request *req = umi_channel_request_at(node);
 
         if (req->ops == &umi_channel_send_ops && !req->is_void) {
             bytes += req->buf.len;
@@ -280,7 +280,7 @@ void
 umi_channels_on_goodbye(umx_ep *ep)
 {
     UMI_LIST_FOREACH(node, &ep->base.inflight) {
-        umx_request *req = umi_request_at(node);
+        umx_request *req = umi_channel_request_at(node);
 
         if (req->ops == &umi_channel_send_ops) {
             umi_send_of(req)->is_unread = umi_send_of(req)->is_rndv;
@@ -360,8 +360,8 @@ umi_channels_fail_recvs(umx_ep *ep, umx_status status)
     }
 }
 
-/* Nobody reads what is kept. Its credit goes back: if the peer closes, too, its
- * GOODBYE waits until it has sent all. */
+/* Give back the credit of messages that are kept, and will not be read: if the
+ * peer closes, too, its GOODBYE waits until it has sent all. */
 void
 umi_channels_stop_reading(umx_ep *ep)
 {

@@ -18,13 +18,13 @@ distance(const umi_channel *channel, uint64_t a, uint64_t b)
 }
 
 int64_t
-umi_seq_distance(uint64_t a, uint64_t b)
+umi_channel_seq_distance(uint64_t a, uint64_t b)
 {
     return umi_seq_diff((uint32_t)a, (uint32_t)b);
 }
 
 uint64_t
-umi_seq_place(const umx_recv_info *info)
+umi_channel_seq_place(const umx_recv_info *info)
 {
     return info->seq;
 }
@@ -94,7 +94,7 @@ first_landing(const umi_channel *channel, const umi_list *requests,
               uint64_t first)
 {
     UMI_LIST_FOREACH(node, requests) {
-        const umx_request *req = umi_request_at(node);
+        const umx_request *req = umi_channel_request_at(node);
 
         if (req->status != UMX_OK && umi_land_is_of(req, channel)) {
             first = first_of(channel, channel->ops->place(&req->info), first);

@@ -14,15 +14,15 @@
 
 /* A head, decoded, and what has come of its message. */
 typedef struct umi_frames {
-    size_t          num_missing; /* parts that have not come */
-    umi_list        parts;       /* that have, unread */
-    size_t          next;        /* the frame that the next one begins with */
-    umx_request    *reader;      /* bytes go to its buffers; or NULL */
-    bool            is_read;     /* nothing is left to receive */
-    bool            is_dropped;  /* parts are dropped as they come */
-    bool            is_cut;      /* those that are missing never come */
-    umx_buffer     *buffers;     /* that umx_frames_recv() had made; or NULL */
-    umi_frames_head head;
+    size_t         num_missing; /* parts that have not come */
+    umi_list       parts;       /* that have, unread */
+    size_t         next;        /* the frame that the next one begins with */
+    umx_request   *reader;      /* bytes go to its buffers; or NULL */
+    bool           is_read;     /* nothing is left to receive */
+    bool           is_dropped;  /* parts are dropped as they come */
+    bool           is_cut;      /* those that are missing never come */
+    umx_buffer    *buffers;     /* that umx_frames_recv() had made; or NULL */
+    umi_frame_head head;
 } umi_frames;
 
 /* ---- frames_queue.c: messages as they come ------------------------------- */

@@ -15,14 +15,14 @@
 #include "channel/frames.h"
 #include "mem/memtype.h"
 
-static umi_frames_limits
+static umi_frame_limits
 limits_of(const umi_channel *channel)
 {
     const umx_config *config =
         &umi_endpoint_worker(channel->ep)->context->config;
 
-    return (umi_frames_limits){.frames = config->frames_max,
-                               .bytes  = config->frames_bytes_max};
+    return (umi_frame_limits){.frames = config->frames_max,
+                              .bytes  = config->frames_bytes_max};
 }
 
 static umx_message *
@@ -37,9 +37,9 @@ first_message(const umi_channel *channel)
 static bool
 open_head(umi_channel *channel, umx_message *message, const char **why_p)
 {
-    umi_frames_limits limits = limits_of(channel);
-    umi_frames       *frames = umi_pool_get(
-              &umi_endpoint_worker(channel->ep)->frames);
+    umi_frame_limits limits = limits_of(channel);
+    umi_frames      *frames = umi_pool_get(
+             &umi_endpoint_worker(channel->ep)->frames);
 
     if (frames == NULL) {
         *why_p = "out of memory for a message";
@@ -47,8 +47,8 @@ open_head(umi_channel *channel, umx_message *message, const char **why_p)
     }
     memset(frames, 0, offsetof(umi_frames, head));
     umi_list_init(&frames->parts);
-    *why_p              = umi_frames_decode(&frames->head, message->data,
-                                            message->info.length, &limits);
+    *why_p              = umi_frame_head_decode(&frames->head, message->data,
+                                                message->info.length, &limits);
     frames->num_missing = frames->head.num_parts;
     message->frames     = frames;
     if (*why_p != NULL) {
@@ -71,7 +71,7 @@ umi_frames_free(umx_message *message)
     UMI_LIST_FOREACH_SAFE(node, &frames->parts) {
         umi_message_free(umi_message_at(node));
     }
-    umi_frames_head_fini(&frames->head);
+    umi_frame_head_fini(&frames->head);
     free(frames->buffers);
     umi_pool_put(&worker->frames, frames);
     message->frames = NULL;
@@ -104,9 +104,9 @@ refuse(umi_channel *channel, uint32_t seq, const char *why)
 static void
 fetch_head(umi_channel *channel, umx_message *message)
 {
-    umi_frames_limits limits = limits_of(channel);
+    umi_frame_limits limits = limits_of(channel);
 
-    if (message->info.length > umi_frames_head_max(&limits)) {
+    if (message->info.length > umi_frame_head_max(&limits)) {
         refuse(channel, message->info.seq, "a head of frames too long");
     } else if (!umi_channel_fetch_one(channel, message)) {
         refuse(channel, message->info.seq, "out of memory for a message");
@@ -158,7 +158,7 @@ take_part(umi_channel *channel, umx_message *message)
     umi_frames  *frames = head->frames;
     umi_part     part;
 
-    umi_frames_part(&frames->head, frames->next, &part);
+    umi_frame_part(&frames->head, frames->next, &part);
     if (message->info.length != part.len) {
         refuse(channel, head->info.seq, "frames whose sizes lie");
         return false;
@@ -311,7 +311,7 @@ umi_frames_advance(umi_channel *channel)
     take_parts(channel);
     while (channel->open == NULL && !umi_list_is_empty(&channel->posted) &&
            (message = take_head(channel)) != NULL) {
-        umi_frames_got(umi_request_at(channel->posted.next), message);
+        umi_frames_got(umi_channel_request_at(channel->posted.next), message);
         take_parts(channel);
     }
     end_posted(channel);
@@ -511,8 +511,8 @@ const umi_channel_ops umi_frames_ops = {
     .fail_posted  = fail_posted,
     .cut          = cut,
     .first_broken = first_broken,
-    .place        = umi_seq_place,
-    .distance     = umi_seq_distance,
+    .place        = umi_channel_seq_place,
+    .distance     = umi_channel_seq_distance,
     .next         = next,
     .lander       = &umi_frames_part_ops,
 };

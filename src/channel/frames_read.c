@@ -83,7 +83,7 @@ umx_message_copy_frames(const umx_message *message, const umx_buffer *buffers,
     }
     UMI_LIST_FOREACH(node, &frames->parts) {
         if (status == UMX_OK) {
-            umi_frames_part(&frames->head, part.end, &part);
+            umi_frame_part(&frames->head, part.end, &part);
             status = copy_part(frames, &part, umi_message_at(node)->data,
                                buffers);
         }
@@ -168,7 +168,7 @@ umi_frames_make_landers(umx_request *req, umi_list *landers)
     UMI_LIST_FOREACH(node, &frames->parts) {
         umx_request *lander;
 
-        umi_frames_part(&frames->head, part.end, &part);
+        umi_frame_part(&frames->head, part.end, &part);
         n++;
         if (umi_message_at(node)->storage != UMI_STORAGE_RNDV) {
             continue;
@@ -177,9 +177,9 @@ umi_frames_make_landers(umx_request *req, umi_list *landers)
         if (lander == NULL) {
             UMI_LIST_FOREACH_SAFE(made, landers) {
                 umi_node_remove(made);
-                (void)umi_land_unstage(umi_request_at(made), UMX_ERR_CANCELED,
-                                       0);
-                free_lander(umi_request_at(made));
+                (void)umi_land_unstage(umi_channel_request_at(made),
+                                       UMX_ERR_CANCELED, 0);
+                free_lander(umi_channel_request_at(made));
             }
             return false;
         }
@@ -329,11 +329,11 @@ umi_frames_begin(umx_request *req, umi_list *landers)
         umx_request *lander       = NULL;
         umi_part     part;
 
-        umi_frames_part(&frames->head, next, &part);
+        umi_frame_part(&frames->head, next, &part);
         next = part.end;
         if (part_message->storage == UMI_STORAGE_RNDV &&
             !umi_list_is_empty(landers)) {
-            lander = umi_request_at(umi_list_pop(landers));
+            lander = umi_channel_request_at(umi_list_pop(landers));
         }
         read_part(req, part_message, &part, lander);
     }

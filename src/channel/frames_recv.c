@@ -220,7 +220,7 @@ umx_frames_recv(umx_ep *ep, uint16_t number, const umx_frames_target *target,
     umx_frames_target where = *target;
     umi_channel      *channel;
     umx_status        status = umi_channel_check_recv(
-               ep, umi_channel_id(UMI_KIND_FRAMES, number), &channel);
+               ep, umi_header_channel_id(UMI_KIND_FRAMES, number), &channel);
 
     if (status != UMX_OK) {
         return status;
@@ -253,7 +253,7 @@ umx_frames_recv_message(umx_ep *ep, uint16_t number,
     umi_channel *channel;
     umx_message *message = NULL;
     umx_status   status  = umi_channel_check_recv(
-           ep, umi_channel_id(UMI_KIND_FRAMES, number), &channel);
+           ep, umi_header_channel_id(UMI_KIND_FRAMES, number), &channel);
 
     if (status != UMX_OK) {
         return status;

@@ -42,7 +42,7 @@ static bool
 is_alone(const plan *p, const umx_buffer *buf)
 {
     return buf->len >= p->config->frames_alone_min ||
-           !umi_is_host_readable(buf);
+           !umi_memtype_is_host_readable(buf);
 }
 
 static unsigned
@@ -386,13 +386,14 @@ umx_frames_send(umx_ep *ep, uint16_t channel, const void *header,
         return umx_frames_send_locked(ep, channel, header, header_len, buffers,
                                       count, params, req_p);
     }
-    umi_outgoing what   = {.channel = umi_channel_id(UMI_KIND_FRAMES, channel),
-                           .flags   = UMI_FLAG_UNTAGGED};
-    plan         p      = {.buffers    = buffers,
-                           .count      = count,
-                           .header     = header,
-                           .header_len = header_len};
-    umx_status   status = check(ep, &p);
+    umi_outgoing what = {
+        .channel = umi_header_channel_id(UMI_KIND_FRAMES, channel),
+        .flags   = UMI_FLAG_UNTAGGED};
+    plan       p      = {.buffers    = buffers,
+                         .count      = count,
+                         .header     = header,
+                         .header_len = header_len};
+    umx_status status = check(ep, &p);
 
     if (status != UMX_OK) {
         return status;

@@ -48,7 +48,7 @@ umx_channel_unrecv(umx_ep *ep, uint16_t number, const umx_recv_info *info,
     UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umi_channel *channel;
     umx_status   status = umi_channel_check_recv(
-          ep, umi_channel_id(UMI_KIND_MESSAGE, number), &channel);
+          ep, umi_header_channel_id(UMI_KIND_MESSAGE, number), &channel);
 
     return (status == UMX_OK) ?
                umi_channel_unrecv(channel, info, NULL, 0, buf) :
@@ -276,7 +276,7 @@ umi_stream_give_back(umx_request *req)
     }
 }
 
-/* Nobody gets the bytes of `req`, some of which land. */
+/* Drop the bytes of `req`, some of which are landing. */
 static void
 drop_bytes(umx_request *req)
 {
@@ -381,7 +381,7 @@ put_back_parts(umx_message *head, const umx_buffer *buffers,
         umi_channel_queue(head->channel, message);
     }
     for (size_t i = 0; i < end; i = part.end, n++) {
-        umi_frames_part(&frames->head, i, &part);
+        umi_frame_part(&frames->head, i, &part);
         if (!rebuild_part(head, &part, head->info.seq + 1 + n, buffers,
                           landers != NULL ? landers[n] : NULL)) {
             return false;
@@ -438,7 +438,7 @@ bytes_of_parts(const umi_frames *frames)
     umi_part part  = {0};
 
     while (part.end < frames->next) {
-        umi_frames_part(&frames->head, part.end, &part);
+        umi_frame_part(&frames->head, part.end, &part);
         bytes += part.len;
     }
     return bytes;

@@ -156,7 +156,7 @@ each_of_list(const umx_request *req, const umi_list *list, umi_piece_fn fn,
     const umi_channel *channel = umi_assembly_of(req)->channel;
 
     UMI_LIST_FOREACH(node, list) {
-        umx_request *piece = umi_request_at(node);
+        umx_request *piece = umi_channel_request_at(node);
 
         if (umi_land_is_of(piece, channel) && piece->arg == req) {
             fn(piece, arg);

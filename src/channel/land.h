@@ -104,7 +104,7 @@ void umi_pieces_each(umx_request *req, umi_piece_fn fn, void *arg);
 /* True if other memory can be given to each piece of `req`. */
 bool umi_pieces_can_move(umx_request *req);
 
-/* Nobody wants the bytes of the pieces of `req`, which can move. */
+/* Let the bytes of the pieces of `req` go nowhere; the pieces can move. */
 void umi_pieces_void(umx_request *req);
 
 /* Cancel a receive: what lands goes back. umi_assembly_settle() tells that it

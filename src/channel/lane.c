@@ -196,8 +196,8 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
     ep->num_arrivals++;
     ep->stats.received_messages++;
     ep->stats.received_bytes += arrival->len;
-    channel = umi_channel_of_peer(ep,
-                                  umi_channel_id(header.kind, header.channel));
+    channel = umi_channel_of_peer(
+        ep, umi_header_channel_id(header.kind, header.channel));
     if (channel == NULL) {
         return UMI_AM_REFUSED;
     }

@@ -187,7 +187,7 @@ umx_message_unrecv(umx_ep *ep, const umx_recv_info *info, const void *header,
     umi_channel *channel;
     umx_status   status;
 
-    if (!umi_channel_id_is_valid(info->channel)) {
+    if (!umi_header_channel_id_is_valid(info->channel)) {
         return UMX_ERR_INVALID_PARAM;
     }
     status = umi_channel_check_recv(ep, info->channel, &channel);

@@ -16,7 +16,8 @@
 static bool
 is_of_device(const umx_request *req)
 {
-    return umi_send_of(req)->staged != NULL || !umi_is_host_readable(&req->buf);
+    return umi_send_of(req)->staged != NULL ||
+           !umi_memtype_is_host_readable(&req->buf);
 }
 
 /* The header in front of the message; UCX reads it until the send is over. */
@@ -312,7 +313,7 @@ umi_channel_first_queued(const umi_channel *channel)
 
     if (!umi_list_is_empty(&channel->waiting)) {
         memcpy(&number,
-               header_of(umi_request_at(channel->waiting.next)) +
+               header_of(umi_channel_request_at(channel->waiting.next)) +
                    offsetof(umi_header, seq),
                sizeof(number));
     }
@@ -373,7 +374,7 @@ umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
     }
     bool         is_untagged = (match->flags & UMX_MATCH_UNTAGGED) != 0;
     umi_outgoing what        = {
-               .channel = umi_channel_id(UMI_KIND_MESSAGE, channel),
+               .channel = umi_header_channel_id(UMI_KIND_MESSAGE, channel),
                .flags   = is_untagged ? UMI_FLAG_UNTAGGED : 0,
                .tag     = is_untagged ? 0 : match->tag,
     };
@@ -387,7 +388,7 @@ umi_channel_send_waiting(umi_channel *channel)
     umi_charge charge;
 
     while (!umi_list_is_empty(&channel->waiting)) {
-        umx_request *req = umi_request_at(channel->waiting.next);
+        umx_request *req = umi_channel_request_at(channel->waiting.next);
         umx_status   status;
 
         if (channel->ep->base.handle == NULL ||
@@ -548,7 +549,7 @@ umi_channel_waiting_bytes(const umi_channel *channel)
     uint64_t bytes = 0;
 
     UMI_LIST_FOREACH(node, &channel->waiting) {
-        bytes += umi_request_at(node)->buf.len;
+        bytes += umi_channel_request_at(node)->buf.len;
     }
     return bytes;
 }

@@ -213,7 +213,8 @@ is_at_end(const umi_channel *channel, umx_request *req)
     return status != UMX_OK;
 }
 
-/* True: `req` need not wait for more. */
+/* Fill the buffer of `req` with what is queued. True: `req` need not wait for
+ * more. */
 static bool
 fill(umi_channel *channel, umx_request *req)
 {
@@ -231,7 +232,7 @@ advance(umi_channel *channel)
 {
     while (channel->num_returning == 0 &&
            !umi_list_is_empty(&channel->posted)) {
-        umx_request *req = umi_request_at(channel->posted.next);
+        umx_request *req = umi_channel_request_at(channel->posted.next);
 
         if (!fill(channel, req)) {
             return;
@@ -254,7 +255,7 @@ arrive(umi_channel *channel, const umx_recv_info *info,
         !umi_list_is_empty(&channel->unexpected) || arrival->len == 0) {
         return false;
     }
-    req = umi_request_at(channel->posted.next);
+    req = umi_channel_request_at(channel->posted.next);
     if (arrival->len > room(req)) {
         return false;
     }
@@ -375,7 +376,7 @@ fail_posted(umi_channel *channel, umx_status status)
         return;
     }
     UMI_LIST_FOREACH_SAFE(node, &channel->posted) {
-        end(umi_request_at(node), status);
+        end(umi_channel_request_at(node), status);
     }
 }
 
@@ -494,7 +495,7 @@ umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
     if (status != UMX_OK) {
         return status;
     }
-    if (!umi_is_host_readable(buf)) {
+    if (!umi_memtype_is_host_readable(buf)) {
         return UMX_ERR_UNSUPPORTED; /* bytes could not go back */
     }
     req = new_recv(channel, buf, flags, params);

@@ -65,7 +65,7 @@ all_wait(const umx_request *req)
     unsigned count = 0;
 
     UMI_LIST_FOREACH(node, &umi_split_send_of(req)->channel->waiting) {
-        count += is_piece_of(umi_request_at(node), req);
+        count += is_piece_of(umi_channel_request_at(node), req);
     }
     return count == umi_split_send_of(req)->count;
 }
@@ -78,7 +78,7 @@ cancel_pieces(umx_request *req, umi_list *list, bool is_whole)
     bool is_free = true;
 
     UMI_LIST_FOREACH_SAFE(node, list) {
-        umx_request *piece = umi_request_at(node);
+        umx_request *piece = umi_channel_request_at(node);
 
         if (!is_piece_of(piece, req)) {
             continue;

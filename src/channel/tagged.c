@@ -38,7 +38,7 @@ static umx_request *
 first_posted(const umi_channel *channel, const umx_recv_info *info)
 {
     UMI_LIST_FOREACH(node, &channel->posted) {
-        umx_request *req = umi_request_at(node);
+        umx_request *req = umi_channel_request_at(node);
 
         if (request_matches(req, info)) {
             return req;
@@ -436,7 +436,7 @@ static void
 fail_posted(umi_channel *channel, umx_status status)
 {
     UMI_LIST_FOREACH_SAFE(node, &channel->posted) {
-        complete_recv(umi_request_at(node), status);
+        complete_recv(umi_channel_request_at(node), status);
     }
 }
 
@@ -458,8 +458,8 @@ const umi_channel_ops umi_tagged_ops = {
     .offer       = offer,
     .landed      = landed,
     .fail_posted = fail_posted,
-    .place       = umi_seq_place,
-    .distance    = umi_seq_distance,
+    .place       = umi_channel_seq_place,
+    .distance    = umi_channel_seq_distance,
     .next        = next,
     .lander      = &umi_tagged_recv_ops,
 };

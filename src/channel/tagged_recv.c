@@ -32,8 +32,8 @@ umi_tagged_post(umi_channel *channel, umx_request *req)
     umi_node *pos   = channel->posted.prev;
 
     while (pos != &channel->posted &&
-           umi_seq_diff(umi_landing_of(umi_request_at(pos))->order, order) >
-               0) {
+           umi_seq_diff(umi_landing_of(umi_channel_request_at(pos))->order,
+                        order) > 0) {
         pos = pos->prev;
     }
     umi_node_insert_before(pos->next, &req->node);
@@ -139,7 +139,7 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
     umx_message *message;
     umx_request *req;
     umx_status   status = umi_channel_check_recv(
-          ep, umi_channel_id(UMI_KIND_MESSAGE, number), &channel);
+          ep, umi_header_channel_id(UMI_KIND_MESSAGE, number), &channel);
 
     if (status != UMX_OK) {
         return status;
@@ -228,9 +228,9 @@ umx_channel_recv_message(umx_ep *ep, uint16_t number, const umx_match *match,
         return umx_channel_recv_message_locked(ep, number, match, params, req_p,
                                                message_p);
     }
-    return umi_channel_recv_message(ep,
-                                    umi_channel_id(UMI_KIND_MESSAGE, number),
-                                    match, NULL, params, req_p, message_p);
+    return umi_channel_recv_message(
+        ep, umi_header_channel_id(UMI_KIND_MESSAGE, number), match, NULL,
+        params, req_p, message_p);
 }
 
 umx_status
@@ -258,8 +258,8 @@ umx_channel_probe(umx_ep *ep, uint16_t number, const umx_match *match,
                   umx_recv_info *info)
 {
     UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
-    return umi_channel_probe(ep, umi_channel_id(UMI_KIND_MESSAGE, number),
-                             match, info);
+    return umi_channel_probe(
+        ep, umi_header_channel_id(UMI_KIND_MESSAGE, number), match, info);
 }
 
 uint64_t

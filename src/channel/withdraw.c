@@ -42,7 +42,7 @@ static umx_request *
 find_landing(const umi_channel *channel, const umi_list *list, uint32_t seq)
 {
     UMI_LIST_FOREACH(node, list) {
-        umx_request *req = umi_request_at(node);
+        umx_request *req = umi_channel_request_at(node);
 
         if (umi_land_is_of(req, channel) && req->info.seq == seq) {
             return req;
@@ -156,7 +156,7 @@ apply(umi_channel *channel, uint32_t seq)
     umx_request  *req;
 
     if (channel->user != NULL && channel->user->is_internal) {
-        umi_am_run_channel(channel); /* which counts what comes */
+        umi_channel_am_run_one(channel); /* which counts what comes */
     }
     message = find(&channel->unexpected, seq);
     if (message != NULL) {
@@ -234,7 +234,7 @@ void
 umi_withdraw_fail_expected(umi_channel *channel, umx_status status)
 {
     UMI_LIST_FOREACH_SAFE(node, &channel->ended_loans) {
-        umx_request *req = umi_request_at(node);
+        umx_request *req = umi_channel_request_at(node);
 
         umi_landing_of(req)->is_expecting = false;
         umi_request_complete(req, status);

@@ -275,7 +275,7 @@ read_goodbye(umi_reader *r, umi_control *control)
     for (unsigned i = 0; i < control->u.goodbye.count; i++) {
         uint32_t channel = umi_read_u32(r);
 
-        if (!r->is_bad && !umi_channel_id_is_valid(channel)) {
+        if (!r->is_bad && !umi_header_channel_id_is_valid(channel)) {
             return "no such kind of channel";
         }
         control->u.goodbye.entries[i].channel  = channel;
@@ -291,7 +291,8 @@ read_withdraw(umi_reader *r, umi_control *control)
 {
     control->u.withdraw.channel = umi_read_u32(r);
     control->u.withdraw.seq     = umi_read_u32(r);
-    return r->is_bad || umi_channel_id_is_valid(control->u.withdraw.channel) ?
+    return r->is_bad ||
+                   umi_header_channel_id_is_valid(control->u.withdraw.channel) ?
                NULL :
                "no such kind of channel";
 }
@@ -395,7 +396,8 @@ read_body(umi_reader *r, umi_control *control)
         control->u.credit.channel = umi_read_u32(r);
         read_limits(r, &control->u.credit.limits);
         control->u.credit.reserve = umi_read_u32(r);
-        return r->is_bad || umi_channel_id_is_valid(control->u.credit.channel) ?
+        return r->is_bad || umi_header_channel_id_is_valid(
+                                control->u.credit.channel) ?
                    NULL :
                    "no such kind of channel";
     case UMI_PING:

@@ -48,14 +48,14 @@ read_varint(umi_reader *r)
 }
 
 size_t
-umi_frames_head_max(const umi_frames_limits *limits)
+umi_frame_head_max(const umi_frame_limits *limits)
 {
     return (size_t)UMI_VARINT_MAX * (2 + (size_t)limits->frames) +
            UMX_FRAMES_HEADER_MAX + UMI_FRAMES_PACKED_MAX;
 }
 
 void
-umi_frames_head_fini(umi_frames_head *head)
+umi_frame_head_fini(umi_frame_head *head)
 {
     if (head->frames != head->own) {
         free(head->frames);
@@ -63,7 +63,7 @@ umi_frames_head_fini(umi_frames_head *head)
 }
 
 static const char *
-check_place(umi_frames_head *head, const umx_frame *frame)
+check_place(umi_frame_head *head, const umx_frame *frame)
 {
     if (frame->place > UMI_FRAME_GOES_ON) {
         return "a frame in no known place";
@@ -83,7 +83,7 @@ check_place(umi_frames_head *head, const umx_frame *frame)
 
 /* Decode one entry; `*packed_p` counts the bytes in the head. */
 static const char *
-decode_entry(umi_frames_head *head, umi_reader *r, uint64_t max,
+decode_entry(umi_frame_head *head, umi_reader *r, uint64_t max,
              size_t *packed_p)
 {
     uint64_t   entry = read_varint(r);
@@ -106,7 +106,7 @@ decode_entry(umi_frames_head *head, umi_reader *r, uint64_t max,
 }
 
 static const char *
-decode_entries(umi_frames_head *head, umi_reader *r, size_t count, uint64_t max,
+decode_entries(umi_frame_head *head, umi_reader *r, size_t count, uint64_t max,
                size_t *packed_p)
 {
     const char *why = NULL;
@@ -126,15 +126,15 @@ decode_entries(umi_frames_head *head, umi_reader *r, size_t count, uint64_t max,
 }
 
 const char *
-umi_frames_decode(umi_frames_head *head, const void *data, size_t len,
-                  const umi_frames_limits *limits)
+umi_frame_head_decode(umi_frame_head *head, const void *data, size_t len,
+                      const umi_frame_limits *limits)
 {
     umi_reader  r;
     uint64_t    count, header_len;
     size_t      packed = 0;
     const char *why;
 
-    *head        = (umi_frames_head){0};
+    *head        = (umi_frame_head){0};
     head->frames = head->own;
     umi_reader_init(&r, data, len);
     count      = read_varint(&r);
@@ -164,7 +164,7 @@ umi_frames_decode(umi_frames_head *head, const void *data, size_t len,
 }
 
 void
-umi_frames_part(const umi_frames_head *head, size_t first, umi_part *part)
+umi_frame_part(const umi_frame_head *head, size_t first, umi_part *part)
 {
     const umx_frame *frame = head->frames;
     size_t           i     = first;

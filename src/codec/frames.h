@@ -34,28 +34,28 @@ enum {
     UMI_FRAME_GOES_ON = 2
 };
 
-typedef struct umi_frames_limits {
+typedef struct umi_frame_limits {
     uint32_t frames;
     uint64_t bytes;
-} umi_frames_limits;
+} umi_frame_limits;
 
 /* A head, decoded. */
-typedef struct umi_frames_head {
+typedef struct umi_frame_head {
     umx_frames_info info;   /* `header` is in the head's bytes */
     umx_frame      *frames; /* `own`, or of malloc */
     const uint8_t  *packed; /* bytes of the frames in the head */
     size_t          num_parts;
     umx_frame       own[UMI_FRAMES_INLINE];
-} umi_frames_head;
+} umi_frame_head;
 
 /* Decode a head. Returns what is wrong with it, or NULL; `data` must live as
- * long as `head`, which umi_frames_head_fini() ends. */
-const char *umi_frames_decode(umi_frames_head *head, const void *data,
-                              size_t len, const umi_frames_limits *limits);
-void        umi_frames_head_fini(umi_frames_head *head);
+ * long as `head`, which umi_frame_head_fini() ends. */
+const char *umi_frame_head_decode(umi_frame_head *head, const void *data,
+                                  size_t len, const umi_frame_limits *limits);
+void        umi_frame_head_fini(umi_frame_head *head);
 
 /* Compute the length of the longest head that `limits` allow. */
-size_t umi_frames_head_max(const umi_frames_limits *limits);
+size_t umi_frame_head_max(const umi_frame_limits *limits);
 
 size_t   umi_varint_size(uint64_t value);
 uint8_t *umi_varint_write(uint8_t *pos, uint64_t value);
@@ -76,6 +76,6 @@ typedef struct umi_part {
 
 /* Find the part that begins with frame `first`, or with the next frame that
  * begins one. */
-void umi_frames_part(const umi_frames_head *head, size_t first, umi_part *part);
+void umi_frame_part(const umi_frame_head *head, size_t first, umi_part *part);
 
 #endif

@@ -44,7 +44,7 @@ enum {
 /* Name a channel as the library and the control messages do: kind << 16 |
  * number. */
 static inline uint32_t
-umi_channel_id(unsigned kind, uint16_t number)
+umi_header_channel_id(unsigned kind, uint16_t number)
 {
     return ((uint32_t)kind << 16) | number;
 }
@@ -59,7 +59,7 @@ umi_channel_id(unsigned kind, uint16_t number)
 #define UMI_CHANNEL_PLAIN_AM ((uint32_t)UMI_KIND_AM << 16)
 
 static inline bool
-umi_channel_id_is_valid(uint32_t id)
+umi_header_channel_id_is_valid(uint32_t id)
 {
     return (id >> 16) >= UMI_KIND_MESSAGE && (id >> 16) <= UMI_KIND_FRAMES;
 }
@@ -114,8 +114,8 @@ umi_header_decode(umi_header *header, const void *data, size_t len)
         memcpy(&header->tag, (const char *)data + UMI_HEADER_MIN,
                sizeof(header->tag));
     }
-    return umi_channel_id_is_valid(
-               umi_channel_id(header->kind, header->channel)) &&
+    return umi_header_channel_id_is_valid(
+               umi_header_channel_id(header->kind, header->channel)) &&
            (header->flags &
             ~(UMI_FLAG_UNTAGGED | UMI_FLAG_DEVICE | UMI_FLAG_RESERVE)) == 0;
 }

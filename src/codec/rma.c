@@ -22,8 +22,8 @@ is_transfer(const umi_rma_request *request)
 }
 
 bool
-umi_rma_request_decode(umi_rma_request *request, const void *data, size_t len,
-                       size_t payload_len)
+umi_codec_rma_request_decode(umi_rma_request *request, const void *data,
+                             size_t len, size_t payload_len)
 {
     if (len != sizeof(*request)) {
         return false;
@@ -46,7 +46,7 @@ umi_rma_request_decode(umi_rma_request *request, const void *data, size_t len,
 }
 
 bool
-umi_rma_reply_decode(umi_rma_reply *reply, const void *data, size_t len)
+umi_codec_rma_reply_decode(umi_rma_reply *reply, const void *data, size_t len)
 {
     if (len != sizeof(*reply)) {
         return false;

@@ -56,8 +56,9 @@ _Static_assert(sizeof(umi_rma_request) == 64, "wire format");
 _Static_assert(sizeof(umi_rma_reply) == 24, "wire format");
 
 /* Decode a request. False unless it is what our library sends. */
-bool umi_rma_request_decode(umi_rma_request *request, const void *data,
-                            size_t len, size_t payload_len);
-bool umi_rma_reply_decode(umi_rma_reply *reply, const void *data, size_t len);
+bool umi_codec_rma_request_decode(umi_rma_request *request, const void *data,
+                                  size_t len, size_t payload_len);
+bool umi_codec_rma_reply_decode(umi_rma_reply *reply, const void *data,
+                                size_t len);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* alltoall_buffers.c: everybody to everybody, of lengths that only the sender
  * knows. In the first round the ranks tell each other the lengths; then there
- * is memory for what comes, and the bytes follow, UMI_COLL_WINDOW ranks at
+ * is memory for what comes, and the bytes follow, UMI_COMM_COLL_WINDOW ranks at
  * a time. Who has nothing to send sends nothing. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm.h"
+#include "comm/collective.h"
 
-typedef struct umi_exchange {
-    umi_coll            base;
+typedef struct umi_comm_exchange {
+    umi_comm_coll       base;
     umx_buffer         *sends; /* of malloc(), as the next two */
     uint64_t           *sent;
     uint64_t           *coming; /* bytes of each rank */
@@ -19,18 +19,18 @@ typedef struct umi_exchange {
     bool                has_memory;
     umx_status          memory_status; /* why there is none */
     int                 first;         /* of the next ranks, from this one on */
-} umi_exchange;
+} umi_comm_exchange;
 
-static umi_exchange *
-exchange_of(umi_coll *coll)
+static umi_comm_exchange *
+exchange_of(umi_comm_coll *coll)
 {
-    return (umi_exchange *)(void *)coll;
+    return (umi_comm_exchange *)(void *)coll;
 }
 
 static void
-fini(umi_coll *coll, umx_status status)
+fini(umi_comm_coll *coll, umx_status status)
 {
-    umi_exchange *exchange = exchange_of(coll);
+    umi_comm_exchange *exchange = exchange_of(coll);
 
     (void)status;
     free(exchange->sends);
@@ -40,7 +40,7 @@ fini(umi_coll *coll, umx_status status)
 
 /* Get memory for what comes from `rank`. */
 static umx_status
-get_memory(umi_exchange *exchange, int rank, uint64_t len)
+get_memory(umi_comm_exchange *exchange, int rank, uint64_t len)
 {
     umx_buffer *buf = &exchange->recvs[rank];
     umx_status  status;
@@ -64,7 +64,7 @@ get_memory(umi_exchange *exchange, int rank, uint64_t len)
 }
 
 static umx_status
-copy_own(umi_exchange *exchange)
+copy_own(umi_comm_exchange *exchange)
 {
     int               rank = exchange->base.comm->rank;
     const umx_buffer *from = &exchange->sends[rank];
@@ -73,15 +73,15 @@ copy_own(umi_exchange *exchange)
     status = get_memory(exchange, rank, from->len);
     return (status != UMX_OK || from->len == 0) ?
                status :
-               umi_coll_copy(&exchange->recvs[rank], from);
+               umi_comm_coll_copy(&exchange->recvs[rank], from);
 }
 
 static umx_status
-exchange_lengths(umi_exchange *exchange)
+exchange_lengths(umi_comm_exchange *exchange)
 {
-    umi_coll  *coll   = &exchange->base;
-    int        rank   = coll->comm->rank;
-    umx_status status = UMX_OK;
+    umi_comm_coll *coll   = &exchange->base;
+    int            rank   = coll->comm->rank;
+    umx_status     status = UMX_OK;
 
     for (int i = 0; i < coll->comm->size && status == UMX_OK; i++) {
         umx_buffer in  = umx_host_buffer(&exchange->coming[i],
@@ -90,17 +90,17 @@ exchange_lengths(umi_exchange *exchange)
                                          sizeof(*exchange->sent));
 
         if (i != rank) {
-            status = umi_coll_recv(coll, i, 0, &in);
+            status = umi_comm_coll_recv(coll, i, 0, &in);
         }
         if (i != rank && status == UMX_OK) {
-            status = umi_coll_send(coll, i, 0, &out);
+            status = umi_comm_coll_send(coll, i, 0, &out);
         }
     }
     return status;
 }
 
 static umx_status
-get_all_memory(umi_exchange *exchange)
+get_all_memory(umi_comm_exchange *exchange)
 {
     const umx_comm *comm   = exchange->base.comm;
     umx_status      status = UMX_OK;
@@ -116,8 +116,8 @@ get_all_memory(umi_exchange *exchange)
 static void
 on_owner(umx_request *req, umx_status status, void *arg)
 {
-    umi_exchange *exchange = arg;
-    umi_coll     *coll     = &exchange->base;
+    umi_comm_exchange *exchange = arg;
+    umi_comm_coll     *coll     = &exchange->base;
 
     (void)req;
     (void)status;
@@ -125,22 +125,22 @@ on_owner(umx_request *req, umx_status status, void *arg)
     if (coll->status == UMX_INPROGRESS) {
         exchange->memory_status = get_all_memory(exchange);
     }
-    umi_coll_advance(coll);
+    umi_comm_coll_advance(coll);
 }
 
 /* The progress thread must not call `alloc`: the program does, when an
  * operation without UMX_OP_FLAG_LAYER ends. */
 static umx_status
-ask_for_memory(umi_exchange *exchange)
+ask_for_memory(umi_comm_exchange *exchange)
 {
     static const umx_request_class cls = {.name = "memory"};
 
-    umi_coll     *coll   = &exchange->base;
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
-                            .on_done    = on_owner,
-                            .arg        = exchange};
-    umx_request  *req = umx_request_create(coll->comm->group->hub->worker, &cls,
-                                           &params);
+    umi_comm_coll *coll   = &exchange->base;
+    umx_op_params  params = {.field_mask = UMX_OP_FIELD_ON_DONE,
+                             .on_done    = on_owner,
+                             .arg        = exchange};
+    umx_request   *req = umx_request_create(coll->comm->group->dispatch->worker,
+                                            &cls, &params);
 
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -152,9 +152,9 @@ ask_for_memory(umi_exchange *exchange)
 
 /* UMX_INPROGRESS: next() is called again. */
 static umx_status
-need_memory(umi_exchange *exchange)
+need_memory(umi_comm_exchange *exchange)
 {
-    umx_worker *worker = exchange->base.comm->group->hub->worker;
+    umx_worker *worker = exchange->base.comm->group->dispatch->worker;
 
     if (exchange->has_memory) {
         return exchange->memory_status;
@@ -167,32 +167,32 @@ need_memory(umi_exchange *exchange)
 }
 
 static umx_status
-exchange_bytes(umi_exchange *exchange)
+exchange_bytes(umi_comm_exchange *exchange)
 {
-    umi_coll  *coll = &exchange->base;
-    int        rank = coll->comm->rank, size = coll->comm->size;
-    int        first = exchange->first, end = first + UMI_COLL_WINDOW;
-    umx_status status = UMX_OK;
+    umi_comm_coll *coll = &exchange->base;
+    int            rank = coll->comm->rank, size = coll->comm->size;
+    int            first = exchange->first, end = first + UMI_COMM_COLL_WINDOW;
+    umx_status     status = UMX_OK;
 
     exchange->first = end;
     for (int i = first; i < size && i < end && status == UMX_OK; i++) {
         int from = (rank - i + size) % size, to = (rank + i) % size;
 
         if (exchange->recvs[from].len != 0) {
-            status = umi_coll_recv(coll, from, 1, &exchange->recvs[from]);
+            status = umi_comm_coll_recv(coll, from, 1, &exchange->recvs[from]);
         }
         if (exchange->sends[to].len != 0 && status == UMX_OK) {
-            status = umi_coll_send(coll, to, 1, &exchange->sends[to]);
+            status = umi_comm_coll_send(coll, to, 1, &exchange->sends[to]);
         }
     }
     return status;
 }
 
 static umx_status
-next(umi_coll *coll)
+next(umi_comm_coll *coll)
 {
-    umi_exchange *exchange = exchange_of(coll);
-    umx_status    status   = UMX_OK;
+    umi_comm_exchange *exchange = exchange_of(coll);
+    umx_status         status   = UMX_OK;
 
     if (coll->round == 0) {
         status = copy_own(exchange);
@@ -211,9 +211,9 @@ next(umi_coll *coll)
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
-static const umi_coll_type exchange_type = {
-    .kind = UMI_COLL_ALLTOALL_BUFFERS,
-    .size = sizeof(umi_exchange),
+static const umi_comm_coll_type exchange_type = {
+    .kind = UMI_COMM_COLL_ALLTOALL_BUFFERS,
+    .size = sizeof(umi_comm_exchange),
     .next = next,
     .fini = fini,
 };
@@ -224,19 +224,19 @@ umx_alltoall_buffers(umx_comm *comm, const umx_buffer *sends, umx_buffer *recvs,
                      const umx_op_params *params, umx_request **req_p)
 {
     UMI_COMM_LOCK(comm);
-    size_t        size = (size_t)comm->size;
-    umi_exchange *exchange;
-    umi_coll     *coll;
-    umx_status    status = UMX_OK;
+    size_t             size = (size_t)comm->size;
+    umi_comm_exchange *exchange;
+    umi_comm_coll     *coll;
+    umx_status         status = UMX_OK;
 
     for (size_t i = 0; i < size && status == UMX_OK; i++) {
-        status = umi_coll_check_buffer(&sends[i]);
+        status = umi_comm_coll_check_buffer(&sends[i]);
     }
     if (status != UMX_OK) {
         return status;
     }
     memset(recvs, 0, size * sizeof(*recvs));
-    status = umi_coll_new(comm, &exchange_type, 2 * size, &coll);
+    status = umi_comm_coll_new(comm, &exchange_type, 2 * size, &coll);
     if (status != UMX_OK) {
         return status;
     }
@@ -250,11 +250,11 @@ umx_alltoall_buffers(umx_comm *comm, const umx_buffer *sends, umx_buffer *recvs,
     exchange->coming = calloc(size, sizeof(*exchange->coming));
     if (exchange->sends == NULL || exchange->sent == NULL ||
         exchange->coming == NULL) {
-        return umi_coll_give_up(coll, UMX_ERR_NO_MEMORY);
+        return umi_comm_coll_give_up(coll, UMX_ERR_NO_MEMORY);
     }
     memcpy(exchange->sends, sends, size * sizeof(*sends));
     for (size_t i = 0; i < size; i++) {
         exchange->sent[i] = sends[i].len;
     }
-    return umi_coll_start(coll, params, req_p);
+    return umi_comm_coll_start(coll, params, req_p);
 }

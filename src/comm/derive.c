@@ -5,19 +5,21 @@
  * often that has been used. */
 #include <stdlib.h>
 
-#include "comm/comm.h"
+#include "comm/communicator.h"
+#include "comm/dispatch.h"
+#include "comm/member.h"
 
-/* How often a label has been used. */
-struct umi_label {
-    umi_label *next;
-    uint64_t   label;
-    uint64_t   count;
+/* A label, and how often it has been used. */
+struct umi_comm_label {
+    umi_comm_label *next;
+    uint64_t        label;
+    uint64_t        count;
 };
 
-static umi_label *
+static umi_comm_label *
 label_of(umx_comm *comm, uint64_t label)
 {
-    umi_label *found = comm->labels;
+    umi_comm_label *found = comm->labels;
 
     while (found != NULL && found->label != label) {
         found = found->next;
@@ -37,7 +39,7 @@ void
 umi_comm_free_labels(umx_comm *comm)
 {
     while (comm->labels != NULL) {
-        umi_label *label = comm->labels;
+        umi_comm_label *label = comm->labels;
 
         comm->labels = label->next;
         free(label);
@@ -45,7 +47,7 @@ umi_comm_free_labels(umx_comm *comm)
 }
 
 static uint64_t
-derived_id(const umx_comm *comm, const umi_label *label)
+derived_id(const umx_comm *comm, const umi_comm_label *label)
 {
     uint64_t words[4] = {comm->id, UINT64_MAX, label->label, label->count};
     uint64_t id       = umx_tag_hash(words, sizeof(words));
@@ -57,10 +59,10 @@ umx_status
 umx_comm_derive(umx_comm *comm, uint64_t label, umx_comm **comm_p)
 {
     UMI_COMM_LOCK(comm);
-    umx_status   status = umi_comm_status(comm);
-    umi_member **members;
-    umx_comm    *made;
-    umi_label   *used;
+    umx_status        status = umi_comm_status(comm);
+    umi_comm_member **members;
+    umx_comm         *made;
+    umi_comm_label   *used;
 
     if (status != UMX_OK) {
         return status;
@@ -91,7 +93,7 @@ umx_comm_derive(umx_comm *comm, uint64_t label, umx_comm **comm_p)
 umx_worker *
 umx_comm_get_worker(const umx_comm *comm)
 {
-    return comm->group->hub->worker;
+    return comm->group->dispatch->worker;
 }
 
 umx_status
@@ -106,5 +108,5 @@ umx_comm_get_ep(umx_comm *comm, int rank, umx_ep **ep_p)
     if (rank < 0 || rank >= comm->size || rank == comm->rank) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    return umi_member_ep(comm->ranks[rank].member, ep_p);
+    return umi_comm_member_ep(comm->ranks[rank].member, ep_p);
 }

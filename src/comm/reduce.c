@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm.h"
+#include "comm/collective.h"
 
 enum {
     WHOLE_MAX = 32 * 1024, /* bytes of each rank that go whole */
@@ -111,37 +111,37 @@ combine_of(const umx_reduction *what)
 /* ---- operations ----------------------------------------------------------
  */
 
-typedef struct umi_reduce {
-    umi_coll    base;
-    combine_fn  combine;
-    size_t      item;    /* bytes */
-    const char *in;      /* this rank's */
-    char       *out;     /* NULL: it gets no result */
-    umx_memh   *in_memh; /* that they lie in; or NULL */
-    umx_memh   *out_memh;
-    size_t      len;   /* bytes of either */
-    char       *tmp;   /* what others send */
-    char       *block; /* a block for others, or NULL */
-    bool        is_whole;
-} umi_reduce;
+typedef struct umi_comm_reduce {
+    umi_comm_coll base;
+    combine_fn    combine;
+    size_t        item;    /* bytes */
+    const char   *in;      /* this rank's */
+    char         *out;     /* NULL: it gets no result */
+    umx_memh     *in_memh; /* that they lie in; or NULL */
+    umx_memh     *out_memh;
+    size_t        len;   /* bytes of either */
+    char         *tmp;   /* what others send */
+    char         *block; /* a block for others, or NULL */
+    bool          is_whole;
+} umi_comm_reduce;
 
-static umi_reduce *
-reduce_of(umi_coll *coll)
+static umi_comm_reduce *
+reduce_of(umi_comm_coll *coll)
 {
-    return (umi_reduce *)(void *)coll;
+    return (umi_comm_reduce *)(void *)coll;
 }
 
 static void
-fini(umi_coll *coll, umx_status status)
+fini(umi_comm_coll *coll, umx_status status)
 {
     (void)status;
     free(reduce_of(coll)->tmp);
     free(reduce_of(coll)->block);
 }
 
-/* Where block `i` of the items begins. */
+/* Tell where block `i` of the items begins. */
 static size_t
-block_start(const umi_reduce *reduce, int i)
+block_start(const umi_comm_reduce *reduce, int i)
 {
     size_t items = reduce->len / reduce->item;
     size_t size  = (size_t)reduce->base.comm->size;
@@ -152,7 +152,7 @@ block_start(const umi_reduce *reduce, int i)
 }
 
 static size_t
-block_len(const umi_reduce *reduce, int i)
+block_len(const umi_comm_reduce *reduce, int i)
 {
     return block_start(reduce, i + 1) - block_start(reduce, i);
 }
@@ -167,9 +167,9 @@ host(const void *data, size_t len, umx_memh *memh)
     return buf;
 }
 
-/* What rank `i` has sent, of `len` bytes each. */
+/* Find the `len` bytes that rank `i` has sent. */
 static const char *
-part_of(const umi_reduce *reduce, int i, const char *own, size_t len)
+part_of(const umi_comm_reduce *reduce, int i, const char *own, size_t len)
 {
     int rank = reduce->base.comm->rank;
 
@@ -181,7 +181,8 @@ part_of(const umi_reduce *reduce, int i, const char *own, size_t len)
 
 /* Combine `len` bytes of every rank into `to`, which may be `own`. */
 static void
-combine_all(const umi_reduce *reduce, char *to, const char *own, size_t len)
+combine_all(const umi_comm_reduce *reduce, char *to, const char *own,
+            size_t len)
 {
     _Alignas(64) char sum[CHUNK];
 
@@ -199,41 +200,41 @@ combine_all(const umi_reduce *reduce, char *to, const char *own, size_t len)
 
 /* Receive `len` bytes of every other rank. */
 static umx_status
-receive_all(umi_coll *coll, size_t len)
+receive_all(umi_comm_coll *coll, size_t len)
 {
-    umi_reduce *reduce = reduce_of(coll);
-    umx_status  status = UMX_OK;
+    umi_comm_reduce *reduce = reduce_of(coll);
+    umx_status       status = UMX_OK;
 
     for (int i = 0; i < coll->comm->size && status == UMX_OK; i++) {
         umx_buffer buf = host(part_of(reduce, i, NULL, len), len, NULL);
 
         if (i != coll->comm->rank) {
-            status = umi_coll_recv(coll, i, 0, &buf);
+            status = umi_comm_coll_recv(coll, i, 0, &buf);
         }
     }
     return status;
 }
 
 static bool
-wants_result(const umi_coll *coll, int rank)
+wants_result(const umi_comm_coll *coll, int rank)
 {
     return coll->root < 0 || coll->root == rank;
 }
 
-/* All of it, to those that want the result. */
+/* Send all items to the ranks that want the result. */
 static umx_status
-exchange_whole(umi_coll *coll)
+exchange_whole(umi_comm_coll *coll)
 {
-    umi_reduce *reduce = reduce_of(coll);
-    int         rank = coll->comm->rank, size = coll->comm->size;
-    umx_buffer  own    = host(reduce->in, reduce->len, reduce->in_memh);
-    umx_status  status = UMX_OK;
+    umi_comm_reduce *reduce = reduce_of(coll);
+    int              rank = coll->comm->rank, size = coll->comm->size;
+    umx_buffer       own    = host(reduce->in, reduce->len, reduce->in_memh);
+    umx_status       status = UMX_OK;
 
     for (int i = 1; i < size && status == UMX_OK; i++) {
         int to = (rank + i) % size;
 
         if (wants_result(coll, to)) {
-            status = umi_coll_send(coll, to, 0, &own);
+            status = umi_comm_coll_send(coll, to, 0, &own);
         }
     }
     return (status == UMX_OK && wants_result(coll, rank)) ?
@@ -241,33 +242,33 @@ exchange_whole(umi_coll *coll)
                status;
 }
 
-/* To each rank its block. */
+/* Send to each rank its block. */
 static umx_status
-exchange_blocks(umi_coll *coll)
+exchange_blocks(umi_comm_coll *coll)
 {
-    umi_reduce *reduce = reduce_of(coll);
-    int         rank = coll->comm->rank, size = coll->comm->size;
-    umx_status  status = UMX_OK;
+    umi_comm_reduce *reduce = reduce_of(coll);
+    int              rank = coll->comm->rank, size = coll->comm->size;
+    umx_status       status = UMX_OK;
 
     for (int i = 1; i < size && status == UMX_OK; i++) {
         int        to  = (rank + i) % size;
         umx_buffer buf = host(reduce->in + block_start(reduce, to),
                               block_len(reduce, to), reduce->in_memh);
 
-        status = umi_coll_send(coll, to, 0, &buf);
+        status = umi_comm_coll_send(coll, to, 0, &buf);
     }
     return (status == UMX_OK) ? receive_all(coll, block_len(reduce, rank)) :
                                 status;
 }
 
-/* The results of the blocks, to those that want them. */
+/* Send the results of the blocks to the ranks that want them. */
 static umx_status
-spread_blocks(umi_coll *coll)
+spread_blocks(umi_comm_coll *coll)
 {
-    umi_reduce *reduce = reduce_of(coll);
-    int         rank = coll->comm->rank, size = coll->comm->size;
-    size_t      start = block_start(reduce, rank);
-    size_t      len   = block_len(reduce, rank);
+    umi_comm_reduce *reduce = reduce_of(coll);
+    int              rank = coll->comm->rank, size = coll->comm->size;
+    size_t           start = block_start(reduce, rank);
+    size_t           len   = block_len(reduce, rank);
     char      *to = (reduce->out != NULL) ? reduce->out + start : reduce->block;
     umx_buffer own    = host(to, len,
                           (reduce->out != NULL) ? reduce->out_memh : NULL);
@@ -278,7 +279,7 @@ spread_blocks(umi_coll *coll)
         int dest = (rank + i) % size;
 
         if (wants_result(coll, dest)) {
-            status = umi_coll_send(coll, dest, 1, &own);
+            status = umi_comm_coll_send(coll, dest, 1, &own);
         }
     }
     for (int i = 1; i < size && status == UMX_OK && wants_result(coll, rank);
@@ -287,16 +288,16 @@ spread_blocks(umi_coll *coll)
         umx_buffer buf  = host(reduce->out + block_start(reduce, from),
                                block_len(reduce, from), reduce->out_memh);
 
-        status = umi_coll_recv(coll, from, 1, &buf);
+        status = umi_comm_coll_recv(coll, from, 1, &buf);
     }
     return status;
 }
 
 static umx_status
-reduce_next(umi_coll *coll)
+reduce_next(umi_comm_coll *coll)
 {
-    umi_reduce *reduce = reduce_of(coll);
-    umx_status  status;
+    umi_comm_reduce *reduce = reduce_of(coll);
+    umx_status       status;
 
     if (coll->round == 0) {
         status = reduce->is_whole ? exchange_whole(coll) :
@@ -314,16 +315,16 @@ reduce_next(umi_coll *coll)
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
-static const umi_coll_type reduce_type = {
-    .kind = UMI_COLL_REDUCE,
-    .size = sizeof(umi_reduce),
+static const umi_comm_coll_type reduce_type = {
+    .kind = UMI_COMM_COLL_REDUCE,
+    .size = sizeof(umi_comm_reduce),
     .next = reduce_next,
     .fini = fini,
 };
 
-static const umi_coll_type allreduce_type = {
-    .kind = UMI_COLL_ALLREDUCE,
-    .size = sizeof(umi_reduce),
+static const umi_comm_coll_type allreduce_type = {
+    .kind = UMI_COMM_COLL_ALLREDUCE,
+    .size = sizeof(umi_comm_reduce),
     .next = reduce_next,
     .fini = fini,
 };
@@ -332,7 +333,7 @@ static umx_status
 check_host(const umx_buffer *buf)
 {
     return (buf->memtype > UMX_MEMTYPE_HOST) ? UMX_ERR_UNSUPPORTED :
-                                               umi_coll_check_buffer(buf);
+                                               umi_comm_coll_check_buffer(buf);
 }
 
 static umx_status
@@ -351,24 +352,25 @@ check(const umx_reduction *what, const umx_buffer *send, const umx_buffer *recv)
     }
     if (send->len % umx_dtype_size(what->dtype) != 0 ||
         (recv != NULL && recv->len != send->len) ||
-        (recv != NULL && send != recv && umi_buffers_overlap(send, recv))) {
+        (recv != NULL && send != recv &&
+         umi_comm_buffers_overlap(send, recv))) {
         return UMX_ERR_INVALID_PARAM;
     }
     return UMX_OK;
 }
 
 static umx_status
-start(umx_comm *comm, const umi_coll_type *type, int root,
+start(umx_comm *comm, const umi_comm_coll_type *type, int root,
       const umx_reduction *what, const umx_buffer *send, const umx_buffer *recv,
       const umx_op_params *params, umx_request **req_p)
 {
-    umi_coll   *coll;
-    umi_reduce *reduce;
-    size_t      need;
-    umx_status  status = check(what, send, recv);
+    umi_comm_coll   *coll;
+    umi_comm_reduce *reduce;
+    size_t           need;
+    umx_status       status = check(what, send, recv);
 
     if (status == UMX_OK) {
-        status = umi_coll_new(comm, type, 2 * (size_t)comm->size, &coll);
+        status = umi_comm_coll_new(comm, type, 2 * (size_t)comm->size, &coll);
     }
     if (status != UMX_OK) {
         return status;
@@ -394,15 +396,15 @@ start(umx_comm *comm, const umi_coll_type *type, int root,
            (size_t)(comm->size - 1);
     reduce->tmp = malloc(need + 1);
     if (reduce->tmp == NULL) {
-        return umi_coll_give_up(coll, UMX_ERR_NO_MEMORY);
+        return umi_comm_coll_give_up(coll, UMX_ERR_NO_MEMORY);
     }
     if (reduce->out == NULL && !reduce->is_whole) {
         reduce->block = malloc(block_len(reduce, comm->rank) + 1);
         if (reduce->block == NULL) {
-            return umi_coll_give_up(coll, UMX_ERR_NO_MEMORY);
+            return umi_comm_coll_give_up(coll, UMX_ERR_NO_MEMORY);
         }
     }
-    return umi_coll_start(coll, params, req_p);
+    return umi_comm_coll_start(coll, params, req_p);
 }
 
 umx_status

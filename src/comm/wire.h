@@ -61,7 +61,7 @@ typedef enum umi_comm_kind {
 
 typedef struct umi_comm_header {
     uint8_t  kind; /* umi_comm_kind */
-    uint8_t  op;   /* umi_coll_kind */
+    uint8_t  op;   /* umi_comm_coll_kind */
     uint16_t round;
     uint32_t source;
     uint64_t comm;

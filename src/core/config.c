@@ -317,7 +317,8 @@ is_too_large(const char *text)
     return value > (unsigned long long)SEG_SIZE_MAX >> (10 * (unit - units));
 }
 
-/* Which options there are and which is tried first: as apply_options(). */
+/* Check an option of a segment size. The options that exist, and the order in
+ * which they are tried, are those of apply_options(). */
 static umx_status
 check_seg_size(const umx_context_params *params, const char *key,
                int *bad_option_p)

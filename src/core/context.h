@@ -45,7 +45,7 @@ umi_must_stage(const umx_context *context, const umx_buffer *buf)
 
 /* True if UCX would move the memory as the host's, and the CPU can. */
 static inline bool
-umi_is_of_host(const umx_context *context, const umx_buffer *buf)
+umi_context_is_host_buffer(const umx_context *context, const umx_buffer *buf)
 {
     return buf->memtype == UMX_MEMTYPE_HOST ||
            (buf->memtype != UMX_MEMTYPE_CUDA && !context->moves_cuda);

@@ -14,9 +14,9 @@ enum {
 /* True if the process may open `count` descriptors more now. */
 bool umi_descriptors_are_left(unsigned count);
 
-/* The same for UMI_DESCRIPTORS_OF_EP, at little cost while `fd`, which is the
- * newest descriptor, is far from the limit: the system gives out the lowest
- * that is free. */
+/* Tell whether UMI_DESCRIPTORS_OF_EP more can be opened. This costs little
+ * while `fd`, which is the newest descriptor, is far from the limit: the system
+ * gives out the lowest that is free. */
 bool umi_descriptors_are_left_after(int fd);
 
 /* How many a worker of UCX may take for a while: some for itself, and some for

@@ -78,7 +78,8 @@ umi_guard_enter(umi_guard *guard)
     __attribute__((cleanup(umi_guard_leave), unused)) \
     umi_guard *const umi_guard_of_call = umi_guard_enter((worker)->guard)
 
-/* The same of what outlives its worker: `worker` may be NULL. */
+/* Hold the lock of the worker of an object that outlives its worker: `worker`
+ * may be NULL. */
 #define UMI_GUARD_IF_ANY(worker)                      \
     __attribute__((cleanup(umi_guard_leave), unused)) \
     umi_guard *const umi_guard_of_call =              \

@@ -191,7 +191,7 @@ umi_listener_complain(umx_listener *listener, const umi_socket *sock,
     uint64_t                now  = umi_clock_ns();
     umi_complaint          *complaint;
     uint8_t                 host[16];
-    char                    text[UMI_ADDRESS_TEXT], more[48] = "";
+    char                    text[UMI_SOCKADDR_TEXT], more[48] = "";
 
     (void)!umi_socket_address(sock, true, (struct sockaddr *)&addr, &len);
     host_of((struct sockaddr *)&addr, host);
@@ -208,7 +208,7 @@ umi_listener_complain(umx_listener *listener, const umi_socket *sock,
     }
     complaint->num_held = 0;
     complaint->until_ns = now + COMPLAIN_NS;
-    umi_address_text((struct sockaddr *)&addr, text);
+    umi_sockaddr_text((struct sockaddr *)&addr, text);
     umi_log(UMI_LOG_WARN, "%s dropped: %s%s", text, why, more);
 }
 
@@ -305,7 +305,7 @@ static umx_status
 check_params(const umx_listener_params *params)
 {
     if (params->addr != NULL &&
-        !umi_address_is_valid(params->addr, params->addr_len)) {
+        !umi_sockaddr_is_valid(params->addr, params->addr_len)) {
         return UMX_ERR_INVALID_PARAM;
     }
     if (params->on_accept == NULL &&

@@ -228,7 +228,8 @@ free_memory(umx_memh *memh)
     }
 }
 
-/* It begins in the middle of a page, as in a segment (segment.h). */
+/* Allocate memory that is mapped by this process alone. The memory begins in
+ * the middle of a page, as in a segment (segment.h). */
 static umx_status
 allocate_private(umx_memh *memh, size_t len)
 {

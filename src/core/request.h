@@ -175,8 +175,8 @@ bool umi_request_may_copy(const umx_request *req, size_t len);
 umx_status umi_request_copy(umx_request *req, size_t size, size_t len,
                             bool is_forced);
 
-/* Nobody wants the bytes of `req` any more: UCX reads zeros from now on, and
- * what it writes goes nowhere. False: UCX has the memory itself. */
+/* Take the memory of `req` away from UCX, which reads zeros from now on, and
+ * whose writes go nowhere. False: UCX has the memory itself. */
 bool umi_request_void(umx_request *req);
 
 /* End the user's part of `req`, which needs the buffer no longer: `on_done`

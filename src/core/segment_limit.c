@@ -16,7 +16,7 @@ typedef union any_info {
     struct shm_info usage;
 } any_info;
 
-/* False: the system does not say. */
+/* Ask the system for its limits. False: the system does not tell them. */
 static bool
 get_limits(struct shminfo *limits)
 {

@@ -68,8 +68,8 @@ void umi_slab_set_destroy(umi_slab_set *set);
  */
 umx_status umi_block_take(umi_slab_set *set, size_t len, umi_block **block_p);
 
-/* Nobody but peers uses it any more, and its header says that it is closed, or
- * nothing. */
+/* Give back a block that nobody but peers uses any more, and whose header says
+ * that it is closed, or nothing. */
 void umi_block_put(umi_block *block);
 
 static inline umi_segment *

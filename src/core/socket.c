@@ -267,7 +267,7 @@ on_ready(umi_watch *watch, uint32_t events)
  */
 
 bool
-umi_address_is_valid(const struct sockaddr *addr, size_t len)
+umi_sockaddr_is_valid(const struct sockaddr *addr, size_t len)
 {
     if (addr == NULL || len < sizeof(addr->sa_family)) {
         return false;
@@ -536,7 +536,7 @@ umi_socket_address(const umi_socket *sock, bool is_peer, struct sockaddr *addr,
  */
 
 void
-umi_address_text(const struct sockaddr *addr, char *text)
+umi_sockaddr_text(const struct sockaddr *addr, char *text)
 {
     char host[INET6_ADDRSTRLEN] = "?";
 
@@ -544,15 +544,15 @@ umi_address_text(const struct sockaddr *addr, char *text)
         const struct sockaddr_in *in = (const void *)addr;
 
         (void)inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
-        snprintf(text, UMI_ADDRESS_TEXT, "%s:%u", host, ntohs(in->sin_port));
+        snprintf(text, UMI_SOCKADDR_TEXT, "%s:%u", host, ntohs(in->sin_port));
     } else if (addr->sa_family == AF_INET6) {
         const struct sockaddr_in6 *in6 = (const void *)addr;
 
         (void)inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
-        snprintf(text, UMI_ADDRESS_TEXT, "[%s]:%u", host,
+        snprintf(text, UMI_SOCKADDR_TEXT, "[%s]:%u", host,
                  ntohs(in6->sin6_port));
     } else {
-        snprintf(text, UMI_ADDRESS_TEXT, "an unknown address");
+        snprintf(text, UMI_SOCKADDR_TEXT, "an unknown address");
     }
 }
 
@@ -567,7 +567,7 @@ umi_socket_peer_text(const umi_socket *sock, char *text)
     } else {
         (void)!umi_socket_address(sock, true, (struct sockaddr *)&found, &len);
     }
-    umi_address_text((struct sockaddr *)&found, text);
+    umi_sockaddr_text((struct sockaddr *)&found, text);
 }
 
 bool

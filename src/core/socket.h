@@ -84,14 +84,14 @@ umx_status umi_socket_address(const umi_socket *sock, bool is_peer,
                               struct sockaddr *addr, size_t *len_p);
 
 /* An IPv4 or IPv6 address that is all there. */
-bool umi_address_is_valid(const struct sockaddr *addr, size_t len);
+bool umi_sockaddr_is_valid(const struct sockaddr *addr, size_t len);
 
 enum {
-    UMI_ADDRESS_TEXT = 64 /* bytes of the longest, with the terminator */
+    UMI_SOCKADDR_TEXT = 64 /* bytes of the longest, with the terminator */
 };
 
 /* "127.0.0.1:80", "[::1]:80". */
-void umi_address_text(const struct sockaddr *addr, char *text);
+void umi_sockaddr_text(const struct sockaddr *addr, char *text);
 
 /* Write the peer's address as text; also while the socket connects, and when
  * that has failed. */

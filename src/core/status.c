@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <ucs/type/status.h>
-#include <umx/layer.h>
 
 /* A UCX status is cast, never translated. */
 _Static_assert((int)UMX_OK == UCS_OK, "status");

@@ -110,8 +110,8 @@ is_own_namespace(uint32_t pid_ns)
 }
 
 umx_status
-umi_ucx_posix_size(uint64_t id, uint64_t own_id, uint32_t pid_ns,
-                   size_t *size_p)
+umi_segment_ucx_posix_size(uint64_t id, uint64_t own_id, uint32_t pid_ns,
+                           size_t *size_p)
 {
     char path[64];
 
@@ -133,7 +133,7 @@ umi_ucx_posix_size(uint64_t id, uint64_t own_id, uint32_t pid_ns,
 }
 
 umx_status
-umi_ucx_sysv_size(uint64_t id, size_t *size_p)
+umi_segment_ucx_sysv_size(uint64_t id, size_t *size_p)
 {
     struct shmid_ds what;
 

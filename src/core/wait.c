@@ -2,7 +2,6 @@
 #include "core/wait.h"
 
 #include <stdlib.h>
-#include <umx/layer.h>
 
 #include "mem/memtype.h"
 
@@ -236,7 +235,7 @@ void
 umi_memh_ring(umx_memh *memh, const umx_worker *inside)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    if (umi_is_awaited(
+    if (umi_waits_are_announced(
             atomic_load_explicit(memh->waiters, memory_order_seq_cst))) {
         umi_waits_wake(memh->context, memh->number, inside);
     }
@@ -266,7 +265,7 @@ check_number(const umx_memh *memh, const umx_condition *until)
     if (until->offset > buf->len || until->size > buf->len - until->offset) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    return umi_is_host_readable(buf) ? UMX_OK : UMX_ERR_UNSUPPORTED;
+    return umi_memtype_is_host_readable(buf) ? UMX_OK : UMX_ERR_UNSUPPORTED;
 }
 
 static umx_status
@@ -308,8 +307,9 @@ umx_memh_test(umx_memh *memh, const umx_condition *until)
                UMX_INPROGRESS;
 }
 
-/* False: the memory is closed. Whoever closes it finds the wait, or this finds
- * it closed. */
+/* Put a wait on the list of the memory's context. False: the memory is closed.
+ * Whoever closes the memory finds the wait, or this call finds the memory
+ * closed. */
 static bool
 enlist(umi_wait *wait, const umx_memh *memh)
 {

@@ -38,7 +38,7 @@ enum {
 };
 
 static inline bool
-umi_is_awaited(uint64_t waiters)
+umi_waits_are_announced(uint64_t waiters)
 {
     return (waiters & ((UINT64_C(1) << UMI_WAITERS_BITS) - 1)) != 0;
 }
@@ -50,7 +50,7 @@ umi_announcement(uint64_t waiters)
 }
 
 static inline bool
-umi_has_waits(const umx_worker *worker)
+umi_waits_exist(const umx_worker *worker)
 {
     return !umi_list_is_empty(&worker->waits) ||
            !umi_list_is_empty(&worker->lookouts);
@@ -60,11 +60,11 @@ umi_has_waits(const umx_worker *worker)
  * there were any. */
 bool umi_waits_look(umx_worker *worker);
 
-/* It is to sleep: announce it, and look again. True: not now, a wait is over.
- */
+/* The worker is about to sleep: announce its waits, and look again. True: a
+ * wait is over, and the worker must not sleep. */
 bool umi_waits_announce(umx_worker *worker);
 
-/* It is being destroyed. */
+/* End the waits of a worker that is being destroyed. */
 void umi_waits_abort(umx_worker *worker);
 
 /* (any) `memh` has been stored to: have the workers look that wait for it, all

@@ -42,7 +42,7 @@ typedef struct umi_worker_hooks {
     void (*on_renewed)(umi_ep_base *ep, const char *reason);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
-    /* The same, but there are too few descriptors. */
+    /* A connection has been accepted, but too few descriptors are left. */
     void (*on_busy)(int fd);
     /* Close the endpoints that nobody has taken from the listener. */
     void (*drop_accepted)(umx_listener *listener);
@@ -68,7 +68,7 @@ typedef struct umi_dependent {
     umi_node node; /* worker->dependents */
     /* umx_worker_destroy() begins. It is off the list already. */
     void (*end)(struct umi_dependent *dependent);
-    /* It is worth to wait for a short time before that; or NULL. */
+    /* Is it worth to wait for a short time before that? May be NULL. */
     bool (*is_busy)(const struct umi_dependent *dependent);
 } umi_dependent;
 
@@ -194,7 +194,7 @@ struct umx_worker {
     umi_list                waiting;  /* requests: hooks->on_arrivals() */
     struct umi_tags        *tags;     /* of the rooms above, like these: */
     struct umi_lend        *lend;
-    struct umi_am          *am;
+    struct umi_channel_am  *am;
     struct umi_addressed   *addressed; /* NULL until it is used */
     unsigned                num_handshakes;
     unsigned                num_closing;
@@ -309,7 +309,7 @@ umi_worker_has_events(const umx_worker *worker)
 
 /* umx_worker_poll() in a (P) call. A callback may have destroyed the worker
  * then: `is_destroy_due`. */
-unsigned umi_worker_poll(umx_worker *worker);
+unsigned umi_progress_poll(umx_worker *worker);
 
 /* UMX_OK, UMX_ERR_FORKED or UMX_ERR_WRONG_THREAD. */
 static inline umx_status

@@ -16,7 +16,7 @@ enum {
     LANES_MAX = 256 /* the most partitions for which there are lanes */
 };
 
-/* Rows of a block, but for the last one of a chunk. */
+/* Tell how many rows a block has, but for the last one of a chunk. */
 static size_t
 block_size(uint32_t num_partitions)
 {
@@ -27,17 +27,17 @@ block_size(uint32_t num_partitions)
                                 size;
 }
 
-/* What sorting a block needs. */
+/* The memory that sorting a block needs. */
 typedef struct block_sorter {
     const umx_partition_params *params;
     uint16_t                   *ids;    /* of the block's rows */
     uint32_t                   *counts; /* for each lane, of each partition */
 } block_sorter;
 
-/* The partitions of a block's rows; the number of a column if one of its
- * dictionaries has not the number that a row has, else SIZE_MAX. */
+/* Compute the partitions of a block's rows. Returns SIZE_MAX; or the number of
+ * a column, one of whose dictionaries lacks the number that a row has. */
 static size_t
-find_partitions(const block_sorter *sorter, const umi_block *block)
+find_partitions(const block_sorter *sorter, const umi_order_block *block)
 {
     const umx_partition_params *params = sorter->params;
     const umx_chunk            *chunk  = &params->chunks[block->chunk];
@@ -131,7 +131,7 @@ sort_plainly(const block_sorter *sorter, size_t num_rows, size_t num_partitions,
 
 /* Sort a block: fill `rows`, and `runs`, and add to `totals`. */
 static void
-sort_block(const block_sorter *sorter, umi_block *block, uint16_t *rows,
+sort_block(const block_sorter *sorter, umi_order_block *block, uint16_t *rows,
            umi_run *runs, size_t *totals)
 {
     size_t num_partitions = sorter->params->num_partitions;
@@ -170,9 +170,10 @@ count_blocks(const umx_partition_params *params, size_t *num_rows_p)
     return count;
 }
 
-/* Blocks of all chunks; the most runs that they can have. */
+/* Write where the blocks of all chunks begin. Returns the most runs that the
+ * blocks can have. */
 static size_t
-fill_blocks(const umx_partition_params *params, umi_block *block)
+fill_blocks(const umx_partition_params *params, umi_order_block *block)
 {
     size_t size = block_size(params->num_partitions);
     size_t runs = 0;
@@ -183,7 +184,7 @@ fill_blocks(const umx_partition_params *params, umi_block *block)
         for (size_t row = 0; row < num_rows; row += size, block++) {
             size_t n = (num_rows - row < size) ? num_rows - row : size;
 
-            *block = (umi_block){
+            *block = (umi_order_block){
                 .chunk = i, .row = row, .num_rows = (uint32_t)n};
             runs += (n < params->num_partitions) ? n : params->num_partitions;
         }
@@ -199,7 +200,7 @@ sort_blocks(umi_order *order, const block_sorter *sorter, size_t *totals,
     umi_run  *runs = order->runs;
 
     for (size_t i = 0; i < order->num_blocks; i++) {
-        umi_block *block = &order->blocks[i];
+        umi_order_block *block = &order->blocks[i];
 
         *column_p = find_partitions(sorter, block);
         if (*column_p != SIZE_MAX) {
@@ -223,7 +224,7 @@ umi_order_init(umi_order *order, const umx_partition_params *params,
     lanes             = (params->num_partitions <= LANES_MAX) ? LANES : 1;
     order->chunks     = params->chunks;
     order->num_blocks = count_blocks(params, &num_rows);
-    order->blocks     = umi_new_array(order->num_blocks, sizeof(umi_block));
+    order->blocks = umi_new_array(order->num_blocks, sizeof(umi_order_block));
     if (order->blocks == NULL) {
         return UMX_ERR_NO_MEMORY;
     }

@@ -14,12 +14,12 @@
 
 #include <stdlib.h>
 
-typedef struct umi_block {
+typedef struct umi_order_block {
     size_t   chunk;
     size_t   row; /* the first, in the chunk */
     uint32_t num_rows;
     uint32_t num_runs;
-} umi_block;
+} umi_order_block;
 
 /* Rows of a block that belong to one partition. */
 typedef struct umi_run {
@@ -29,7 +29,7 @@ typedef struct umi_run {
 
 typedef struct umi_order {
     const umx_chunk *chunks;
-    umi_block       *blocks;
+    umi_order_block *blocks;
     size_t           num_blocks;
     umi_run         *runs; /* of all blocks */
     uint16_t        *rows; /* of all runs: numbers in their block */
@@ -45,7 +45,7 @@ umx_status umi_order_init(umi_order *order, const umx_partition_params *params,
                           size_t *totals, size_t *column_p);
 void       umi_order_fini(umi_order *order);
 
-/* An array of zeros, which is not NULL if it is empty. */
+/* Allocate an array of zeros. An empty one is not NULL; NULL: out of memory. */
 static inline void *
 umi_new_array(size_t count, size_t size)
 {

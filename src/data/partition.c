@@ -18,7 +18,7 @@ has_values(const umx_column *column)
            (column->width != 0 || column->type == UMX_COLUMN_BOOL);
 }
 
-/* Its strings begin and end within its bytes. */
+/* Check that the strings of a column begin and end within its bytes. */
 static bool
 strings_are_valid(const umx_column *column, size_t num_rows)
 {
@@ -53,7 +53,7 @@ column_is_valid(const umx_column *column, size_t num_rows)
            buffers_are_valid(dictionary->columns, dictionary->num_rows);
 }
 
-/* Column `i` of all chunks; its field. */
+/* Check column `i` in all chunks, and write its field. */
 static umx_status
 check_column(const umx_partition_params *params, size_t i, umi_field *field)
 {
@@ -121,7 +121,7 @@ measure_strings(const umx_partition *partition, size_t column, size_t *totals)
     uint32_t         width = partition->fields[column].width;
 
     for (size_t i = 0; i < order->num_blocks; i++) {
-        const umi_block  *block  = &order->blocks[i];
+        const umi_order_block *block = &order->blocks[i];
         const umx_column *source = &order->chunks[block->chunk].columns[column];
         size_t            first  = source->offset + block->row;
 

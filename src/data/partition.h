@@ -16,7 +16,7 @@ struct umx_partition {
     size_t **strings;
 };
 
-/* Bytes of the strings of a column in partition `p`. */
+/* Tell how many bytes the strings of a column have in partition `p`. */
 static inline size_t
 umi_partition_num_bytes(const umx_partition *partition, size_t column, size_t p)
 {

@@ -34,7 +34,8 @@ umi_field_is_valid(umx_column_type type, uint32_t width)
     }
 }
 
-/* Add `len` bytes, and what fills them up; false if that is too long. */
+/* Add `len` bytes to a size, and the padding behind them. False: the sum is too
+ * large. */
 static bool
 add(size_t *end, size_t len)
 {
@@ -59,7 +60,8 @@ bits_size(size_t bits)
     return bits / 8 + (bits % 8 != 0);
 }
 
-/* The bytes of the values, without padding; false: too many. */
+/* Compute the bytes of the values, without padding. False: there are too many.
+ */
 static bool
 values_size(const umi_field *field, size_t num_rows, size_t *size_p)
 {
@@ -172,7 +174,7 @@ count_nulls(const umx_column *column, size_t num_rows)
                                         count_zeros(column->validity, num_rows);
 }
 
-/* The column that begins at `*begin_p`, which moves behind it. */
+/* Read the column that begins at `*begin_p`, which moves behind the column. */
 static bool
 read_column(const uint8_t *data, size_t len, size_t num_rows,
             const field_header *header, size_t *begin_p,

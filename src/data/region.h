@@ -16,7 +16,8 @@ enum {
 
 #define UMI_REGION_MAGIC "umxpart1"
 
-/* What a region says of a column, and a column's part of a plan. */
+/* The type and the sizes of a column, as a region's header tells them and as a
+ * plan keeps them. */
 typedef struct umi_field {
     umx_column_type type;
     uint32_t        width;
@@ -36,20 +37,21 @@ typedef struct umi_span {
 /* May columns of that type have that width? */
 bool umi_field_is_valid(umx_column_type type, uint32_t width);
 
-/* The header of a region, with its padding; false: too long. */
+/* Compute the size of a region's header, with its padding. False: the size is
+ * too large. */
 bool umi_region_header(size_t num_columns, size_t *len_p);
 
-/* The column that begins at `begin`, a multiple of UMI_REGION_ALIGN; false: too
- * long. */
+/* Compute the positions of a column that begins at `begin`, a multiple of
+ * UMI_REGION_ALIGN. False: the column is too long. */
 bool umi_region_place(const umi_field *field, size_t num_rows, size_t num_bytes,
                       size_t begin, umi_span *span);
 
-/* Do `num_rows` strings' offsets, of `width` bytes, not decrease, and is the
- * first one at least 0 and the last one at most `num_bytes`? */
+/* Check the offsets of `num_rows` strings, of `width` bytes each: they do not
+ * decrease, the first is at least 0, and the last at most `num_bytes`. */
 bool umi_offsets_are_valid(const void *offsets, uint32_t width, size_t num_rows,
                            size_t num_bytes);
 
-/* Offset `i`. */
+/* Read offset number `i`. */
 static inline size_t
 umi_offset_at(const void *offsets, uint32_t width, size_t i)
 {

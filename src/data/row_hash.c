@@ -77,7 +77,7 @@ hash_bytes(uint64_t h, const uint8_t *bytes, size_t len)
 /* ---- numbers -------------------------------------------------------------
  */
 
-/* A float of 2 bytes as one of 8; exact. */
+/* Convert a float of 2 bytes to one of 8, which is exact. */
 static double
 widen_half(uint16_t half)
 {
@@ -117,7 +117,7 @@ float_word(double value)
         value_;                                \
     }))
 
-/* Item `i` of values that fit into a word. */
+/* Read item `i` of values that fit into a word. */
 ALWAYS_INLINE uint64_t
 load_word(const uint8_t *values, size_t i, umx_column_type type, uint32_t width)
 {
@@ -143,7 +143,7 @@ load_word(const uint8_t *values, size_t i, umx_column_type type, uint32_t width)
                                    LOAD(int8_t, at));
 }
 
-/* An integer of 16 or 32 bytes. */
+/* Hash an integer of 16 or 32 bytes. */
 static uint64_t
 hash_wide(uint64_t h, const uint8_t *at, uint32_t width)
 {
@@ -165,7 +165,7 @@ hash_wide(uint64_t h, const uint8_t *at, uint32_t width)
     return h;
 }
 
-/* An integer or a float of up to 8 bytes. */
+/* Hash an integer or a float of up to 8 bytes. */
 ALWAYS_INLINE uint64_t
 hash_number(const uint8_t *values, size_t i, umx_column_type type,
             uint32_t width, uint64_t h)
@@ -201,7 +201,7 @@ hash_string(const umx_column *column, size_t i, uint64_t h)
     return hash_bytes(h, column->bytes + begin, (size_t)(end - begin));
 }
 
-/* Item `i`, which has a value, of a column of any type. */
+/* Hash item `i`, which has a value, of a column of any type. */
 ALWAYS_INLINE uint64_t
 hash_item(const umx_column *column, size_t i, umx_column_type type,
           uint32_t width, uint64_t h)

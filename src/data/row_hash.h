@@ -6,12 +6,12 @@
 
 #include <umx/column.h>
 
-/* Continue `hashes` of `num_rows` rows, from row `row` on, by the values of
- * `column`. False: a number is not in the dictionary. */
+/* Continue the hashes of `num_rows` rows, from row `row` on, with the values of
+ * `column`. False: a row's number is not in the dictionary. */
 bool umi_hash_rows(const umx_column *column, size_t row, size_t num_rows,
                    uint64_t *hashes);
 
-/* The hash of a row before its first key. */
+/* The value that the hash of a row begins with. */
 uint64_t umi_hash_seed(uint64_t seed);
 
 #endif

@@ -6,7 +6,7 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* Rows of one run in a block of a column. */
+/* The rows of one run of a block, in one column. */
 typedef void (*copy_fn)(const umx_column *column, size_t first,
                         const uint16_t *rows, size_t num_rows,
                         umi_cursor *cursor);
@@ -19,7 +19,7 @@ for_each_run(const umi_order *order, size_t column, umi_cursor *cursors,
     const uint16_t *rows = order->rows;
 
     for (size_t i = 0; i < order->num_blocks; i++) {
-        const umi_block  *block  = &order->blocks[i];
+        const umi_order_block *block = &order->blocks[i];
         const umx_column *source = &order->chunks[block->chunk].columns[column];
         const umi_run    *end    = run + block->num_runs;
 
@@ -101,7 +101,8 @@ scatter_fixed(const umi_order *order, size_t column, uint32_t width,
 /* ---- bits ----------------------------------------------------------------
  */
 
-/* Append bits: a word of them at a time, which the padding has room for. */
+/* Append bits, a word of them at a time: the padding has room for the last
+ * word. */
 ALWAYS_INLINE void
 copy_bits(const uint8_t *bits, size_t first, const uint16_t *rows,
           size_t num_rows, umi_cursor *cursor)

@@ -16,7 +16,8 @@ typedef struct umi_cursor {
 /* Copy column `column` to `cursors`, one for each partition. */
 void umi_scatter_values(const umi_order *order, size_t column,
                         umi_cursor *cursors);
-/* Only its validity bitmap; rows of chunks without one have a value. */
+/* Copy only the validity bitmap of a column. Rows of chunks without a bitmap
+ * have a value. */
 void umi_scatter_validity(const umi_order *order, size_t column,
                           umi_cursor *cursors);
 

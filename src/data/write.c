@@ -8,7 +8,7 @@
 
 #include "util/bytes.h"
 
-/* What writing needs for each partition. */
+/* The memory that writing needs for each partition. */
 typedef struct region_writer {
     const umx_partition *partition;
     uint8_t             *out;

@@ -124,7 +124,7 @@ reaches_posix(const umi_ucx_piece *own, const umi_ucx_piece *piece)
         piece->iface_len >= sizeof(id) + sizeof(pid_ns)) {
         memcpy(&pid_ns, piece->iface + sizeof(id), sizeof(pid_ns));
     }
-    return umi_ucx_posix_size(id, own_id, pid_ns, &size) == UMX_OK &&
+    return umi_segment_ucx_posix_size(id, own_id, pid_ns, &size) == UMX_OK &&
            size != SIZE_MAX;
 }
 
@@ -222,8 +222,8 @@ add_uuid(kind *k, uint64_t uuid)
 }
 
 void
-umi_address_kind(umx_worker *worker, const void *address, size_t len,
-                 uint8_t digest[UMI_SHA256_SIZE])
+umi_endpoint_address_kind(umx_worker *worker, const void *address, size_t len,
+                          uint8_t digest[UMI_SHA256_SIZE])
 {
     umi_ucx_address decoded;
     const char     *why;

@@ -11,7 +11,7 @@
  * and where the peer is, and how this host reaches each of its devices. UCX
  * needs the same configuration for addresses of one kind. It is zeros for
  * addresses whose form is not known here. */
-void umi_address_kind(umx_worker *worker, const void *address, size_t len,
-                      uint8_t digest[UMI_SHA256_SIZE]);
+void umi_endpoint_address_kind(umx_worker *worker, const void *address,
+                               size_t len, uint8_t digest[UMI_SHA256_SIZE]);
 
 #endif

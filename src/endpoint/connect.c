@@ -52,7 +52,7 @@ umi_handshake_name_foreign(umx_ep *ep)
 void
 umi_handshake_explain(umx_ep *ep, umx_status status)
 {
-    char address[UMI_ADDRESS_TEXT], text[UMI_ADDRESS_TEXT + 128];
+    char address[UMI_SOCKADDR_TEXT], text[UMI_SOCKADDR_TEXT + 128];
 
     if (ep->is_server || umx_ep_reason(ep)[0] != '\0') {
         return;
@@ -83,9 +83,9 @@ check_params(umx_worker *worker, const umx_connect_params *params)
     if (status != UMX_OK) {
         return status;
     }
-    if (!umi_address_is_valid(params->addr, params->addr_len) ||
+    if (!umi_sockaddr_is_valid(params->addr, params->addr_len) ||
         ((params->field_mask & UMX_CONNECT_FIELD_LOCAL) &&
-         !umi_address_is_valid(params->local, params->local_len))) {
+         !umi_sockaddr_is_valid(params->local, params->local_len))) {
         return UMX_ERR_INVALID_PARAM;
     }
     return UMX_OK;
@@ -103,9 +103,9 @@ is_verdict(umx_status status)
 static void
 explain_at_once(umx_ep *ep, const struct sockaddr *addr)
 {
-    char address[UMI_ADDRESS_TEXT], text[UMI_ADDRESS_TEXT + 128];
+    char address[UMI_SOCKADDR_TEXT], text[UMI_SOCKADDR_TEXT + 128];
 
-    umi_address_text(addr, address);
+    umi_sockaddr_text(addr, address);
     snprintf(text, sizeof(text), "%s: %s (errno %d)", address,
              strerror(ep->socket.error), ep->socket.error);
     umi_endpoint_set_reason(ep, text, strlen(text));

@@ -171,7 +171,8 @@ queue_control(umx_ep *ep, const umi_am_arrival *arrival)
 }
 
 int
-umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
+umi_endpoint_control_on_arrival(umx_worker           *worker,
+                                const umi_am_arrival *arrival)
 {
     umi_control   control;
     const char   *why;
@@ -255,7 +256,7 @@ act(umx_ep *ep, const umi_control *control)
 }
 
 void
-umi_control_run(umx_ep *ep)
+umi_endpoint_control_run(umx_ep *ep)
 {
     umi_node *node;
 
@@ -277,7 +278,7 @@ umi_control_run(umx_ep *ep)
 }
 
 void
-umi_control_drop(umx_ep *ep)
+umi_endpoint_control_drop(umx_ep *ep)
 {
     umi_node *node;
 

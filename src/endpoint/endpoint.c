@@ -321,7 +321,7 @@ visit_due(umx_ep *ep)
         umi_accept(ep);
     }
     if (take_due(ep, UMI_DUE_CONTROL)) {
-        umi_control_run(ep);
+        umi_endpoint_control_run(ep);
     }
     if (take_due(ep, UMI_DUE_WITHDRAW)) {
         ep->hooks->withdraw(ep);
@@ -481,7 +481,7 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
     umi_request_complete_all(&ep->queries, pending_status(ep));
-    umi_control_drop(ep);
+    umi_endpoint_control_drop(ep);
     umi_handshake_end(ep);
     if (!umi_list_is_empty(&ep->base.inflight) &&
         !umi_endpoint_worker(ep)->is_ending) {

@@ -380,8 +380,9 @@ void umi_endpoint_defer(umx_ep *ep);
 
 /* control_io.c */
 /* Drop what has arrived and not been acted on. */
-void umi_control_drop(umx_ep *ep);
-int  umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
-void umi_control_run(umx_ep *ep);
+void umi_endpoint_control_drop(umx_ep *ep);
+int  umi_endpoint_control_on_arrival(umx_worker           *worker,
+                                     const umi_am_arrival *arrival);
+void umi_endpoint_control_run(umx_ep *ep);
 
 #endif

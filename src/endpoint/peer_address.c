@@ -14,9 +14,10 @@ static umx_status
 segment_size(const umi_ucx_segment *segment, const umi_ucx_segment *own,
              size_t *size_p)
 {
-    return segment->is_posix ? umi_ucx_posix_size(segment->id, own->id,
-                                                  segment->pid_ns, size_p) :
-                               umi_ucx_sysv_size(segment->id, size_p);
+    return segment->is_posix ?
+               umi_segment_ucx_posix_size(segment->id, own->id, segment->pid_ns,
+                                          size_p) :
+               umi_segment_ucx_sysv_size(segment->id, size_p);
 }
 
 /* UCX maps as much of a peer's segment as its own have. */

@@ -101,7 +101,7 @@ umi_settle_explain(umx_ep *ep)
 static void
 complain(const umx_ep *ep)
 {
-    char text[160], peer[UMI_ADDRESS_TEXT];
+    char text[160], peer[UMI_SOCKADDR_TEXT];
 
     describe(ep, text, sizeof(text));
     umi_socket_peer_text(&ep->socket, peer);

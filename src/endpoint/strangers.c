@@ -84,7 +84,7 @@ add_guest(umx_worker *worker)
     umx_status  status;
 
     leave_guest(worker);
-    status = umi_engines_add(worker, &guest);
+    status = umi_ops_engines_add(worker, &guest);
     if (status == UMX_OK) {
         guest->is_guest          = true;
         worker->strangers->guest = guest;
@@ -151,8 +151,8 @@ umi_strangers_note_kind(umx_ep *ep)
     if (link != NULL && umi_link_has_address(link, claim)) {
         memcpy(claim->kind, link->configuration->digest, UMI_SHA256_SIZE);
     } else {
-        umi_address_kind(umi_endpoint_worker(ep), claim->address,
-                         claim->address_len, claim->kind);
+        umi_endpoint_address_kind(umi_endpoint_worker(ep), claim->address,
+                                  claim->address_len, claim->kind);
     }
 }
 
@@ -298,7 +298,7 @@ umx_status
 umi_strangers_begin_anew(umx_ep *ep)
 {
     umi_engine *engine;
-    umx_status  status = umi_engines_add(umi_endpoint_worker(ep), &engine);
+    umx_status  status = umi_ops_engines_add(umi_endpoint_worker(ep), &engine);
 
     if (status == UMX_OK) {
         umi_ep_base_use(&ep->base, engine);
@@ -317,7 +317,7 @@ umi_strangers_renew(umx_worker *worker)
     if (!worker->engine->is_full && counts.all < MAX_OF_OWN) {
         return;
     }
-    status = umi_engines_renew(worker);
+    status = umi_ops_engines_renew(worker);
     if (status != UMX_OK) {
         umi_log(UMI_LOG_DEBUG, "UCX's worker is not replaced: %s",
                 umx_status_string(status));

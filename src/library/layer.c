@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* layer.c: umx/layer.h. Libraries above see sizes and functions here, and
- * nothing of what lies behind them. */
+/* layer.c: umx/layer.h, and what its users need of other headers. Libraries
+ * above see sizes and functions here, and nothing of what lies behind them. */
 #include <umx/layer.h>
+#include <umx/rma.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,6 @@
 #include "core/request.h"
 #include "core/worker.h"
 #include "endpoint/addressed.h"
-#include "lend/lend.h"
 #include "mem/memtype.h"
 
 /* ---- requests ------------------------------------------------------------
@@ -71,12 +71,6 @@ void *
 umx_request_state(const umx_request *req)
 {
     return layer_op_of(req)->state;
-}
-
-const umx_request_class *
-umx_request_get_class(const umx_request *req)
-{
-    return (req->ops == &layer_ops) ? layer_op_of(req)->cls : NULL;
 }
 
 bool
@@ -303,53 +297,6 @@ umx_worker_get_context(const umx_worker *worker)
     return worker->context;
 }
 
-void
-umx_worker_take_loans(umx_worker *worker)
-{
-    UMI_GUARD(worker);
-    worker->lend->takes_loans = true;
-}
-
-static umi_lend_loan
-name_of(const umx_loan *loan)
-{
-    return (umi_lend_loan){
-        .id = loan->id, .len = loan->len, .slot = loan->slot};
-}
-
-umx_status
-umx_loan_begin(umx_ep *ep, const umx_buffer *buf, umx_loan *loan)
-{
-    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
-    umi_lend_loan name;
-
-    if (umi_endpoint_check(ep) != UMX_OK ||
-        umi_endpoint_send_status(ep) != UMX_OK ||
-        !umi_lend_memory(&ep->base, buf, &name)) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    *loan = (umx_loan){.id = name.id, .len = name.len, .slot = name.slot};
-    return UMX_OK;
-}
-
-void
-umx_loan_end(umx_ep *ep, const umx_loan *loan)
-{
-    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
-    umi_lend_loan name = name_of(loan);
-
-    umi_lend_take_back(&ep->base, &name);
-}
-
-umx_status
-umx_loan_read(umx_ep *ep, const umx_loan *loan, const umx_buffer *buf)
-{
-    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
-    umi_lend_loan name = name_of(loan);
-
-    return umi_lend_read_memory(&ep->base, &name, buf);
-}
-
 umx_status
 umx_buffer_write(const umx_buffer *buf, const void *data, size_t len)
 {
@@ -386,7 +333,7 @@ umx_layer_am_send(umx_ep *ep, uint16_t id, const void *header,
         return umx_layer_am_send_locked(ep, id, header, header_len, buf, params,
                                         req_p);
     }
-    return is_layers(id) ? umi_am_message_send(ep, id, header, header_len, buf,
+    return is_layers(id) ? umi_channel_am_send(ep, id, header, header_len, buf,
                                                params, req_p) :
                            UMX_ERR_OUT_OF_RANGE;
 }
@@ -395,15 +342,15 @@ umx_status
 umx_worker_set_layer(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
 {
     UMI_GUARD(worker);
-    return is_layers(id) ? umi_am_set_internal(worker, id, fn, arg) :
+    return is_layers(id) ? umi_channel_am_set_internal(worker, id, fn, arg) :
                            UMX_ERR_OUT_OF_RANGE;
 }
 
 void *
 umx_worker_get_layer(const umx_worker *worker, uint16_t id)
 {
-    const umi_am_user *user = umi_am_user_find(worker,
-                                               umi_channel_id(UMI_KIND_AM, id));
+    const umi_channel_am_user *user = umi_channel_am_find(
+        worker, umi_header_channel_id(UMI_KIND_AM, id));
 
     return (user != NULL) ? user->arg : NULL;
 }

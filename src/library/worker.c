@@ -45,7 +45,7 @@ peer_closed(umx_ep *ep)
 {
     umi_channels_fail_recvs(ep, UMX_ERR_PEER_CLOSED);
     umi_channels_fail_sends(ep, UMX_ERR_PEER_CLOSED);
-    umi_am_run(ep); /* the last replies */
+    umi_channel_am_run(ep); /* the last replies */
     umi_initiator_fail(ep, UMX_ERR_PEER_CLOSED);
     wake_waits(ep);
 }
@@ -73,7 +73,7 @@ static const umi_endpoint_hooks ep_hooks = {
     .grant         = umi_channels_grant,
     .send          = send_waiting,
     .hand_out      = umi_channels_hand_out,
-    .run_handlers  = umi_am_run,
+    .run_handlers  = umi_channel_am_run,
     .on_credit     = umi_channels_on_credit,
     .on_goodbye    = umi_channels_on_goodbye,
     .on_withdraw   = umi_channels_on_withdraw,
@@ -100,10 +100,10 @@ static const umi_endpoint_hooks ep_hooks = {
 
 /* What the rooms keep behind each umx_worker. */
 typedef struct rooms {
-    umi_tags      tags;
-    umi_lend      lend;
-    umi_am        am;
-    umi_strangers strangers;
+    umi_tags       tags;
+    umi_lend       lend;
+    umi_channel_am am;
+    umi_strangers  strangers;
 } rooms;
 
 _Static_assert(sizeof(umx_worker) % _Alignof(rooms) == 0, "behind it");
@@ -119,7 +119,7 @@ init_worker(umx_worker *worker)
 {
     umi_tag_init(worker, &rooms_of(worker)->tags);
     umi_lend_init(worker, &rooms_of(worker)->lend);
-    umi_am_init(worker, &rooms_of(worker)->am);
+    umi_channel_am_init(worker, &rooms_of(worker)->am);
     umi_strangers_init(worker, &rooms_of(worker)->strangers);
 }
 
@@ -142,7 +142,7 @@ static void
 fini_worker(umx_worker *worker)
 {
     umi_am_refuse_all(worker);
-    umi_am_users_fini(worker);
+    umi_channel_am_fini(worker);
     umi_addressed_fini(worker);
 }
 
@@ -218,7 +218,7 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     status = umi_am_set_handler(worker, UMI_AM_DATA, umi_channel_on_arrival);
     if (status == UMX_OK) {
         status = umi_am_set_handler(worker, UMI_AM_CONTROL,
-                                    umi_control_on_arrival);
+                                    umi_endpoint_control_on_arrival);
     }
     if (status == UMX_OK) {
         status = umi_lend_listen(worker);

@@ -93,7 +93,7 @@ umi_memory_leave(const umx_buffer *buf)
 }
 
 static inline bool
-umi_is_host_readable(const umx_buffer *buf)
+umi_memtype_is_host_readable(const umx_buffer *buf)
 {
     return umi_memtypes[buf->memtype].is_host_readable;
 }

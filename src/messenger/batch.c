@@ -221,7 +221,7 @@ add_entry(umi_batch *batch, const umx_message_out *message, size_t size,
     if (batch->pack == NULL && !open_pack(batch, generation)) {
         return UMX_ERR_NO_MEMORY;
     }
-    status = umi_pack_write(message, batch->pack + batch->len, size);
+    status = umi_batch_write(message, batch->pack + batch->len, size);
     if (status != UMX_OK) {
         if (batch->len == 1) {
             close_pack(batch);

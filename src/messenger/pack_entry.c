@@ -4,7 +4,7 @@
 #include "messenger/sender.h"
 
 size_t
-umi_pack_entry_size(const umx_message_out *message)
+umi_batch_entry_size(const umx_message_out *message)
 {
     size_t size = 4 + message->metadata.len;
 
@@ -14,7 +14,8 @@ umi_pack_entry_size(const umx_message_out *message)
     for (size_t i = 0; i < message->num_buffers; i++) {
         const umx_buffer *buf = &message->buffers[i];
 
-        if (buf->len > UMI_PACK_ENTRY_MAX || !umi_is_host_readable(buf)) {
+        if (buf->len > UMI_PACK_ENTRY_MAX ||
+            !umi_memtype_is_host_readable(buf)) {
             return 0;
         }
         size += 2 + buf->len;
@@ -23,7 +24,7 @@ umi_pack_entry_size(const umx_message_out *message)
 }
 
 umx_status
-umi_pack_write(const umx_message_out *message, void *data, size_t size)
+umi_batch_write(const umx_message_out *message, void *data, size_t size)
 {
     umx_status status = UMX_OK;
     umi_writer w;

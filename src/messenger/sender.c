@@ -343,7 +343,7 @@ umx_message_send(umx_message_sender *sender, const umx_message_out *message,
     if (status != UMX_OK) {
         return status;
     }
-    entry_size = umi_pack_entry_size(message);
+    entry_size = umi_batch_entry_size(message);
     if (entry_size != 0) {
         len = entry_size;
     }

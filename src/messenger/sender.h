@@ -126,11 +126,11 @@ void umi_sender_advance(umx_message_sender *sender);
  */
 
 /* Bytes of the entry of a message; 0 if it is not for packs. */
-size_t umi_pack_entry_size(const umx_message_out *message);
+size_t umi_batch_entry_size(const umx_message_out *message);
 
 /* Write a pack to memory of that size. */
-umx_status umi_pack_write(const umx_message_out *message, void *data,
-                          size_t size);
+umx_status umi_batch_write(const umx_message_out *message, void *data,
+                           size_t size);
 
 /* ---- batch.c ------------------------------------------------------------
  */

@@ -23,7 +23,7 @@ create(umx_worker *worker, umi_engine **engine_p)
 }
 
 umx_status
-umi_engines_add(umx_worker *worker, umi_engine **engine_p)
+umi_ops_engines_add(umx_worker *worker, umi_engine **engine_p)
 {
     umx_status status = create(worker, engine_p);
 
@@ -35,7 +35,7 @@ umi_engines_add(umx_worker *worker, umi_engine **engine_p)
 }
 
 umx_status
-umi_engines_renew(umx_worker *worker)
+umi_ops_engines_renew(umx_worker *worker)
 {
     umi_engine *old = worker->engine;
     umi_engine *engine;

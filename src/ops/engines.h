@@ -6,10 +6,10 @@
 #include "core/worker.h"
 
 /* Create an engine beside the worker's own, which the caller holds. */
-umx_status umi_engines_add(umx_worker *worker, umi_engine **engine_p);
+umx_status umi_ops_engines_add(umx_worker *worker, umi_engine **engine_p);
 
 /* Create an engine that is the worker's own from now on. The old one stays as
  * long as it is needed. */
-umx_status umi_engines_renew(umx_worker *worker);
+umx_status umi_ops_engines_renew(umx_worker *worker);
 
 #endif

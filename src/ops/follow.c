@@ -25,7 +25,7 @@ bool
 umi_follow_may_move(const umx_request *req)
 {
     return req->gather == NULL &&
-           umi_is_of_host(req->worker->context, &req->buf);
+           umi_context_is_host_buffer(req->worker->context, &req->buf);
 }
 
 static void

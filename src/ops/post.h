@@ -48,7 +48,7 @@ static inline bool
 umi_post_is_movable(const umx_request *req, bool has_hardware)
 {
     return req->gather != NULL || req->buf.layout != NULL ||
-           (umi_is_of_host(req->worker->context, &req->buf) &&
+           (umi_context_is_host_buffer(req->worker->context, &req->buf) &&
             req->buf.len != 0 && !has_hardware);
 }
 
@@ -79,7 +79,7 @@ umi_post_is_short(const umx_request *req)
 {
     return req->buf.len <= UMI_SMALL_SIZE && req->gather == NULL &&
            req->buf.layout == NULL &&
-           umi_is_of_host(req->worker->context, &req->buf);
+           umi_context_is_host_buffer(req->worker->context, &req->buf);
 }
 
 /* A call of UCX that sends `len` bytes for `req`. */

@@ -195,8 +195,8 @@ start_turn(umx_worker *worker)
     }
 }
 
-/* False: there is no probe under way; the next end of a connection asks again.
- */
+/* Begin a probe of UCX's queues. False: no probe is under way; the next end of
+ * a connection asks again. */
 static bool
 begin(umi_queue_probe *probe)
 {
@@ -217,7 +217,7 @@ give_up(umi_queue_probe *probe)
     umi_engine *engine = probe->engine;
     umx_worker *worker = engine->worker;
     bool        is_own = (engine == worker->engine);
-    umx_status  status = is_own ? umi_engines_renew(worker) : UMX_OK;
+    umx_status  status = is_own ? umi_ops_engines_renew(worker) : UMX_OK;
 
     if (status != UMX_OK) {
         umi_log(UMI_LOG_ERROR, "%s, and there cannot be another: %s", reason,
@@ -232,7 +232,7 @@ give_up(umi_queue_probe *probe)
     return false;
 }
 
-/* True: another turn is needed. */
+/* Take one step of the probe. True: another turn is needed. */
 static bool
 take_turn(umi_engine *engine)
 {

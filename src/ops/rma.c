@@ -18,8 +18,8 @@ on_moved(void *request, ucs_status_t status, void *arg)
 }
 
 umx_status
-umi_ucx_rma_post(umx_request *req, ucp_rkey_h rkey, uint64_t address,
-                 const umx_buffer *buf, bool is_write)
+umi_post_rma(umx_request *req, ucp_rkey_h rkey, uint64_t address,
+             const umx_buffer *buf, bool is_write)
 {
     ucp_request_param_t params = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_USER_DATA |

@@ -25,7 +25,7 @@ UMI_REQUEST_TAIL(umi_rma_op, umi_rma_op_of);
 /* Write `buf` to `address` of the peer of `req->ep`, or read it. UMX_OK: done
  * with `buf`. UMX_INPROGRESS: it is one of `umi_rma_op_of(req)->num_parts` now;
  * with the last one `req` is complete. */
-umx_status umi_ucx_rma_post(umx_request *req, ucp_rkey_h rkey, uint64_t address,
-                            const umx_buffer *buf, bool is_write);
+umx_status umi_post_rma(umx_request *req, ucp_rkey_h rkey, uint64_t address,
+                        const umx_buffer *buf, bool is_write);
 
 #endif

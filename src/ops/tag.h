@@ -70,7 +70,7 @@ umx_tag_message *umi_tag_find(umx_worker *worker, uint64_t tag, uint64_t mask);
 bool umi_tag_must_wait(const umx_worker *worker, uint64_t tag, uint64_t mask,
                        const umx_tag_message *found, const umx_request *self);
 
-/* Nobody waits for the messages that land any more: some may never be there. */
+/* Stop waiting for the messages that are landing: some may never be there. */
 void umi_tag_doubt(umx_worker *worker);
 
 /* A new receive, which has its buffer. */

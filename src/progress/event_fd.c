@@ -19,7 +19,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <umx/request.h>
 
 #include "core/wait.h"
 #include "core/watch.h"
@@ -32,7 +31,7 @@ enum {
 };
 
 unsigned
-umi_worker_poll(umx_worker *worker)
+umi_progress_poll(umx_worker *worker)
 {
     unsigned events = umi_worker_progress(worker);
 
@@ -45,7 +44,7 @@ umi_worker_poll(umx_worker *worker)
     if (umi_worker_has_events(worker)) {
         umi_worker_run_events(worker);
     }
-    if (umi_has_waits(worker) && umi_waits_look(worker)) {
+    if (umi_waits_exist(worker) && umi_waits_look(worker)) {
         umi_worker_run_events(worker);
     }
     return events;
@@ -65,7 +64,7 @@ umx_worker_poll(umx_worker *worker)
         !umi_worker_enter(worker)) {
         return 0; /* UCX's sockets are the parent's; from a callback: later */
     }
-    events = umi_worker_poll(worker);
+    events = umi_progress_poll(worker);
     return umi_worker_leave(worker) ? events : 0;
 }
 
@@ -81,7 +80,8 @@ umi_nap_init(umx_worker *worker)
     umi_timer_init(&worker->nap, end_nap);
 }
 
-/* What UCX cannot be armed for may keep its event fd readable. */
+/* Stop watching UCX's event fd, or begin again: events that UCX cannot be armed
+ * for may keep the fd readable. */
 static void
 set_deaf(umi_engine *engine, bool is_deaf)
 {
@@ -129,13 +129,14 @@ arm_engine(umi_engine *engine)
     return status;
 }
 
-/* UMX_OK: the owner may sleep. UMX_ERR_BUSY: progress first. */
+/* Arm UCX. UMX_OK: the owner may sleep. UMX_ERR_BUSY: UCX needs progress first.
+ */
 static umx_status
 arm(umx_worker *worker)
 {
     umx_status status;
 
-    if (umi_has_waits(worker) && umi_waits_announce(worker)) {
+    if (umi_waits_exist(worker) && umi_waits_announce(worker)) {
         return UMX_ERR_BUSY;
     }
     status = arm_engine(worker->engine);
@@ -159,11 +160,11 @@ drain_end(const umx_worker *worker)
     uint64_t end  = umi_turn_end(worker, now);
     uint64_t half = now + worker->turn_ticks / 2;
 
-    return (worker->turn_end != 0 && umi_is_past(end, half)) ? half : end;
+    return (worker->turn_end != 0 && umi_turn_is_past(end, half)) ? half : end;
 }
 
 umx_status
-umi_worker_drain(umx_worker *worker, uint64_t end)
+umi_progress_drain(umx_worker *worker, uint64_t end)
 {
     unsigned   before;
     bool       is_first = true;
@@ -172,14 +173,14 @@ umi_worker_drain(umx_worker *worker, uint64_t end)
     umi_worker_run_timers(worker);
     for (;;) {
         before = worker->activity;
-        while (!worker->is_destroy_due && umi_worker_poll(worker) != 0) {
+        while (!worker->is_destroy_due && umi_progress_poll(worker) != 0) {
             worker->stats.wakeups += is_first;
             is_first                = false;
             before                  = ++worker->activity;
             worker->engine->busy_ns = 0;
             /* Look at the clock: one call of UCX may have copied for 100 ns, or
              * for 100 us. */
-            if (umi_is_past(umi_ticks(), end)) {
+            if (umi_turn_is_past(umi_ticks(), end)) {
                 return UMX_INPROGRESS;
             }
         }
@@ -195,8 +196,9 @@ umi_worker_drain(umx_worker *worker, uint64_t end)
             umi_worker_run_watches(worker);
             continue;
         }
-        /* What has run since UCX's last turn may have left it work that arming
-         * does not see: closing an endpoint puts off what it cancels. */
+        /* Arm only if nothing has run since UCX's last turn. What has run may
+         * have left UCX work that arming does not see: closing an endpoint puts
+         * off what it cancels. */
         status = UMX_ERR_BUSY;
         if (worker->activity == before) {
             status = arm(worker);
@@ -206,7 +208,7 @@ umi_worker_drain(umx_worker *worker, uint64_t end)
         }
         worker
             ->activity++; /* arming may have taken umx_worker_signal()'s wake */
-        if (umi_is_past(umi_ticks(), end)) {
+        if (umi_turn_is_past(umi_ticks(), end)) {
             return UMX_INPROGRESS;
         }
     }
@@ -227,7 +229,7 @@ umx_worker_divide_turn(umx_worker *worker, unsigned parts)
 bool
 umx_worker_turn_is_over(const umx_worker *worker)
 {
-    return umi_is_past(umi_ticks(), worker->turn_end);
+    return umi_turn_is_past(umi_ticks(), worker->turn_end);
 }
 
 void
@@ -257,7 +259,7 @@ umx_worker_drain(umx_worker *worker)
     if (!umi_worker_enter(worker)) {
         return UMX_INPROGRESS; /* from a callback: the caller drains */
     }
-    status = umi_worker_drain(worker, drain_end(worker));
+    status = umi_progress_drain(worker, drain_end(worker));
     return umi_worker_leave(worker) ? status : UMX_ERR_CLOSED;
 }
 
@@ -306,7 +308,7 @@ may_sleep(umx_worker *worker, uint64_t *timer_p, umx_status *status_p)
         return false;
     }
     *timer_p = umx_worker_deadline(worker);
-    /* What the caller waits for may have happened. */
+    /* The event that the caller waits for may have happened in the meantime. */
     return worker->activity == before;
 }
 
@@ -336,37 +338,4 @@ umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
         return status;
     }
     return (n == 0 && umi_clock_ns() >= deadline) ? UMX_ERR_TIMED_OUT : UMX_OK;
-}
-
-static bool
-is_in_callback(const umx_worker *worker)
-{
-    UMI_GUARD(worker); /* not the thread's call */
-    return worker->is_inside;
-}
-
-umx_status
-umx_request_wait(umx_request *req, uint64_t timeout_ns)
-{
-    uint64_t   now      = umi_clock_ns();
-    uint64_t   deadline = (timeout_ns > UINT64_MAX - now) ? UINT64_MAX :
-                                                            now + timeout_ns;
-    umx_status status;
-
-    if (umi_worker_check(req->worker) == UMX_OK &&
-        !is_in_callback(req->worker)) {
-        (void)umx_worker_spin(req->worker, &req->is_done);
-    }
-    while (!req->is_done) {
-        now    = umi_clock_ns();
-        status = umx_worker_wait(req->worker,
-                                 deadline > now ? deadline - now : 0);
-        if (status != UMX_OK && status != UMX_ERR_TIMED_OUT) {
-            return status;
-        }
-        if (!req->is_done && umi_clock_ns() >= deadline) {
-            return UMX_ERR_TIMED_OUT;
-        }
-    }
-    return umx_request_status(req);
 }

@@ -8,12 +8,13 @@
 #include "util/clock.h"
 
 /* umx_worker_drain() in a (P) call that has begun, until the tick `end`. */
-umx_status umi_worker_drain(umx_worker *worker, uint64_t end);
+umx_status umi_progress_drain(umx_worker *worker, uint64_t end);
 
-/* A new worker: umx_worker.nap. */
+/* Prepare umx_worker.nap of a new worker. */
 void umi_nap_init(umx_worker *worker);
 
-/* Compute until when what begins at `now` may last: the end of the turn. */
+/* Compute until which tick work that begins at `now` may last: the end of the
+ * turn that is under way, or of a new one. */
 static inline uint64_t
 umi_turn_end(const umx_worker *worker, uint64_t now)
 {
@@ -22,7 +23,7 @@ umi_turn_end(const umx_worker *worker, uint64_t now)
 }
 
 static inline bool
-umi_is_past(uint64_t now, uint64_t end)
+umi_turn_is_past(uint64_t now, uint64_t end)
 {
     return (int64_t)(now - end) > 0;
 }

@@ -50,7 +50,7 @@ spin_failed(umi_spin *spin)
     }
 }
 
-/* The budget of this spin; 0: do not. */
+/* Compute the budget of this spin, in ticks. 0: do not spin. */
 static uint64_t
 next_budget(umi_spin *spin)
 {
@@ -68,7 +68,7 @@ next_budget(umi_spin *spin)
 static bool
 poll_once(umx_worker *worker, const volatile bool *done_p, unsigned *events_p)
 {
-    *events_p = umi_worker_poll(worker);
+    *events_p = umi_progress_poll(worker);
     return *done_p || worker->is_destroy_due;
 }
 
@@ -111,7 +111,7 @@ spin_for(umx_worker *worker, const volatile bool *done_p, uint64_t budget)
     do {
         unsigned events = 0;
 
-        /* What UCX has copied may have taken long. */
+        /* Look at the clock again: UCX may have copied for long. */
         for (int i = 0; i < POLLS_PER_CLOCK && events == 0; i++) {
             if (poll_once(worker, done_p, &events)) {
                 return true;
@@ -126,9 +126,9 @@ spin_for(umx_worker *worker, const volatile bool *done_p, uint64_t budget)
                 return true;
             }
         }
-    } while (now - last_event < budget && !umi_is_past(now, end));
-    /* Busy, not idle, tells nothing against spins. Nothing at all does, also
-     * when somebody else has had the core meanwhile. */
+    } while (now - last_event < budget && !umi_turn_is_past(now, end));
+    /* A spin that found events until the turn was over has not failed. One that
+     * found none has, also if another process had the core meanwhile. */
     if (last_event == start || now - last_event >= budget) {
         spin_failed(&worker->spin);
     }

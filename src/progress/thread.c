@@ -94,7 +94,8 @@ sleep_until(uint64_t deadline_ns, int fd, int wake_fd)
     }
 }
 
-/* False: something is left to do, or somebody does it. */
+/* Sleep until there is work, if the worker is armed. False: something is left
+ * to do, or another thread is doing it. */
 static bool
 sleep_until_work(progress_thread *self)
 {
@@ -116,7 +117,7 @@ sleep_until_work(progress_thread *self)
     return true;
 }
 
-/* Give the owner the time to do it. */
+/* Give the owner time to make progress itself. */
 static void
 wait_for_owner(progress_thread *self)
 {
@@ -143,8 +144,8 @@ drain_slices(progress_thread *self)
     umi_guard_set_in_thread(worker, true);
     worker->is_inside = true;
     do {
-        status = umi_worker_drain(worker,
-                                  umi_ticks() + umi_ticks_from_ns(SLICE_NS));
+        status = umi_progress_drain(worker,
+                                    umi_ticks() + umi_ticks_from_ns(SLICE_NS));
     } while (status == UMX_INPROGRESS && atomic_load(&guard->wanted) == 0 &&
              !is_stop_due(self));
     worker->is_inside = false;
@@ -174,7 +175,7 @@ work(progress_thread *self)
     }
 }
 
-/* Signals are for the threads of the program. */
+/* Block all signals, which are for the threads of the program. */
 static int
 create_without_signals(pthread_t *thread, void *(*fn)(void *), void *arg)
 {

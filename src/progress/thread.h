@@ -5,7 +5,7 @@
 
 #include <umx/progress.h>
 
-/* umi_worker_hooks.stop_thread: the worker has one. */
+/* Stop the progress thread of a worker: umi_worker_hooks.stop_thread. */
 void umi_progress_stop(umx_worker *worker);
 
 #endif

@@ -175,7 +175,7 @@ static void
 send_part(part *p)
 {
     umi_outgoing what = {
-        .channel    = umi_channel_id(UMI_KIND_AM, UMI_AM_ID_RMA_REQUEST),
+        .channel    = umi_header_channel_id(UMI_KIND_AM, UMI_AM_ID_RMA_REQUEST),
         .flags      = UMI_FLAG_UNTAGGED,
         .is_part    = true,
         .header     = &p->request,
@@ -490,7 +490,7 @@ umi_initiator_on_reply(umx_ep *ep, umx_message *message, void *arg)
     part         *p;
 
     (void)arg;
-    if (!umi_rma_reply_decode(&reply, header, len)) {
+    if (!umi_codec_rma_reply_decode(&reply, header, len)) {
         umi_endpoint_protocol_error(ep, "malformed reply about memory");
         umx_message_drop(message);
         return;

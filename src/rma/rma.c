@@ -168,7 +168,7 @@ ring_after_atomic(umx_rkey *rkey)
     uint64_t waiters = atomic_load_explicit(&rkey->segment->waiters,
                                             memory_order_seq_cst);
 
-    if (umi_is_awaited(waiters)) {
+    if (umi_waits_are_announced(waiters)) {
         ring_owner(rkey, umi_announcement(waiters));
     }
 }

@@ -34,13 +34,13 @@ umi_rma_free_state(umx_ep *ep)
 umx_status
 umi_rma_init(umx_worker *worker)
 {
-    umx_status status = umi_am_set_internal(worker, UMI_AM_ID_RMA_REQUEST,
-                                            umi_target_on_request, NULL);
+    umx_status status = umi_channel_am_set_internal(
+        worker, UMI_AM_ID_RMA_REQUEST, umi_target_on_request, NULL);
 
     return (status != UMX_OK) ?
                status :
-               umi_am_set_internal(worker, UMI_AM_ID_RMA_REPLY,
-                                   umi_initiator_on_reply, NULL);
+               umi_channel_am_set_internal(worker, UMI_AM_ID_RMA_REPLY,
+                                           umi_initiator_on_reply, NULL);
 }
 
 void

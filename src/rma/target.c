@@ -73,7 +73,7 @@ reply(serving *s, umx_status status, const umx_buffer *payload)
     if (s->ep->rma->previous_id == s->request.id) {
         s->ep->rma->previous_status = status;
     }
-    status = umi_am_message_send(
+    status = umi_channel_am_send(
         s->ep, UMI_AM_ID_RMA_REPLY, &header, sizeof(header),
         payload != NULL ? payload : &none, &params, &req);
     if (status < 0 && payload != NULL) {
@@ -131,7 +131,7 @@ admit(serving *s)
     if (request->op != UMI_RMA_ATOMIC) {
         return UMX_OK;
     }
-    if (!umi_is_host_readable(umx_memh_buffer(s->memh))) {
+    if (!umi_memtype_is_host_readable(umx_memh_buffer(s->memh))) {
         return UMX_ERR_UNSUPPORTED;
     }
     if ((uintptr_t)address_of(s) % request->size != 0) {
@@ -230,8 +230,8 @@ decode(umx_ep *ep, const umx_message *message, umi_rma_request *request)
     size_t      len;
     const void *header = umx_message_header(message, &len);
 
-    if (umi_rma_request_decode(request, header, len,
-                               umx_message_info(message)->length)) {
+    if (umi_codec_rma_request_decode(request, header, len,
+                                     umx_message_info(message)->length)) {
         return true;
     }
     umi_endpoint_protocol_error(ep, "malformed request for memory");

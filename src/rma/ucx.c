@@ -72,8 +72,8 @@ put_signal(umx_request *req)
         return UMX_ERR_CLOSED;
     }
     req->status = UMX_INPROGRESS;
-    status      = umi_ucx_rma_post(req, rkey->ucp,
-                                   rkey->key.address + signal->offset, &value, true);
+    status = umi_post_rma(req, rkey->ucp, rkey->key.address + signal->offset,
+                          &value, true);
     if (status == UMX_INPROGRESS) {
         umi_list_append(&req->ep->inflight, &req->node);
     }
@@ -252,8 +252,8 @@ move(umx_request *req, const umx_rma_item *item)
         return;
     }
     umi_request_hold_part(req, &buf);
-    status = umi_ucx_rma_post(req, rkey->ucp, rkey->key.address + item->offset,
-                              &buf, umi_rma_op_of(req)->is_write);
+    status = umi_post_rma(req, rkey->ucp, rkey->key.address + item->offset,
+                          &buf, umi_rma_op_of(req)->is_write);
     if (status < 0) {
         umi_rma_op_of(req)->status = status;
     }

@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* partition.c: the chunks of this rank's partitions, who waits for them, and
  * their way to the user and back. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shuffle/shuffle.h"
 
-typedef struct umi_wait {
+typedef struct umi_shuffle_wait {
     umi_node      node; /* sh->waits */
     umx_shuffler *sh;
     umx_request  *req;
     uint32_t      partition;
-} umi_wait;
+} umi_shuffle_wait;
 
-/* What a request keeps. */
-typedef struct umi_wait_state {
-    umi_wait *wait; /* NULL: it is over */
-    uint32_t  result;
-} umi_wait_state;
+/* The state of a request, which outlives the wait. */
+typedef struct umi_shuffle_wait_state {
+    umi_shuffle_wait *wait; /* NULL: it is over */
+    uint32_t          result;
+} umi_shuffle_wait_state;
 
 /* ---- waiting -------------------------------------------------------------
  */
 
-static umi_wait_state *
+static umi_shuffle_wait_state *
 state_of(const umx_request *req)
 {
     return umx_request_state(req);
 }
 
 static void
-end_wait(umi_wait *wait, umx_status status, uint32_t result)
+end_wait(umi_shuffle_wait *wait, umx_status status, uint32_t result)
 {
     umx_request *req = wait->req;
 
@@ -43,7 +44,7 @@ end_wait(umi_wait *wait, umx_status status, uint32_t result)
 static void
 cancel_wait(umx_request *req)
 {
-    umi_wait *wait = state_of(req)->wait;
+    umi_shuffle_wait *wait = state_of(req)->wait;
 
     if (wait != NULL) {
         end_wait(wait, UMX_ERR_CANCELED, UMX_PARTITION_ALL);
@@ -55,17 +56,20 @@ static const umx_request_class wait_class = {
     .cancel = cancel_wait,
 };
 
-/* What a wait for `partition` ends with now; UMX_INPROGRESS: it does not. */
+/* Tell with which status a wait for `partition` can end now. UMX_INPROGRESS:
+ * the wait goes on. */
 static umx_status
 look(umx_shuffler *sh, uint32_t partition, uint32_t *result)
 {
     *result = partition;
     if (partition != UMX_PARTITION_ALL) {
-        return sh->partitions[partition].is_complete ? UMX_OK : sh->stall;
+        return (sh->partitions[partition].state == UMI_SHUFFLE_COLLECTING) ?
+                   sh->stall :
+                   UMX_OK;
     }
     while (sh->next_given < sh->num_complete) {
         *result = sh->complete[sh->next_given++];
-        if (!sh->partitions[*result].is_extracted) {
+        if (sh->partitions[*result].state != UMI_SHUFFLE_EXTRACTED) {
             return UMX_OK;
         }
     }
@@ -73,17 +77,17 @@ look(umx_shuffler *sh, uint32_t partition, uint32_t *result)
     if (sh->next_given == sh->num_owned) {
         return UMX_OK;
     }
-    /* Who has been given one may be about to extract it. */
+    /* The user may be about to extract a partition that was given before. */
     return (sh->num_extracted == sh->num_complete) ? sh->stall : UMX_INPROGRESS;
 }
 
 void
-umi_waits_serve(umx_shuffler *sh)
+umi_shuffle_waits_serve(umx_shuffler *sh)
 {
     UMI_LIST_FOREACH_SAFE(node, &sh->waits) {
-        umi_wait  *wait = umi_container_of(node, umi_wait, node);
-        uint32_t   result;
-        umx_status status = look(sh, wait->partition, &result);
+        umi_shuffle_wait *wait = umi_container_of(node, umi_shuffle_wait, node);
+        uint32_t          result;
+        umx_status        status = look(sh, wait->partition, &result);
 
         if (status != UMX_INPROGRESS) {
             end_wait(wait, status, result);
@@ -92,10 +96,10 @@ umi_waits_serve(umx_shuffler *sh)
 }
 
 void
-umi_waits_end(umx_shuffler *sh, umx_status status)
+umi_shuffle_waits_end(umx_shuffler *sh, umx_status status)
 {
     UMI_LIST_FOREACH_SAFE(node, &sh->waits) {
-        end_wait(umi_container_of(node, umi_wait, node), status,
+        end_wait(umi_container_of(node, umi_shuffle_wait, node), status,
                  UMX_PARTITION_ALL);
     }
 }
@@ -109,7 +113,7 @@ umx_shuffler_result(const umx_request *req)
 static umx_status
 check_owned(umx_shuffler *sh, uint32_t partition)
 {
-    umx_status status = umi_shuffler_status(sh);
+    umx_status status = umi_shuffle_status(sh);
 
     if (status != UMX_OK) {
         return status;
@@ -125,11 +129,11 @@ umx_shuffler_wait(umx_shuffler *sh, uint32_t partition,
                   const umx_op_params *params, umx_request **req_p,
                   uint32_t *partition_p)
 {
-    UMI_SHUFFLER_LOCK(sh);
-    umx_status status = (partition == UMX_PARTITION_ALL) ?
-                            umi_shuffler_status(sh) :
-                            check_owned(sh, partition);
-    umi_wait  *wait;
+    UMI_SHUFFLE_LOCK(sh);
+    umx_status        status = (partition == UMX_PARTITION_ALL) ?
+                                   umi_shuffle_status(sh) :
+                                   check_owned(sh, partition);
+    umi_shuffle_wait *wait;
 
     if (status != UMX_OK) {
         return status;
@@ -158,29 +162,37 @@ umx_shuffler_wait(umx_shuffler *sh, uint32_t partition,
 /* ---- completion ----------------------------------------------------------
  */
 
+/* Change the state to the next one of the drawing. */
+static void
+set_state(umi_shuffle_partition *partition, umi_shuffle_partition_state state)
+{
+    assert(state == partition->state + 1);
+    partition->state = state;
+}
+
 static void
 check_complete(umx_shuffler *sh, uint32_t number)
 {
-    umi_partition *partition = &sh->partitions[number];
+    umi_shuffle_partition *partition = &sh->partitions[number];
 
     if (partition->num_finished < sh->size || partition->num_missing != 0 ||
-        partition->is_complete) {
+        partition->state != UMI_SHUFFLE_COLLECTING) {
         return;
     }
-    partition->is_complete           = true;
+    set_state(partition, UMI_SHUFFLE_COMPLETE);
     sh->complete[sh->num_complete++] = number;
-    umi_waits_serve(sh);
+    umi_shuffle_waits_serve(sh);
 }
 
 void
-umi_partition_finish(umx_shuffler *sh, uint32_t number)
+umi_shuffle_partition_finish(umx_shuffler *sh, uint32_t number)
 {
     sh->partitions[number].num_finished++;
     check_complete(sh, number);
 }
 
 void
-umi_chunk_landed(umx_shuffle_chunk *chunk)
+umi_shuffle_chunk_landed(umx_shuffle_chunk *chunk)
 {
     umx_shuffler *sh = chunk->sh;
 
@@ -196,7 +208,7 @@ umi_chunk_landed(umx_shuffle_chunk *chunk)
         if (chunk->data == chunk->bytes) {
             chunk->is_counted = true;
             sh->held_small += chunk->len;
-            umi_note_held(sh);
+            umi_shuffle_note_held(sh);
         }
         break;
     case UMX_CHUNK_SPILLED:
@@ -213,10 +225,11 @@ umi_chunk_landed(umx_shuffle_chunk *chunk)
  */
 
 umx_shuffle_chunk *
-umi_chunk_new(umx_shuffler *sh, uint32_t number, int source, size_t extra)
+umi_shuffle_chunk_new(umx_shuffler *sh, uint32_t number, int source,
+                      size_t extra)
 {
-    umi_partition     *partition = &sh->partitions[number];
-    umx_shuffle_chunk *chunk     = malloc(sizeof(*chunk) + extra);
+    umi_shuffle_partition *partition = &sh->partitions[number];
+    umx_shuffle_chunk     *chunk     = malloc(sizeof(*chunk) + extra);
 
     if (chunk == NULL) {
         return NULL;
@@ -228,7 +241,7 @@ umi_chunk_new(umx_shuffler *sh, uint32_t number, int source, size_t extra)
                                  .place     = UMX_CHUNK_COPIED,
                                  .len       = extra};
     umi_node_init(&chunk->node);
-    umi_shuffler_hold(sh);
+    umi_shuffle_hold(sh);
     if (partition->last != NULL) {
         partition->last->next = chunk;
     } else {
@@ -240,7 +253,7 @@ umi_chunk_new(umx_shuffler *sh, uint32_t number, int source, size_t extra)
     return chunk;
 }
 
-/* The budget does not count it any more. */
+/* Take a chunk out of the budget. */
 static void
 uncount(umx_shuffle_chunk *chunk)
 {
@@ -254,7 +267,7 @@ uncount(umx_shuffle_chunk *chunk)
     }
 }
 
-/* Nobody reads it any more. */
+/* Free a chunk that nobody reads any more, and tell its sender. */
 static void
 free_chunk(umx_shuffle_chunk *chunk)
 {
@@ -263,25 +276,27 @@ free_chunk(umx_shuffle_chunk *chunk)
     umi_node_remove(&chunk->node);
     uncount(chunk);
     if (chunk->key != NULL) {
-        umi_key_put(chunk->key);
+        umi_shuffle_key_put(chunk->key);
     }
     if (chunk->place == UMX_CHUNK_SPILLED) {
-        umi_spill_free(sh->spill, chunk->data, chunk->spill_at, chunk->len);
+        umi_shuffle_spill_free(sh->spill, chunk->data, chunk->spill_at,
+                               chunk->len);
     } else if (chunk->place == UMX_CHUNK_COPIED &&
                chunk->data != chunk->bytes) {
         free(chunk->data);
     } else if (chunk->place == UMX_CHUNK_MAPPED) {
-        umi_peer_say(chunk->peer, UMI_RECORD_RELEASED, chunk->id);
+        umi_shuffle_peer_say(chunk->peer, UMI_SHUFFLE_RECORD_RELEASED,
+                             chunk->id);
     }
-    if (chunk->out != NULL) {
-        umi_out_end(chunk->out, UMX_OK);
+    if (chunk->insert != NULL) {
+        umi_shuffle_insert_end(chunk->insert, UMX_OK);
     }
     free(chunk);
-    umi_shuffler_put(sh);
+    umi_shuffle_put(sh);
 }
 
 static void
-drop(umi_partition *partition)
+drop(umi_shuffle_partition *partition)
 {
     umx_shuffle_chunk *chunk = partition->first;
 
@@ -290,7 +305,7 @@ drop(umi_partition *partition)
         umx_shuffle_chunk *next = chunk->next;
 
         if (chunk->is_coming) {
-            chunk->is_dropped = true; /* umi_chunk_drop() follows */
+            chunk->is_dropped = true; /* umi_shuffle_chunk_drop() follows */
         } else {
             free_chunk(chunk);
         }
@@ -299,7 +314,7 @@ drop(umi_partition *partition)
 }
 
 void
-umi_partitions_drop(umx_shuffler *sh)
+umi_shuffle_partitions_drop(umx_shuffler *sh)
 {
     for (uint32_t i = 0; i < sh->num_partitions; i++) {
         drop(&sh->partitions[i]);
@@ -307,7 +322,7 @@ umi_partitions_drop(umx_shuffler *sh)
 }
 
 void
-umi_chunk_drop(umx_shuffle_chunk *chunk)
+umi_shuffle_chunk_drop(umx_shuffle_chunk *chunk)
 {
     umx_shuffler *sh = chunk->sh; /* held by the caller */
 
@@ -328,31 +343,31 @@ compare(const void *a, const void *b)
     return (left->order < right->order) ? -1 : 1;
 }
 
-/* Memory has become free. */
+/* Use memory that has become free for chunks that wait for it. */
 static void
 make_room(umx_shuffler *sh)
 {
-    umi_pull_all(sh);
-    umi_shuffler_flush(sh);
+    umi_shuffle_fetch_all(sh);
+    umi_shuffle_flush(sh);
 }
 
 umx_status
 umx_shuffler_extract(umx_shuffler *sh, uint32_t number,
                      umx_shuffle_chunk **chunks, size_t *count_p)
 {
-    UMI_SHUFFLER_LOCK(sh);
-    umx_status     status = check_owned(sh, number);
-    umi_partition *partition;
-    size_t         room = *count_p, count = 0;
+    UMI_SHUFFLE_LOCK(sh);
+    umx_status             status = check_owned(sh, number);
+    umi_shuffle_partition *partition;
+    size_t                 room = *count_p, count = 0;
 
     if (status != UMX_OK) {
         return status;
     }
     partition = &sh->partitions[number];
-    if (!partition->is_complete) {
+    if (partition->state == UMI_SHUFFLE_COLLECTING) {
         return UMX_ERR_BUSY;
     }
-    if (partition->is_extracted) {
+    if (partition->state == UMI_SHUFFLE_EXTRACTED) {
         return UMX_ERR_NO_ELEM;
     }
     *count_p = partition->num_chunks;
@@ -361,13 +376,12 @@ umx_shuffler_extract(umx_shuffler *sh, uint32_t number,
     }
     for (umx_shuffle_chunk *chunk = partition->first; chunk != NULL;
          chunk                    = chunk->next) {
-        chunk->is_extracted = true;
-        chunks[count++]     = chunk;
+        chunks[count++] = chunk;
         uncount(chunk);
     }
     qsort(chunks, count, sizeof(*chunks), compare);
     partition->first = partition->last = NULL;
-    partition->is_extracted            = true;
+    set_state(partition, UMI_SHUFFLE_EXTRACTED);
     sh->num_extracted++;
     make_room(sh);
     return UMX_OK;
@@ -410,7 +424,7 @@ take_released(umx_shuffler *sh)
 }
 
 bool
-umi_free_released(umx_shuffler *sh)
+umi_shuffle_free_released(umx_shuffler *sh)
 {
     umx_shuffle_chunk *chunks;
 
@@ -421,7 +435,7 @@ umi_free_released(umx_shuffler *sh)
 }
 
 void
-umi_run_errand(umx_errand *errand)
+umi_shuffle_run_errand(umx_errand *errand)
 {
     umx_shuffler *sh = umi_container_of(errand, umx_shuffler, errand);
 
@@ -432,12 +446,12 @@ umi_run_errand(umx_errand *errand)
     }
     (void)pthread_mutex_unlock(&sh->lock);
     if (sh->worker != NULL) {
-        (void)umi_free_released(sh);
+        (void)umi_shuffle_free_released(sh);
     }
     if (sh->worker != NULL && sh->status == UMX_OK) {
         make_room(sh);
     }
-    umi_shuffler_put(sh); /* the errand's */
+    umi_shuffle_put(sh); /* the errand's */
 }
 
 /* Without a worker, threads free chunks one after the other: what chunks share
@@ -453,15 +467,15 @@ umx_shuffle_chunk_release(umx_shuffle_chunk *chunk)
     sh->released = chunk;
     is_freed     = sh->worker == NULL;
     if (is_freed) {
-        umi_shuffler_hold(sh); /* until it has been unlocked */
+        umi_shuffle_hold(sh); /* until it has been unlocked */
         (void)free_all(take_released(sh));
     } else if (!sh->is_errand_posted) {
         sh->is_errand_posted = true;
-        umi_shuffler_hold(sh); /* until the errand's end */
+        umi_shuffle_hold(sh); /* until the errand's end */
         umx_worker_post(sh->worker, &sh->errand);
     }
     (void)pthread_mutex_unlock(&sh->lock);
     if (is_freed) {
-        umi_shuffler_put(sh);
+        umi_shuffle_put(sh);
     }
 }

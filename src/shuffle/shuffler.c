@@ -15,7 +15,7 @@ static const umx_request_class close_class = {
 };
 
 umx_op_params
-umi_shuffler_op(umx_done_fn fn, void *arg)
+umi_shuffle_op(umx_done_fn fn, void *arg)
 {
     return (umx_op_params){.field_mask = UMX_OP_FIELD_FLAGS |
                                          UMX_OP_FIELD_ON_DONE,
@@ -32,10 +32,10 @@ free_shuffler(umx_shuffler *sh)
 {
     umx_worker_detach(&sh->dependent);
     for (int i = 0; sh->peers != NULL && i < sh->size; i++) {
-        umi_peer_fini(&sh->peers[i]);
+        umi_shuffle_peer_fini(&sh->peers[i]);
     }
     if (sh->spill != NULL) {
-        umi_spill_put(sh->spill);
+        umi_shuffle_spill_put(sh->spill);
     }
     free(sh->peers);
     free(sh->owners);
@@ -46,13 +46,13 @@ free_shuffler(umx_shuffler *sh)
 }
 
 void
-umi_shuffler_hold(umx_shuffler *sh)
+umi_shuffle_hold(umx_shuffler *sh)
 {
     atomic_fetch_add_explicit(&sh->refs, 1, memory_order_relaxed);
 }
 
 void
-umi_shuffler_put(umx_shuffler *sh)
+umi_shuffle_put(umx_shuffler *sh)
 {
     if (atomic_fetch_sub_explicit(&sh->refs, 1, memory_order_acq_rel) == 1) {
         free_shuffler(sh);
@@ -63,30 +63,30 @@ umi_shuffler_put(umx_shuffler *sh)
  */
 
 void
-umi_shuffler_fail(umx_shuffler *sh, umx_status status)
+umi_shuffle_fail(umx_shuffler *sh, umx_status status)
 {
     umx_request *close_req = sh->close_req;
 
     if (sh->status != UMX_OK || sh->is_left) {
         return;
     }
-    umi_shuffler_hold(sh);
+    umi_shuffle_hold(sh);
     sh->status    = status;
     sh->close_req = NULL;
     if (close_req != NULL) {
         umx_request_complete(close_req, status);
     }
-    umi_waits_end(sh, status);
-    umi_partitions_drop(sh);
-    umi_outs_end(sh, NULL, status);
+    umi_shuffle_waits_end(sh, status);
+    umi_shuffle_partitions_drop(sh);
+    umi_shuffle_inserts_end(sh, NULL, status);
     for (int i = 0; i < sh->size; i++) {
-        umi_peer_drop_unsent(&sh->peers[i]);
+        umi_shuffle_peer_drop_unsent(&sh->peers[i]);
     }
-    umi_shuffler_put(sh);
+    umi_shuffle_put(sh);
 }
 
 void
-umi_shuffler_break(umx_shuffler *sh, const char *format, ...)
+umi_shuffle_break(umx_shuffler *sh, const char *format, ...)
 {
     char    reason[200];
     va_list args;
@@ -98,23 +98,29 @@ umi_shuffler_break(umx_shuffler *sh, const char *format, ...)
     (void)vsnprintf(reason, sizeof(reason), format, args);
     va_end(args);
     umx_comm_abort(sh->comm, reason);
-    umi_shuffler_fail(sh, UMX_ERR_RANK_FAILED);
+    umi_shuffle_fail(sh, UMX_ERR_RANK_FAILED);
 }
 
-/* Everything that other ranks need of this one has been done, and everything
- * that this one needs. What the user has released is told before. */
-static bool
-is_over(umx_shuffler *sh)
+/* Tell the ranks what the user has released. */
+static void
+tell_released(umx_shuffler *sh)
 {
-    if (umi_free_released(sh)) {
-        umi_shuffler_flush(sh);
+    if (umi_shuffle_free_released(sh)) {
+        umi_shuffle_flush(sh);
     }
+}
+
+/* Has everything been done that other ranks need of this one, and that this one
+ * needs of them? */
+static bool
+is_over(const umx_shuffler *sh)
+{
     if (sh->num_complete != sh->num_owned || sh->num_untaken != 0 ||
         sh->num_unfinished != 0 || sh->num_sending != 0) {
         return false;
     }
     for (int i = 0; i < sh->size; i++) {
-        const umi_peer *peer = &sh->peers[i];
+        const umi_shuffle_peer *peer = &sh->peers[i];
 
         if (!peer->is_gone &&
             (!umi_list_is_empty(&peer->unsent) || peer->num_unread != 0)) {
@@ -124,36 +130,41 @@ is_over(umx_shuffler *sh)
     return true;
 }
 
-/* Chunks that the user has stay, and so do views of other ranks. */
+/* Leave the communicator: the shuffle is over. Chunks that the user has stay,
+ * and so do views of other ranks. */
 static void
 leave(umx_shuffler *sh)
 {
     umx_request *close_req = sh->close_req;
 
-    umi_shuffler_hold(sh);
+    umi_shuffle_hold(sh);
     sh->status    = UMX_ERR_CLOSED;
     sh->close_req = NULL;
-    umi_partitions_drop(sh);
-    umi_outs_end(sh, NULL, UMX_ERR_CLOSED);
+    umi_shuffle_partitions_drop(sh);
+    umi_shuffle_inserts_end(sh, NULL, UMX_ERR_CLOSED);
     sh->is_left = true;
     umx_comm_close(sh->comm);
-    umi_waits_end(sh, UMX_ERR_CANCELED);
+    umi_shuffle_waits_end(sh, UMX_ERR_CANCELED);
     if (close_req != NULL) {
         umx_request_complete(close_req, UMX_OK);
     }
-    umi_shuffler_put(sh);
+    umi_shuffle_put(sh);
 }
 
 void
-umi_shuffler_check_end(umx_shuffler *sh)
+umi_shuffle_check_end(umx_shuffler *sh)
 {
-    if (sh->is_closing && sh->status == UMX_OK && is_over(sh)) {
+    if (!sh->is_closing || sh->status != UMX_OK) {
+        return;
+    }
+    tell_released(sh);
+    if (is_over(sh)) {
         leave(sh);
     }
 }
 
 umx_status
-umi_shuffler_status(umx_shuffler *sh)
+umi_shuffle_status(umx_shuffler *sh)
 {
     umx_comm_failure failure;
 
@@ -161,7 +172,7 @@ umi_shuffler_status(umx_shuffler *sh)
         return UMX_ERR_CLOSED;
     }
     if (sh->status == UMX_OK && umx_comm_get_failure(sh->comm, &failure)) {
-        umi_shuffler_fail(sh, UMX_ERR_RANK_FAILED);
+        umi_shuffle_fail(sh, UMX_ERR_RANK_FAILED);
     }
     return (sh->status == UMX_OK && sh->is_closing) ? UMX_ERR_CLOSED :
                                                       sh->status;
@@ -170,26 +181,28 @@ umi_shuffler_status(umx_shuffler *sh)
 /* ---- finishing -----------------------------------------------------------
  */
 
-/* Tell the ranks; `partition` may be all. */
+/* Tell the ranks that own `partition`, which may stand for all, that this rank
+ * has finished it. */
 static umx_status
 tell_finished(umx_shuffler *sh, uint32_t partition)
 {
-    umi_record record = {.kind = UMI_RECORD_FINISHED, .partition = partition};
+    umi_shuffle_record record = {.kind      = UMI_SHUFFLE_RECORD_FINISHED,
+                                 .partition = partition};
     int owner = (partition == UMX_PARTITION_ALL) ? -1 : sh->owners[partition];
 
     for (int i = 0; i < sh->size; i++) {
-        umi_peer  *peer = &sh->peers[i];
-        umx_status status;
+        umi_shuffle_peer *peer = &sh->peers[i];
+        umx_status        status;
 
         if (i == sh->rank || (owner >= 0 && owner != i)) {
             continue;
         }
-        status = umi_peer_tell(peer, &record, 1);
+        status = umi_shuffle_peer_tell(peer, &record, 1);
         if (status != UMX_OK) {
-            umi_shuffler_break(sh, "no memory for a message");
+            umi_shuffle_break(sh, "no memory for a message");
             return status;
         }
-        umi_peer_flush(peer);
+        umi_shuffle_peer_flush(peer);
     }
     return UMX_OK;
 }
@@ -197,22 +210,23 @@ tell_finished(umx_shuffler *sh, uint32_t partition)
 static void
 finish_here(umx_shuffler *sh, uint32_t partition)
 {
-    if (!sh->partitions[partition].is_finished) {
-        sh->partitions[partition].is_finished = true;
+    if (!sh->partitions[partition].is_finished_here) {
+        sh->partitions[partition].is_finished_here = true;
         sh->num_unfinished--;
         if (sh->owners[partition] == sh->rank) {
-            umi_partition_finish(sh, partition);
+            umi_shuffle_partition_finish(sh, partition);
         }
     }
 }
 
 umx_status
-umi_finish(umx_shuffler *sh, uint32_t partition)
+umi_shuffle_finish(umx_shuffler *sh, uint32_t partition)
 {
     umx_status status;
 
-    if (sh->num_unfinished == 0 || (partition != UMX_PARTITION_ALL &&
-                                    sh->partitions[partition].is_finished)) {
+    if (sh->num_unfinished == 0 ||
+        (partition != UMX_PARTITION_ALL &&
+         sh->partitions[partition].is_finished_here)) {
         return UMX_ERR_INVALID_PARAM;
     }
     status = tell_finished(sh, partition);
@@ -237,13 +251,14 @@ on_destroy(umx_dependent *dependent)
 {
     umx_shuffler *sh = umi_container_of(dependent, umx_shuffler, dependent);
 
-    umi_shuffler_fail(sh, UMX_ERR_CANCELED);
+    umi_shuffle_fail(sh, UMX_ERR_CANCELED);
     (void)pthread_mutex_lock(&sh->lock);
     sh->worker = NULL;
     (void)pthread_mutex_unlock(&sh->lock);
 }
 
-/* Who owns what. */
+/* Ask the user's function which rank owns which partition; without one, take
+ * them in turn. */
 static umx_status
 set_owners(umx_shuffler *sh, const umx_shuffler_params *params)
 {
@@ -278,7 +293,7 @@ set_memory(umx_shuffler *sh, const umx_shuffler_params *params)
     if ((params->field_mask & UMX_SHUFFLER_FIELD_SPILL_DIR) == 0) {
         return UMX_OK;
     }
-    sh->spill = umi_spill_new(params->spill_dir, &error);
+    sh->spill = umi_shuffle_spill_new(params->spill_dir, &error);
     if (sh->spill == NULL) {
         umx_set_errno(error);
         return (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR;
@@ -305,7 +320,7 @@ set_up(umx_shuffler *sh, const umx_shuffler_params *params)
                                                 set_memory(sh, params);
     }
     for (int i = 0; i < sh->size && status == UMX_OK; i++) {
-        status = umi_peer_init(&sh->peers[i], sh, i);
+        status = umi_shuffle_peer_init(&sh->peers[i], sh, i);
     }
     return status;
 }
@@ -316,13 +331,15 @@ listen(umx_shuffler *sh)
     umx_status status = UMX_OK;
 
     for (int i = 0; i < sh->size && status == UMX_OK; i++) {
-        /* This rank's own tells when the communicator is revoked. */
-        status = umi_peer_listen(&sh->peers[i]);
+        /* The receive from this rank itself ends when the communicator is
+         * revoked. */
+        status = umi_shuffle_peer_listen(&sh->peers[i]);
     }
     return status;
 }
 
-/* Recursive: what is called when memory is free may release a chunk. */
+/* The lock is recursive: a function that is called when memory is freed may
+ * release a chunk. */
 static void
 init_lock(umx_shuffler *sh)
 {
@@ -353,7 +370,7 @@ umx_shuffler_create(umx_comm *comm, const umx_shuffler_params *params,
     if (sh == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    UMI_SHUFFLER_LOCK_OF(worker);
+    UMX_LAYER_LOCK(worker);
     sh->worker               = worker;
     sh->rank                 = umx_comm_rank(comm);
     sh->size                 = umx_comm_size(comm);
@@ -361,10 +378,10 @@ umx_shuffler_create(umx_comm *comm, const umx_shuffler_params *params,
     sh->num_unfinished       = params->num_partitions;
     sh->stall                = UMX_INPROGRESS;
     sh->dependent.on_destroy = on_destroy;
-    sh->errand.fn            = umi_run_errand;
+    sh->errand.fn            = umi_shuffle_run_errand;
     umi_node_init((umi_node *)(void *)&sh->dependent);
     umi_list_init(&sh->waits);
-    umi_list_init(&sh->outs);
+    umi_list_init(&sh->inserts);
     atomic_init(&sh->refs, 1);
     init_lock(sh);
     status = set_up(sh, params);
@@ -381,8 +398,8 @@ umx_shuffler_create(umx_comm *comm, const umx_shuffler_params *params,
         umx_shuffler_destroy(sh);
         return status;
     }
-    umi_pull_all(sh); /* what came before */
-    umi_shuffler_flush(sh);
+    umi_shuffle_fetch_all(sh); /* what came before */
+    umi_shuffle_flush(sh);
     *shuffler_p = sh;
     return UMX_OK;
 }
@@ -402,7 +419,7 @@ umx_shuffler_comm(const umx_shuffler *sh)
 void
 umx_shuffler_query(umx_shuffler *sh, umx_shuffler_info *info)
 {
-    UMI_SHUFFLER_LOCK(sh);
+    UMI_SHUFFLE_LOCK(sh);
     *info              = sh->info;
     info->held         = sh->held_in + sh->held_small + sh->held_out;
     info->num_owned    = sh->num_owned;
@@ -413,18 +430,19 @@ umx_status
 umx_shuffler_close(umx_shuffler *sh, const umx_op_params *params,
                    umx_request **req_p)
 {
-    UMI_SHUFFLER_LOCK(sh);
-    umx_status status = umi_shuffler_status(sh);
+    UMI_SHUFFLE_LOCK(sh);
+    umx_status status = umi_shuffle_status(sh);
 
     if (status != UMX_OK) {
         return status;
     }
     if (sh->num_unfinished != 0) {
-        status = umi_finish(sh, UMX_PARTITION_ALL);
+        status = umi_shuffle_finish(sh, UMX_PARTITION_ALL);
         if (status != UMX_OK) {
             return status;
         }
     }
+    tell_released(sh);
     if (is_over(sh)) {
         leave(sh);
         return UMX_OK;
@@ -441,25 +459,26 @@ umx_shuffler_close(umx_shuffler *sh, const umx_op_params *params,
 void
 umx_shuffler_abort(umx_shuffler *sh, const char *reason)
 {
-    UMI_SHUFFLER_LOCK(sh);
-    umi_shuffler_break(sh, "%s", reason);
+    UMI_SHUFFLE_LOCK(sh);
+    umi_shuffle_break(sh, "%s", reason);
 }
 
 void
 umx_shuffler_destroy(umx_shuffler *sh)
 {
-    UMI_SHUFFLER_LOCK(sh);
+    UMI_SHUFFLE_LOCK(sh);
     if (!sh->is_left && sh->status == UMX_OK) {
+        tell_released(sh);
         if (is_over(sh)) {
             leave(sh);
         } else {
-            umi_shuffler_break(sh, "the shuffler was given back before the "
-                                   "shuffle was over");
+            umi_shuffle_break(sh, "the shuffler was given back before the "
+                                  "shuffle was over");
         }
     }
     sh->is_left = true;
     umx_comm_close(sh->comm);
     umx_comm_destroy(sh->comm);
     sh->comm = NULL;
-    umi_shuffler_put(sh);
+    umi_shuffle_put(sh);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* spill.c: a file for what is too much for memory. Its room is allocated before
- * it is mapped, so a full disk is an error of umi_spill_alloc(), and not a
- * signal later; what is given back becomes a hole. */
+ * it is mapped, so a full disk is an error of umi_shuffle_spill_alloc(), and
+ * not a signal later; what is given back becomes a hole. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -12,14 +12,14 @@
 
 #include "shuffle/shuffle.h"
 
-struct umi_spill {
+struct umi_shuffle_spill {
     int         fd;
     size_t      page;
     size_t      end; /* of what has been allocated */
     atomic_uint refs;
 };
 
-/* A file that has no name, or none any more. */
+/* Open a file without a name in `dir`, or remove its name at once. */
 static int
 open_file(const char *dir)
 {
@@ -41,10 +41,10 @@ open_file(const char *dir)
     return fd;
 }
 
-umi_spill *
-umi_spill_new(const char *dir, int *error)
+umi_shuffle_spill *
+umi_shuffle_spill_new(const char *dir, int *error)
 {
-    umi_spill *spill = calloc(1, sizeof(*spill));
+    umi_shuffle_spill *spill = calloc(1, sizeof(*spill));
 
     if (spill == NULL) {
         *error = ENOMEM;
@@ -62,7 +62,7 @@ umi_spill_new(const char *dir, int *error)
 }
 
 void
-umi_spill_put(umi_spill *spill)
+umi_shuffle_spill_put(umi_shuffle_spill *spill)
 {
     if (atomic_fetch_sub_explicit(&spill->refs, 1, memory_order_acq_rel) == 1) {
         (void)close(spill->fd);
@@ -71,13 +71,14 @@ umi_spill_put(umi_spill *spill)
 }
 
 static size_t
-round_up(const umi_spill *spill, size_t len)
+round_up(const umi_shuffle_spill *spill, size_t len)
 {
     return (len + spill->page - 1) / spill->page * spill->page;
 }
 
 int
-umi_spill_alloc(umi_spill *spill, size_t len, void **data_p, size_t *at_p)
+umi_shuffle_spill_alloc(umi_shuffle_spill *spill, size_t len, void **data_p,
+                        size_t *at_p)
 {
     size_t size = round_up(spill, len), at = spill->end;
     int    error;
@@ -109,18 +110,19 @@ umi_spill_alloc(umi_spill *spill, size_t len, void **data_p, size_t *at_p)
 }
 
 void
-umi_spill_free(umi_spill *spill, void *data, size_t at, size_t len)
+umi_shuffle_spill_free(umi_shuffle_spill *spill, void *data, size_t at,
+                       size_t len)
 {
     size_t size = round_up(spill, len);
 
     (void)munmap(data, size);
     (void)fallocate(spill->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                     (off_t)at, (off_t)size);
-    umi_spill_put(spill);
+    umi_shuffle_spill_put(spill);
 }
 
 void
-umi_spill_let_go(void *data, size_t len)
+umi_shuffle_spill_let_go(void *data, size_t len)
 {
     (void)madvise(data, len, MADV_DONTNEED);
 }

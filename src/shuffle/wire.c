@@ -8,17 +8,17 @@ enum {
 };
 
 size_t
-umi_record_size(const umi_record *record)
+umi_shuffle_record_size(const umi_shuffle_record *record)
 {
     switch (record->kind) {
-    case UMI_RECORD_KEY:
+    case UMI_SHUFFLE_RECORD_KEY:
         return KEY_SIZE + (size_t)record->len;
-    case UMI_RECORD_CHUNK:
+    case UMI_SHUFFLE_RECORD_CHUNK:
         return UMI_SHUFFLE_CHUNK_SIZE;
-    case UMI_RECORD_INLINE:
+    case UMI_SHUFFLE_RECORD_INLINE:
         return INLINE_SIZE + (size_t)record->len;
-    case UMI_RECORD_TAKEN:
-    case UMI_RECORD_RELEASED:
+    case UMI_SHUFFLE_RECORD_TAKEN:
+    case UMI_SHUFFLE_RECORD_RELEASED:
         return 9;
     default:
         return 5;
@@ -26,31 +26,31 @@ umi_record_size(const umi_record *record)
 }
 
 void
-umi_record_encode(const umi_record *record, umi_writer *w)
+umi_shuffle_record_encode(const umi_shuffle_record *record, umi_writer *w)
 {
     umi_write_u8(w, record->kind);
     switch (record->kind) {
-    case UMI_RECORD_KEY:
+    case UMI_SHUFFLE_RECORD_KEY:
         umi_write_u32(w, record->key);
         umi_write_u16(w, (uint16_t)record->len);
         umi_write_bytes(w, record->data, (size_t)record->len);
         return;
-    case UMI_RECORD_CHUNK:
+    case UMI_SHUFFLE_RECORD_CHUNK:
         umi_write_u64(w, record->id);
         umi_write_u32(w, record->partition);
         umi_write_u32(w, record->key);
         umi_write_u64(w, record->offset);
         umi_write_u64(w, record->len);
         return;
-    case UMI_RECORD_INLINE:
+    case UMI_SHUFFLE_RECORD_INLINE:
         umi_write_u32(w, record->partition);
         umi_write_u32(w, (uint32_t)record->len);
         umi_write_bytes(w, record->data, (size_t)record->len);
         return;
-    case UMI_RECORD_FINISHED:
+    case UMI_SHUFFLE_RECORD_FINISHED:
         umi_write_u32(w, record->partition);
         return;
-    case UMI_RECORD_FORGET:
+    case UMI_SHUFFLE_RECORD_FORGET:
         umi_write_u32(w, record->key);
         return;
     default:
@@ -59,35 +59,35 @@ umi_record_encode(const umi_record *record, umi_writer *w)
 }
 
 bool
-umi_record_decode(umi_record *record, umi_reader *r)
+umi_shuffle_record_decode(umi_shuffle_record *record, umi_reader *r)
 {
-    *record = (umi_record){.kind = umi_read_u8(r)};
+    *record = (umi_shuffle_record){.kind = umi_read_u8(r)};
     switch (record->kind) {
-    case UMI_RECORD_KEY:
+    case UMI_SHUFFLE_RECORD_KEY:
         record->key  = umi_read_u32(r);
         record->len  = umi_read_u16(r);
         record->data = umi_read_bytes(r, (size_t)record->len);
         break;
-    case UMI_RECORD_CHUNK:
+    case UMI_SHUFFLE_RECORD_CHUNK:
         record->id        = umi_read_u64(r);
         record->partition = umi_read_u32(r);
         record->key       = umi_read_u32(r);
         record->offset    = umi_read_u64(r);
         record->len       = umi_read_u64(r);
         break;
-    case UMI_RECORD_INLINE:
+    case UMI_SHUFFLE_RECORD_INLINE:
         record->partition = umi_read_u32(r);
         record->len       = umi_read_u32(r);
         record->data      = umi_read_bytes(r, (size_t)record->len);
         break;
-    case UMI_RECORD_FINISHED:
+    case UMI_SHUFFLE_RECORD_FINISHED:
         record->partition = umi_read_u32(r);
         break;
-    case UMI_RECORD_TAKEN:
-    case UMI_RECORD_RELEASED:
+    case UMI_SHUFFLE_RECORD_TAKEN:
+    case UMI_SHUFFLE_RECORD_RELEASED:
         record->id = umi_read_u64(r);
         break;
-    case UMI_RECORD_FORGET:
+    case UMI_SHUFFLE_RECORD_FORGET:
         record->key = umi_read_u32(r);
         break;
     default:

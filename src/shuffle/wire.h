@@ -29,33 +29,33 @@ enum {
     UMI_SHUFFLE_SMALL_SIZE = 9 /* of the other records without bytes, or less */
 };
 
-typedef enum umi_record_kind {
-    UMI_RECORD_KEY = 1,
-    UMI_RECORD_CHUNK,
-    UMI_RECORD_INLINE,
-    UMI_RECORD_FINISHED,
-    UMI_RECORD_TAKEN,
-    UMI_RECORD_RELEASED,
-    UMI_RECORD_FORGET
-} umi_record_kind;
+typedef enum umi_shuffle_record_kind {
+    UMI_SHUFFLE_RECORD_KEY = 1,
+    UMI_SHUFFLE_RECORD_CHUNK,
+    UMI_SHUFFLE_RECORD_INLINE,
+    UMI_SHUFFLE_RECORD_FINISHED,
+    UMI_SHUFFLE_RECORD_TAKEN,
+    UMI_SHUFFLE_RECORD_RELEASED,
+    UMI_SHUFFLE_RECORD_FORGET
+} umi_shuffle_record_kind;
 
-typedef struct umi_record {
-    uint8_t        kind; /* umi_record_kind */
+typedef struct umi_shuffle_record {
+    uint8_t        kind; /* umi_shuffle_record_kind */
     uint32_t       partition;
     uint32_t       key;
     uint64_t       id; /* of a chunk */
     uint64_t       offset;
     uint64_t       len;  /* of a chunk, or of ... */
     const uint8_t *data; /* ... what follows; not owned */
-} umi_record;
+} umi_shuffle_record;
 
 /* Bytes of a record. */
-size_t umi_record_size(const umi_record *record);
+size_t umi_shuffle_record_size(const umi_shuffle_record *record);
 
 /* Write a record, which has to fit. */
-void umi_record_encode(const umi_record *record, umi_writer *w);
+void umi_shuffle_record_encode(const umi_shuffle_record *record, umi_writer *w);
 
 /* Read the next one. False: it is none. */
-bool umi_record_decode(umi_record *record, umi_reader *r);
+bool umi_shuffle_record_decode(umi_shuffle_record *record, umi_reader *r);
 
 #endif

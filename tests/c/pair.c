@@ -289,7 +289,7 @@ pair_feed_control(umx_ep *ep, const umi_control *control)
 
     arrival.len = umi_control_encode(control, bytes);
     assert_true(arrival.len > 0);
-    return umi_control_on_arrival(ep->base.worker, &arrival);
+    return umi_endpoint_control_on_arrival(ep->base.worker, &arrival);
 }
 
 static int

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fuzz_frames.c: umi_frames_decode(). What is accepted must encode to the very
- * bytes that were decoded, and add up; what is refused, for a reason. */
+/* fuzz_frames.c: umi_frame_head_decode(). What is accepted must encode to the
+ * very bytes that were decoded, and add up; what is refused, for a reason. */
 #include "codec/frames.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 /* The head that `frames` was decoded from; its length. */
 static size_t
-encode(const umi_frames_head *frames, uint8_t *bytes)
+encode(const umi_frame_head *frames, uint8_t *bytes)
 {
     uint8_t *pos    = bytes;
     size_t   packed = 0;
@@ -30,13 +30,13 @@ encode(const umi_frames_head *frames, uint8_t *bytes)
 
 /* The parts are as many as were counted, and have all bytes not in the head. */
 static void
-check_parts(const umi_frames_head *frames)
+check_parts(const umi_frame_head *frames)
 {
     size_t   len = 0, first = 0;
     umi_part part;
 
     for (size_t i = 0; i < frames->num_parts; i++) {
-        umi_frames_part(frames, first, &part);
+        umi_frame_part(frames, first, &part);
         if (part.first < first || part.end > frames->info.count ||
             part.count == 0 || part.len == 0) {
             abort();
@@ -55,30 +55,30 @@ check_parts(const umi_frames_head *frames)
 }
 
 static void
-check(const uint8_t *data, size_t len, const umi_frames_limits *limits)
+check(const uint8_t *data, size_t len, const umi_frame_limits *limits)
 {
-    umi_frames_head frames;
-    const char     *why   = umi_frames_decode(&frames, data, len, limits);
-    uint8_t        *again = malloc(len + 1);
+    umi_frame_head frames;
+    const char    *why   = umi_frame_head_decode(&frames, data, len, limits);
+    uint8_t       *again = malloc(len + 1);
 
     if (why == NULL && again != NULL) {
         if (frames.info.count > limits->frames ||
             frames.info.len > limits->bytes ||
-            len > umi_frames_head_max(limits) ||
-            encode(&frames, again) != len || memcmp(again, data, len) != 0) {
+            len > umi_frame_head_max(limits) || encode(&frames, again) != len ||
+            memcmp(again, data, len) != 0) {
             abort();
         }
         check_parts(&frames);
     }
     free(again);
-    umi_frames_head_fini(&frames);
+    umi_frame_head_fini(&frames);
 }
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    static const umi_frames_limits none = {UINT32_MAX, UINT64_MAX};
-    static const umi_frames_limits few  = {20, 100000};
+    static const umi_frame_limits none = {UINT32_MAX, UINT64_MAX};
+    static const umi_frame_limits few  = {20, 100000};
 
     check(data, len, &none);
     check(data, len, &few);

@@ -53,9 +53,10 @@ check_entry(const umi_pack_entry *entry, const uint8_t *bytes, size_t size)
         buffers[i] = umx_host_buffer(pos, length);
         pos += length;
     }
-    if (umi_pack_write(&message, again, size) != UMX_OK ||
+    if (umi_batch_write(&message, again, size) != UMX_OK ||
         memcmp(again, bytes, size) != 0 ||
-        (size <= UMI_PACK_ENTRY_MAX && umi_pack_entry_size(&message) != size)) {
+        (size <= UMI_PACK_ENTRY_MAX &&
+         umi_batch_entry_size(&message) != size)) {
         abort();
     }
     free(buffers);

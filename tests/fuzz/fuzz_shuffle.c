@@ -12,10 +12,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    uint8_t   *bytes = malloc(len + 1);
-    umi_reader r;
-    umi_record record;
-    umi_writer w;
+    uint8_t           *bytes = malloc(len + 1);
+    umi_reader         r;
+    umi_shuffle_record record;
+    umi_writer         w;
 
     if (bytes == NULL) {
         return 0;
@@ -25,15 +25,15 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         const uint8_t *begin = r.pos;
         size_t         size;
 
-        if (!umi_record_decode(&record, &r)) {
+        if (!umi_shuffle_record_decode(&record, &r)) {
             break;
         }
         size = (size_t)(r.pos - begin);
-        if (umi_record_size(&record) != size) {
+        if (umi_shuffle_record_size(&record) != size) {
             abort();
         }
         umi_writer_init(&w, bytes, size);
-        umi_record_encode(&record, &w);
+        umi_shuffle_record_encode(&record, &w);
         if (w.pos != w.end || memcmp(bytes, begin, size) != 0) {
             abort();
         }

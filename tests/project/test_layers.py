@@ -5,6 +5,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,7 +54,6 @@ CIRCLES = {
     "comm": "a rank that ends ends the operations, which end at ranks",
     "shuffle": "a chunk that comes, or goes, may end the shuffle, which ends them all",
     "messenger": "a sender has operations and batches, which tell it when they end",
-    "progress": "a wait spins before it sleeps, and a spin polls as a wait does",
 }
 MAY_CALL_UCX = {"core", "ops", "lend"}
 UCX = {"ucp", "uct", "ucs", "ucm"}
@@ -101,7 +101,7 @@ UNLOCKED = {
     "it never changes": """
         umx_shuffle_chunk_query umx_comm_get_worker umx_comm_name umx_comm_rank
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
-        umx_request_buffer umx_request_get_class umx_request_state
+        umx_request_buffer umx_request_state
         umx_request_worker umx_rkey_is_readonly
         umx_rkey_length umx_timer_init umx_worker_fd umx_worker_get_context
        """,
@@ -124,7 +124,7 @@ UNLOCKED = {
         umx_worker_unlock umx_worker_wait""",
 }
 LOCK = re.compile(
-    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLER_LOCK|umx_worker_lock)\w*\("
+    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLE_LOCK|UMX_LAYER_LOCK|umx_worker_lock)\w*\("
 )
 DECLARED = re.compile(r"UMX_API\b[^;{]*?\b(umx_\w+)\s*\(")
 DEFINED = re.compile(r"^(umx_\w+)\([^;{]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
@@ -181,6 +181,7 @@ def test_src_includes_only_what_lies_below():
 
 OBJECT = re.compile(r"^const \w+ (umi_\w+) = \{", re.MULTILINE)
 NAME = re.compile(r"\bum[ix]_\w+")
+PRIVATE = re.compile(r"\b(?:umi|UMI)_\w+")
 
 
 def arrows() -> Arrows:
@@ -223,6 +224,89 @@ def test_circles_of_files_are_within_the_rooms_that_are_named():
     rooms = [{name.split("/")[0] for name in group} for group in circles(arrows())]
     assert [group for group in rooms if len(group) > 1] == []
     assert {room for group in rooms for room in group} == set(CIRCLES)
+
+
+# The room of each prefix: umi_<noun>_ is the name of one thing, in one room.
+NOUNS = {
+    "util": """
+        atomic clock cpu equal hmac host ids list log mpsc node pool process
+        random read reader sha256 siphash slots table ticks utf8 write writer
+        x25519""",
+    "codec": "address codec control frame header pack seq ucx varint",
+    "mem": "check copy cuda gather layout memory memtype",
+    "core": """
+        announcement block config configuration configurations context datatypes
+        descriptors engine engines ep fork guard key link links listener memh
+        must parked print request requests rkey rkeys routes segment segments
+        slab sockaddr socket spare status thread timer transport transports ucs
+        waits watch worker""",
+    "progress": "nap progress turn yields",
+    "ops": "am flush follow ops post queue tag",
+    "lend": "lend",
+    "endpoint": """
+        accept addressed close connect defer drain endpoint handshake heartbeat
+        info peer proof query settle silence strangers where""",
+    "channel": """
+        assembly channel channels charge credit frames land landing match
+        message piece pieces recv split stream tagged withdraw""",
+    "rma": "initiator rma target",
+    "messenger": "batch send sender",
+    "data": "field hash new offset offsets order partition region scatter",
+    "topology": "hwloc pci topology tree",
+    "comm": "comm",
+    "shuffle": "shuffle",
+}
+
+
+def prefix_errors() -> Iterator[str]:
+    rooms = {noun: room for room, nouns in NOUNS.items() for noun in nouns.split()}
+    found = set()
+    for path in sources("src/*/*.[ch]"):
+        code = code_of(path)
+        for _, name in FUNCTION.findall(code):
+            if name.startswith("umi_"):
+                noun = name.split("_")[1]
+                found.add(noun)
+                if rooms.get(noun) != path.parent.name:
+                    yield f"{name}() of {path.parent.name} is one of {rooms.get(noun)}"
+    yield from (f"no function begins with umi_{noun}" for noun in rooms.keys() - found)
+
+
+def test_a_prefix_of_functions_belongs_to_one_room():
+    nouns = " ".join(NOUNS.values()).split()
+    assert len(nouns) == len(set(nouns))
+    assert list(prefix_errors()) == []
+
+
+TYPE = re.compile(
+    r"\b(?:struct|union|enum) (um[ix]_\w+) \{"
+    r"|\} *(um[ix]_\w+);"
+    r"|\btypedef [^;{]*\(\*(um[ix]_\w+)\)"
+)
+
+
+def test_a_type_has_one_meaning():
+    files: dict[str, set[str]] = {}
+    for path in sources("src/*/*.[ch]", "include/umx/*.h"):
+        code = code_of(path)
+        for names in TYPE.findall(code):
+            for name in filter(None, names):
+                files.setdefault(name, set()).add(path.name)
+    assert len(files) > 150
+    assert {name: where for name, where in files.items() if len(where) > 1} == {}
+
+
+def test_names_of_libraries_on_top_begin_with_the_room():
+    util = "".join(path.read_text() for path in sources("src/util/*.h"))
+    of_util = set(PRIVATE.findall(util))
+    wrong = {
+        name
+        for room in ON_TOP
+        for path in sources(f"src/{room}/*.[ch]")
+        for name in PRIVATE.findall(code_of(path))
+        if not name.lower().startswith(f"umi_{room}") and name not in of_util
+    }
+    assert wrong == set()
 
 
 def test_public_headers_include_only_public_headers():
@@ -277,3 +361,23 @@ def test_header_and_package_have_one_version():
     text = (ROOT / "include/umx/version.h").read_text()
     numbers = re.findall(r"#define UMX_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", text)
     assert ".".join(numbers) == _version.__version__
+
+
+LINES_MAX = 800
+
+
+def test_a_file_has_one_noun():
+    files = sources("src/*/*.[ch]", "ucp_ext/**/*.[ch]")
+    assert files
+    long = {
+        path.relative_to(ROOT).as_posix()
+        for path in files
+        if len(path.read_text().splitlines()) > LINES_MAX
+    }
+    assert long == set()
+
+
+def test_comments_begin_with_what_they_are_about():
+    tool = [sys.executable, ROOT / "tools/comments.py", "--list", "--max", "1"]
+    result = subprocess.run(tool, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -151,8 +151,8 @@ test_each_of_many_channels_is_found(void **state)
 
     pair_open(p);
     for (uint32_t i = 0; i < CHANNELS; i++) {
-        uint32_t id = umi_channel_id(UMI_KIND_MESSAGE + i % 4,
-                                     (uint16_t)(i + 1));
+        uint32_t id = umi_header_channel_id(UMI_KIND_MESSAGE + i % 4,
+                                            (uint16_t)(i + 1));
 
         assert_null(umi_channel_find(p->client, id));
         channels[i] = umi_channel_get(p->client, id);
@@ -1053,8 +1053,9 @@ test_guessed_endpoint_numbers_are_refused_and_counted(void **state)
                          UMI_AM_REFUSED);
         arrival.header_len = sizeof(header.endpoint);
         arrival.header     = &header.endpoint;
-        assert_int_equal(umi_control_on_arrival(p->server_worker, &arrival),
-                         UMI_AM_REFUSED);
+        assert_int_equal(
+            umi_endpoint_control_on_arrival(p->server_worker, &arrival),
+            UMI_AM_REFUSED);
         arrival.header_len = sizeof(header);
         arrival.header     = &header;
     }
@@ -1210,7 +1211,7 @@ test_a_peer_that_uses_more_channels_is_dropped(void **state)
     p->config.channels_max = CHANNELS_MAX;
     pair_open(p);
     assert_non_null(
-        umi_channel_get(p->server, umi_channel_id(UMI_KIND_MESSAGE, 1)));
+        umi_channel_get(p->server, umi_header_channel_id(UMI_KIND_MESSAGE, 1)));
     for (uint16_t i = 0; i < CHANNELS_MAX; i++) {
         assert_int_equal(feed_on_channel(p->server, i + 1), UMI_AM_CONSUMED);
     }
@@ -1231,8 +1232,8 @@ test_a_goodbye_that_names_more_channels_is_refused(void **state)
     pair_open(p);
     goodbye.u.goodbye.count = CHANNELS_MAX + 1;
     for (uint16_t i = 0; i <= CHANNELS_MAX; i++) {
-        goodbye.u.goodbye.entries[i].channel = umi_channel_id(UMI_KIND_STREAM,
-                                                              i);
+        goodbye.u.goodbye.entries[i].channel = umi_header_channel_id(
+            UMI_KIND_STREAM, i);
     }
     (void)pair_feed_control(p->server, &goodbye);
     check_protocol_error(p, "more channels than are accepted");
@@ -1245,7 +1246,7 @@ test_credit_for_an_unused_channel_is_refused(void **state)
     umi_control credit = {.kind = UMI_CREDIT};
 
     pair_open(p);
-    credit.u.credit.channel = umi_channel_id(UMI_KIND_MESSAGE, 7);
+    credit.u.credit.channel = umi_header_channel_id(UMI_KIND_MESSAGE, 7);
     (void)pair_feed_control(p->server, &credit);
     check_protocol_error(p, "credit for a channel that is not in use");
     assert_int_equal(umi_channels_of(p->server)->by_id.count, 0);

@@ -366,7 +366,7 @@ test_a_closed_peer_gets_no_credit(void **state)
 static bool
 is_waiting(umx_ep *ep, uint16_t channel)
 {
-    uint32_t id = umi_channel_id(UMI_KIND_MESSAGE, channel);
+    uint32_t id = umi_header_channel_id(UMI_KIND_MESSAGE, channel);
 
     return !umi_list_is_empty(&umi_channel_find(ep, id)->waiting);
 }

@@ -936,9 +936,9 @@ test_a_worker_goes_with_a_message_in_hand(void **state)
 static void
 send_raw(pair *p, op *o, const void *data, size_t len)
 {
-    umi_outgoing  what   = {.channel = umi_channel_id(UMI_KIND_FRAMES, 0),
-                            .flags   = UMI_FLAG_UNTAGGED};
-    umx_buffer    buf    = umx_host_buffer(data, len);
+    umi_outgoing  what = {.channel = umi_header_channel_id(UMI_KIND_FRAMES, 0),
+                          .flags   = UMI_FLAG_UNTAGGED};
+    umx_buffer    buf  = umx_host_buffer(data, len);
     umx_op_params params = op_params(o);
 
     o->status = umi_channel_send(p->client, &what, &buf, &params, &o->req);

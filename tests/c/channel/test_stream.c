@@ -742,7 +742,8 @@ static void
 lose_all(umx_ep *ep)
 {
     UMI_LIST_FOREACH(node, &ep->base.inflight) {
-        umi_request_lose(umi_request_at(node), UMX_ERR_CONNECTION_RESET);
+        umi_request_lose(umi_channel_request_at(node),
+                         UMX_ERR_CONNECTION_RESET);
     }
 }
 

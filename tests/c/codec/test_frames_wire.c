@@ -6,7 +6,7 @@
 
 #include "codec/frames.h"
 
-static const umi_frames_limits limits = {.frames = 1000, .bytes = 1 << 20};
+static const umi_frame_limits limits = {.frames = 1000, .bytes = 1 << 20};
 
 /* A head of literal bytes is decoded, or refused for the reason given. */
 #define REFUSED(bytes, reason) refused(bytes, sizeof(bytes) - 1, reason)
@@ -14,12 +14,12 @@ static const umi_frames_limits limits = {.frames = 1000, .bytes = 1 << 20};
 static void
 refused(const char *bytes, size_t len, const char *reason)
 {
-    umi_frames_head frames;
-    const char     *why = umi_frames_decode(&frames, bytes, len, &limits);
+    umi_frame_head frames;
+    const char    *why = umi_frame_head_decode(&frames, bytes, len, &limits);
 
     assert_non_null(why);
     assert_string_equal(why, reason);
-    umi_frames_head_fini(&frames);
+    umi_frame_head_fini(&frames);
 }
 
 static void
@@ -35,11 +35,11 @@ test_layout_is_frozen(void **state)
         (1 << 3),             /* in the head */
         'h',      'd',  'r',  'a', 'b', 'c',
     };
-    umi_frames_head frames;
-    umi_part        part;
+    umi_frame_head frames;
+    umi_part       part;
 
     (void)state;
-    assert_null(umi_frames_decode(&frames, bytes, sizeof(bytes), &limits));
+    assert_null(umi_frame_head_decode(&frames, bytes, sizeof(bytes), &limits));
     assert_int_equal(frames.info.count, 6);
     assert_int_equal(frames.info.len, 2 + 40000 + 30000 + 70000 + 1);
     assert_int_equal(frames.info.header_len, 3);
@@ -49,17 +49,17 @@ test_layout_is_frozen(void **state)
     assert_false(frames.info.frames[1].is_device);
     assert_true(frames.info.frames[4].is_device);
     assert_int_equal(frames.num_parts, 2);
-    umi_frames_part(&frames, 0, &part);
+    umi_frame_part(&frames, 0, &part);
     assert_int_equal(part.first, 1);
     assert_int_equal(part.end, 4);
     assert_int_equal(part.count, 2);
     assert_int_equal(part.len, 70000);
-    umi_frames_part(&frames, part.end, &part);
+    umi_frame_part(&frames, part.end, &part);
     assert_int_equal(part.first, 4);
     assert_int_equal(part.end, 6);
     assert_int_equal(part.count, 1);
     assert_int_equal(part.len, 70000);
-    umi_frames_head_fini(&frames);
+    umi_frame_head_fini(&frames);
 }
 
 static void
@@ -67,15 +67,15 @@ test_every_shorter_head_is_refused(void **state)
 {
     static const char bytes[] = "\x03\x02\x08\x82\xc4\x13\x10hdabc";
     size_t            len     = sizeof(bytes) - 1;
-    umi_frames_head   frames;
+    umi_frame_head    frames;
 
     (void)state;
     for (size_t cut = 0; cut < len; cut++) {
-        assert_non_null(umi_frames_decode(&frames, bytes, cut, &limits));
-        umi_frames_head_fini(&frames);
+        assert_non_null(umi_frame_head_decode(&frames, bytes, cut, &limits));
+        umi_frame_head_fini(&frames);
     }
-    assert_null(umi_frames_decode(&frames, bytes, len, &limits));
-    umi_frames_head_fini(&frames);
+    assert_null(umi_frame_head_decode(&frames, bytes, len, &limits));
+    umi_frame_head_fini(&frames);
 }
 
 static void
@@ -101,10 +101,10 @@ test_lies_are_refused(void **state)
 static void
 test_sums_do_not_wrap(void **state)
 {
-    static const umi_frames_limits none = {UINT32_MAX, UINT64_MAX};
-    uint8_t                        bytes[2 + 16 * UMI_VARINT_MAX];
-    uint8_t                       *pos = bytes;
-    umi_frames_head                frames;
+    static const umi_frame_limits none = {UINT32_MAX, UINT64_MAX};
+    uint8_t                       bytes[2 + 16 * UMI_VARINT_MAX];
+    uint8_t                      *pos = bytes;
+    umi_frame_head                frames;
 
     (void)state;
     pos = umi_varint_write(pos, 16);
@@ -114,28 +114,29 @@ test_sums_do_not_wrap(void **state)
             pos, umi_frame_entry(SIZE_MAX >> 3, UMI_FRAME_BEGINS, false));
     }
     assert_string_equal(
-        umi_frames_decode(&frames, bytes, (size_t)(pos - bytes), &none),
+        umi_frame_head_decode(&frames, bytes, (size_t)(pos - bytes), &none),
         "more bytes of frames than the limit");
-    umi_frames_head_fini(&frames);
+    umi_frame_head_fini(&frames);
 }
 
 static void
 test_limits(void **state)
 {
-    static const umi_frames_limits two = {.frames = 2, .bytes = 10};
-    umi_frames_head                frames;
+    static const umi_frame_limits two = {.frames = 2, .bytes = 10};
+    umi_frame_head                frames;
 
     (void)state;
     assert_null(
-        umi_frames_decode(&frames, "\x02\x00\x28\x28iiiiijjjjj", 14, &two));
-    umi_frames_head_fini(&frames);
+        umi_frame_head_decode(&frames, "\x02\x00\x28\x28iiiiijjjjj", 14, &two));
+    umi_frame_head_fini(&frames);
     assert_string_equal(
-        umi_frames_decode(&frames, "\x02\x00\x28\x30iiiiijjjjjj", 15, &two),
+        umi_frame_head_decode(&frames, "\x02\x00\x28\x30iiiiijjjjjj", 15, &two),
         "more bytes of frames than the limit");
-    umi_frames_head_fini(&frames);
-    assert_string_equal(umi_frames_decode(&frames, "\x03\x00\0\0\0", 5, &two),
-                        "more frames than the limit");
-    umi_frames_head_fini(&frames);
+    umi_frame_head_fini(&frames);
+    assert_string_equal(
+        umi_frame_head_decode(&frames, "\x03\x00\0\0\0", 5, &two),
+        "more frames than the limit");
+    umi_frame_head_fini(&frames);
 }
 
 static void

@@ -229,13 +229,13 @@ test_an_entry_is_read_as_it_was_written(void **state)
     umx_message_out message    = {.metadata    = BYTES("\x01k\x02\0\0"),
                                   .buffers     = buffers,
                                   .num_buffers = 3};
-    size_t          size       = umi_pack_entry_size(&message);
+    size_t          size       = umi_batch_entry_size(&message);
     umi_pack_entry  entry;
     umi_reader      r;
 
     (void)state;
     assert_int_equal(size, 2 + 5 + 2 + 6 + 5);
-    assert_int_equal(umi_pack_write(&message, data, size), UMX_OK);
+    assert_int_equal(umi_batch_write(&message, data, size), UMX_OK);
     umi_reader_init(&r, data, size);
     assert_null(umi_pack_read(&r, &entry));
     assert_true(r.pos == r.end);
@@ -271,14 +271,14 @@ test_only_small_messages_are_entries(void **state)
     umx_message_out message = {.buffers = &buffer, .num_buffers = 1};
 
     (void)state;
-    assert_int_equal(umi_pack_entry_size(&message), UMI_PACK_ENTRY_MAX);
+    assert_int_equal(umi_batch_entry_size(&message), UMI_PACK_ENTRY_MAX);
     buffer.len++;
-    assert_int_equal(umi_pack_entry_size(&message), 0);
+    assert_int_equal(umi_batch_entry_size(&message), 0);
     buffer.len     = 1;
     buffer.memtype = UMX_MEMTYPE_CUDA;
-    assert_int_equal(umi_pack_entry_size(&message), 0);
+    assert_int_equal(umi_batch_entry_size(&message), 0);
     message.num_buffers = 0;
-    assert_int_equal(umi_pack_entry_size(&message), 4);
+    assert_int_equal(umi_batch_entry_size(&message), 4);
 }
 
 int

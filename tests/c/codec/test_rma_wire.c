@@ -52,7 +52,8 @@ accepts(umi_rma_request what, size_t payload_len)
 {
     umi_rma_request decoded;
 
-    return umi_rma_request_decode(&decoded, &what, sizeof(what), payload_len);
+    return umi_codec_rma_request_decode(&decoded, &what, sizeof(what),
+                                        payload_len);
 }
 
 static void
@@ -61,8 +62,8 @@ test_requests_are_accepted(void **state)
     umi_rma_request decoded;
 
     (void)state;
-    assert_true(umi_rma_request_decode(&decoded, request_bytes,
-                                       sizeof(request_bytes), 0));
+    assert_true(umi_codec_rma_request_decode(&decoded, request_bytes,
+                                             sizeof(request_bytes), 0));
     assert_memory_equal(&decoded, &request, sizeof(request));
     assert_true(accepts((umi_rma_request){.op = UMI_RMA_PUT}, 0));
     assert_true(accepts((umi_rma_request){.op = UMI_RMA_PUT, .length = 9}, 9));
@@ -95,8 +96,8 @@ test_malformed_requests_are_refused(void **state)
     }
     assert_false(accepts((umi_rma_request){.op = UMI_RMA_GET, .length = 9}, 9));
     assert_false(accepts(request, 8));
-    assert_false(umi_rma_request_decode(&decoded, request_bytes,
-                                        sizeof(request_bytes) - 1, 0));
+    assert_false(umi_codec_rma_request_decode(&decoded, request_bytes,
+                                              sizeof(request_bytes) - 1, 0));
 }
 
 static void
@@ -105,16 +106,17 @@ test_malformed_replies_are_refused(void **state)
     umi_rma_reply reply = {0}, decoded;
 
     (void)state;
-    assert_true(umi_rma_reply_decode(&decoded, reply_bytes, 24));
+    assert_true(umi_codec_rma_reply_decode(&decoded, reply_bytes, 24));
     assert_int_equal(decoded.status, UMX_ERR_STALE_KEY);
-    assert_true(umi_rma_reply_decode(&decoded, &reply, sizeof(reply)));
-    assert_false(umi_rma_reply_decode(&decoded, &reply, sizeof(reply) - 1));
-    assert_false(umi_rma_reply_decode(&decoded, NULL, 0));
+    assert_true(umi_codec_rma_reply_decode(&decoded, &reply, sizeof(reply)));
+    assert_false(
+        umi_codec_rma_reply_decode(&decoded, &reply, sizeof(reply) - 1));
+    assert_false(umi_codec_rma_reply_decode(&decoded, NULL, 0));
     reply.status = 1;
-    assert_false(umi_rma_reply_decode(&decoded, &reply, sizeof(reply)));
+    assert_false(umi_codec_rma_reply_decode(&decoded, &reply, sizeof(reply)));
     reply.status = 0;
     reply.zero   = 1;
-    assert_false(umi_rma_reply_decode(&decoded, &reply, sizeof(reply)));
+    assert_false(umi_codec_rma_reply_decode(&decoded, &reply, sizeof(reply)));
 }
 
 int

@@ -137,38 +137,39 @@ test_segments_that_are_none_of_ucxs_are_told(void **state)
         uint32_t pid_ns = address.segments[i].pid_ns;
 
         if (address.segments[i].is_posix) {
-            assert_int_equal(umi_ucx_posix_size(id, own, pid_ns, &size),
+            assert_int_equal(umi_segment_ucx_posix_size(id, own, pid_ns, &size),
                              UMX_OK);
             assert_in_range(size, 4096, SIZE_MAX - 1);
             /* A process of another namespace: UCX does not map it. */
-            assert_int_equal(umi_ucx_posix_size(id, own, 1, &size), UMX_OK);
+            assert_int_equal(umi_segment_ucx_posix_size(id, own, 1, &size),
+                             UMX_OK);
             assert_int_equal(size, SIZE_MAX);
             /* Another descriptor of this process; one that is not there. */
             id = (id & ~(((UINT64_C(1) << 30) - 1) << 30)) | (uint64_t)fd << 30;
-            assert_int_equal(umi_ucx_posix_size(id, own, pid_ns, &size),
+            assert_int_equal(umi_segment_ucx_posix_size(id, own, pid_ns, &size),
                              UMX_ERR_PROTOCOL);
             /* UCX opens that one without the flag of shm_open() as well. */
-            assert_int_equal(umi_ucx_posix_size(id & ~(UINT64_C(1) << 62), own,
-                                                pid_ns, &size),
+            assert_int_equal(umi_segment_ucx_posix_size(
+                                 id & ~(UINT64_C(1) << 62), own, pid_ns, &size),
                              UMX_ERR_PROTOCOL);
             /* In a directory that the address names. */
-            assert_int_equal(umi_ucx_posix_size(5, own, pid_ns, &size),
+            assert_int_equal(umi_segment_ucx_posix_size(5, own, pid_ns, &size),
                              UMX_ERR_PROTOCOL);
             id |= ((UINT64_C(1) << 30) - 1) << 30;
-            assert_int_equal(umi_ucx_posix_size(id, own, pid_ns, &size),
+            assert_int_equal(umi_segment_ucx_posix_size(id, own, pid_ns, &size),
                              UMX_OK);
             assert_int_equal(size, SIZE_MAX);
         } else {
-            assert_int_equal(umi_ucx_sysv_size(id, &size), UMX_OK);
+            assert_int_equal(umi_segment_ucx_sysv_size(id, &size), UMX_OK);
             assert_in_range(size, 4096, SIZE_MAX - 1);
-            assert_int_equal(umi_ucx_sysv_size(UINT64_MAX, &size),
+            assert_int_equal(umi_segment_ucx_sysv_size(UINT64_MAX, &size),
                              UMX_ERR_PROTOCOL);
         }
     }
-    assert_int_equal(umi_ucx_sysv_size((uint64_t)shmid, &size), UMX_OK);
+    assert_int_equal(umi_segment_ucx_sysv_size((uint64_t)shmid, &size), UMX_OK);
     assert_int_equal(size, 4096);
     shmctl(shmid, IPC_RMID, NULL);
-    assert_int_equal(umi_ucx_sysv_size((uint64_t)shmid, &size),
+    assert_int_equal(umi_segment_ucx_sysv_size((uint64_t)shmid, &size),
                      UMX_ERR_CONNECTION_RESET);
     close(fd);
     umx_worker_destroy(worker);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
-/* tests: channel/elsewhere comm/alltoall_buffers comm/coll comm/reduce */
+/* tests: channel/elsewhere comm/alltoall_buffers comm/collective_calls */
+/* tests: comm/collective_messages comm/collective_rounds comm/reduce */
 #include "world.h"
 
 #include <stdlib.h>

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
-/* tests: comm/boot comm/derive comm/hub comm/match library/layer */
+/* tests: comm/bootstrap comm/bootstrap_join comm/bootstrap_root comm/derive */
+/* tests: comm/communicator comm/dispatch comm/member comm/message */
+/* tests: comm/recv comm/send comm/send_recv library/layer */
 #include "world.h"
 
-#include "comm/comm.h"
+#include "comm/communicator.h"
+#include "comm/member.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -928,7 +931,7 @@ lose_each_other(world *w, receipt *r, job *j, char *byte)
     w->is_stopped[0] = true;
     recv_from(w, 1, 2, 1, UINT64_MAX, byte, 1, r);
     umx_ep_abort(w->comms[2]->group->members[1].out);
-    while (!w->comms[1]->group->members[2].is_dead) {
+    while (umi_comm_member_is_up(&w->comms[1]->group->members[2])) {
         world_step(w);
     }
     send_to(w, 1, 2, 1, "x", 1, j);
@@ -965,6 +968,72 @@ test_who_is_lost_is_the_cause_if_nobody_says_another(void **state)
     assert_int_equal(world_wait_one(w, &j), UMX_ERR_RANK_FAILED);
     expect_failure(w, 1, 2);
     w->is_stopped[0] = false;
+}
+
+/* ---- the states of a member ----------------------------------------------
+ */
+
+static void
+test_a_member_that_closes_has_left(void **state)
+{
+    world                 *w = *state;
+    const umi_comm_member *member;
+
+    world_open(w, 3);
+    member = &w->comms[0]->group->members[1];
+    assert_int_equal(member->state, UMI_COMM_MEMBER_ALIVE);
+    umx_comm_close(w->comms[1]);
+    while (member->state == UMI_COMM_MEMBER_ALIVE) {
+        world_step(w);
+    }
+    assert_int_equal(member->state, UMI_COMM_MEMBER_LEFT);
+    assert_true(umi_comm_member_is_up(member));
+}
+
+static void
+test_a_member_that_is_lost_is_suspected_before_it_is_dead(void **state)
+{
+    world                 *w = *state;
+    const umi_comm_member *member;
+    receipt                r;
+    job                    j;
+    char                   byte;
+
+    lose_each_other(w, &r, &j, &byte);
+    member = &w->comms[1]->group->members[2];
+    assert_int_equal(member->state, UMI_COMM_MEMBER_SUSPECT);
+    while (member->state == UMI_COMM_MEMBER_SUSPECT) {
+        world_step(w);
+    }
+    assert_int_equal(member->state, UMI_COMM_MEMBER_DEAD);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_RANK_FAILED);
+    assert_int_equal(world_wait_one(w, &j), UMX_ERR_RANK_FAILED);
+    w->is_stopped[0] = false;
+}
+
+static void
+test_asking_for_an_endpoint_does_not_take_it(void **state)
+{
+    world           *w = *state;
+    umi_comm_member *member;
+    umx_ep          *ep;
+
+    world_open(w, 3);
+    member = &w->comms[1]->group->members[2];
+    assert_int_equal(umx_comm_get_ep(w->comms[2], 1, &ep), UMX_OK);
+    while ((ep = umx_worker_find_addressed(w->workers[1], member->worker_id,
+                                           NULL)) == NULL ||
+           umx_ep_get_state(ep) != UMX_EP_OPEN) {
+        world_step(w);
+    }
+    assert_false(umi_comm_member_has_ep(member, ep));
+    assert_ptr_equal(
+        umx_worker_find_addressed(w->workers[1], member->worker_id, NULL), ep);
+    assert_false(umi_comm_member_claim_ep(&w->comms[1]->group->members[0], ep));
+    assert_true(umi_comm_member_claim_ep(member, ep));
+    assert_true(umi_comm_member_has_ep(member, ep));
+    assert_null(
+        umx_worker_find_addressed(w->workers[1], member->worker_id, NULL));
 }
 
 static void
@@ -1233,6 +1302,9 @@ main(void)
         WORLD_TEST(test_what_is_heard_is_told),
         WORLD_TEST(test_who_is_lost_may_not_be_the_cause),
         WORLD_TEST(test_who_is_lost_is_the_cause_if_nobody_says_another),
+        WORLD_TEST(test_a_member_that_closes_has_left),
+        WORLD_TEST(test_a_member_that_is_lost_is_suspected_before_it_is_dead),
+        WORLD_TEST(test_asking_for_an_endpoint_does_not_take_it),
         WORLD_TEST(test_a_send_to_one_that_is_lost_is_cancelled),
         WORLD_TEST(test_a_stopped_rank_is_missed),
         WORLD_TEST(test_the_root_assigns_ranks),

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm.h"
+#include "comm/communicator.h"
+#include "comm/member.h"
 
 enum {
     LARGE = 300000,
@@ -567,13 +568,13 @@ static void
 lie(world *w, int from, int to, umi_comm_header header, const void *data,
     size_t len)
 {
-    umx_comm   *comm   = w->comms[from];
-    umi_member *member = comm->ranks[to].member;
+    umx_comm        *comm   = w->comms[from];
+    umi_comm_member *member = comm->ranks[to].member;
 
     if (header.comm == 0) {
         header.comm = comm->id;
     }
-    umi_member_send(member, &header, data, len);
+    umi_comm_member_send(member, &header, data, len);
 }
 
 /* It has sent fewer messages than it said, and its end was ignored since it
@@ -681,8 +682,9 @@ void *__wrap_malloc(size_t size);
 void *
 __wrap_malloc(size_t size)
 {
-    return (is_starved && size == sizeof(umi_orphan)) ? NULL :
-                                                        __real_malloc(size);
+    return (is_starved && size == sizeof(umi_comm_orphan)) ?
+               NULL :
+               __real_malloc(size);
 }
 
 /* A message that came too early cannot be kept: its sender is told. */
@@ -722,7 +724,7 @@ flood(world *w, int from, int to)
 static unsigned
 orphans_of(const world *w, int rank)
 {
-    return w->comms[rank]->group->hub->num_orphans;
+    return w->comms[rank]->group->dispatch->num_orphans;
 }
 
 /* The first messages were dropped for those of another rank, and nobody told.
@@ -891,7 +893,7 @@ test_a_thousand_communicators(void **state)
         umx_worker_query(w->workers[i], &stats);
         assert_int_equal(stats.requests_in_use, 0);
         assert_int_equal(w->comms[i]->group->refs, 1);
-        assert_int_equal(w->comms[i]->group->hub->num_orphans, 0);
+        assert_int_equal(w->comms[i]->group->dispatch->num_orphans, 0);
     }
 }
 

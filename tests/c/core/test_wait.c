@@ -47,7 +47,7 @@ refusal(const pair *p, const memory *m, umx_condition until)
 static bool
 is_awaited(const memory *m)
 {
-    return umi_is_awaited(*m->memh->waiters);
+    return umi_waits_are_announced(*m->memh->waiters);
 }
 
 static uint64_t *

@@ -325,7 +325,7 @@ test_garbage_drops_an_open_peer(void **state)
                 (void)pair_feed_control(p->server, &ping);
             }
         } else {
-            (void)umi_control_on_arrival(p->server_worker, &arrival);
+            (void)umi_endpoint_control_on_arrival(p->server_worker, &arrival);
         }
         PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
         assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
@@ -334,8 +334,9 @@ test_garbage_drops_an_open_peer(void **state)
         drop_client(p);
     }
     arrival.header_len = 3;
-    assert_int_equal(umi_control_on_arrival(p->server_worker, &arrival),
-                     UMI_AM_REFUSED);
+    assert_int_equal(
+        umi_endpoint_control_on_arrival(p->server_worker, &arrival),
+        UMI_AM_REFUSED);
 }
 
 /* Messages that UCX delivers before OPEN has been read from the socket wait. */

@@ -447,13 +447,14 @@ check(checker *c, bytes *address)
         return;
     }
     if (c->num_in_engine >= 100) {
-        assert_int_equal(umi_engines_renew(worker), UMX_OK);
+        assert_int_equal(umi_ops_engines_renew(worker), UMX_OK);
         c->num_in_engine = 0;
     }
     assert_true(umi_random_bytes(uuid_in(address), 8));
     memcpy(&claim.uuid, uuid_in(address), 8);
     ep.engine = worker->engine;
-    umi_address_kind(worker, claim.address, claim.address_len, claim.kind);
+    umi_endpoint_address_kind(worker, claim.address, claim.address_len,
+                              claim.kind);
     is_known = umi_configuration_find(&ep.engine->configurations, claim.kind) !=
                NULL;
     c->num_checked++;

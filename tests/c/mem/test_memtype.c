@@ -16,7 +16,7 @@ test_host_memory_is_copied_to(void **state)
 
         assert_int_equal(umi_copy_in(&buf, "abc", 3), UMX_OK);
         assert_string_equal(bytes, "abc");
-        assert_true(umi_is_host_readable(&buf));
+        assert_true(umi_memtype_is_host_readable(&buf));
     }
 }
 
@@ -37,7 +37,7 @@ test_device_memory_is_not_touched(void **state)
 
     (void)state;
     assert_int_equal(umi_copy_in(&buf, "abc", 3), UMX_ERR_UNSUPPORTED);
-    assert_false(umi_is_host_readable(&buf));
+    assert_false(umi_memtype_is_host_readable(&buf));
 }
 
 static void

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair wrap=sched_yield */
+/* tests: progress/request_wait */
 /* Yields of waits that cost a time slice: processes that compute take the core.
  */
 #include "pair.h"

@@ -203,7 +203,7 @@ check_malformed(pair *p, uint16_t id, const void *header, size_t len,
     op            o;
     umx_op_params params = op_params(&o);
 
-    o.status = umi_am_message_send(p->client, id, header, len, &buf, &params,
+    o.status = umi_channel_am_send(p->client, id, header, len, &buf, &params,
                                    &o.req);
     assert_true(o.status >= 0);
     PAIR_UNTIL(p, umx_ep_get_state(p->server) != UMX_EP_OPEN);
@@ -241,9 +241,9 @@ test_a_reply_of_a_wrong_length_ends_the_connection(void **state)
 
     pair_open(p);
     /* The server asks, the client answers what it was not asked for. */
-    assert_int_equal(
-        umi_am_set_user(p->client_worker, UMI_AM_ID_RMA_REQUEST, NULL, NULL),
-        UMX_OK);
+    assert_int_equal(umi_channel_am_set_user(p->client_worker,
+                                             UMI_AM_ID_RMA_REQUEST, NULL, NULL),
+                     UMX_OK);
     assert_int_equal(umx_memh_alloc(p->context, 8, &m.memh), UMX_OK);
     assert_int_equal(memory_open(p->server, m.memh, &m.rkey), UMX_OK);
     m.rkey->data = NULL; /* not by way of the mapping */
@@ -264,7 +264,7 @@ test_a_reply_to_nothing_is_ignored(void **state)
     umx_op_params params = op_params(&o);
 
     pair_open(p);
-    o.status = umi_am_message_send(p->client, UMI_AM_ID_RMA_REPLY, &reply,
+    o.status = umi_channel_am_send(p->client, UMI_AM_ID_RMA_REPLY, &reply,
                                    sizeof(reply), &none, &params, &o.req);
     assert_int_equal(op_wait(p, &o), UMX_OK);
     pair_settle(p);

@@ -68,9 +68,9 @@ begin_message(scene *s, unsigned acks)
 }
 
 static void
-add(scene *s, umi_record record)
+add(scene *s, umi_shuffle_record record)
 {
-    umi_record_encode(&record, &s->writer);
+    umi_shuffle_record_encode(&record, &s->writer);
 }
 
 static void
@@ -79,8 +79,10 @@ add_key(scene *s, uint32_t number)
     size_t         len;
     const uint8_t *key = umx_memh_key(s->memh, &len);
 
-    add(s, (umi_record){
-               .kind = UMI_RECORD_KEY, .key = number, .data = key, .len = len});
+    add(s, (umi_shuffle_record){.kind = UMI_SHUFFLE_RECORD_KEY,
+                                .key  = number,
+                                .data = key,
+                                .len  = len});
 }
 
 static void
@@ -127,22 +129,27 @@ expect_refused(scene *s)
 static void
 test_records_that_make_no_sense(void **state)
 {
-    static const umi_record bad[] = {
-        {.kind = UMI_RECORD_CHUNK, .id = 1, .partition = 0, .len = 5000},
-        {.kind = UMI_RECORD_INLINE, .partition = 1},
-        {.kind = UMI_RECORD_INLINE, .partition = 2},
-        {.kind = UMI_RECORD_INLINE, .partition = UMX_PARTITION_ALL},
-        {.kind = UMI_RECORD_FINISHED, .partition = 1},
-        {.kind = UMI_RECORD_FINISHED, .partition = 7},
-        {.kind = UMI_RECORD_TAKEN, .id = 0},
-        {.kind = UMI_RECORD_TAKEN, .id = 1},
-        {.kind = UMI_RECORD_TAKEN, .id = UINT64_MAX},
-        {.kind = UMI_RECORD_RELEASED, .id = 0},
-        {.kind = UMI_RECORD_RELEASED, .id = 1},
-        {.kind = UMI_RECORD_FORGET, .key = 0},
-        {.kind = UMI_RECORD_FORGET, .key = UINT32_MAX},
-        {.kind = UMI_RECORD_KEY, .key = 0},
-        {.kind = UMI_RECORD_KEY, .data = (const uint8_t *)"garbage", .len = 7},
+    static const umi_shuffle_record bad[] = {
+        {.kind      = UMI_SHUFFLE_RECORD_CHUNK,
+         .id        = 1,
+         .partition = 0,
+         .len       = 5000},
+        {.kind = UMI_SHUFFLE_RECORD_INLINE, .partition = 1},
+        {.kind = UMI_SHUFFLE_RECORD_INLINE, .partition = 2},
+        {.kind = UMI_SHUFFLE_RECORD_INLINE, .partition = UMX_PARTITION_ALL},
+        {.kind = UMI_SHUFFLE_RECORD_FINISHED, .partition = 1},
+        {.kind = UMI_SHUFFLE_RECORD_FINISHED, .partition = 7},
+        {.kind = UMI_SHUFFLE_RECORD_TAKEN, .id = 0},
+        {.kind = UMI_SHUFFLE_RECORD_TAKEN, .id = 1},
+        {.kind = UMI_SHUFFLE_RECORD_TAKEN, .id = UINT64_MAX},
+        {.kind = UMI_SHUFFLE_RECORD_RELEASED, .id = 0},
+        {.kind = UMI_SHUFFLE_RECORD_RELEASED, .id = 1},
+        {.kind = UMI_SHUFFLE_RECORD_FORGET, .key = 0},
+        {.kind = UMI_SHUFFLE_RECORD_FORGET, .key = UINT32_MAX},
+        {.kind = UMI_SHUFFLE_RECORD_KEY, .key = 0},
+        {.kind = UMI_SHUFFLE_RECORD_KEY,
+         .data = (const uint8_t *)"garbage",
+         .len  = 7},
     };
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -160,7 +167,7 @@ test_records_that_make_no_sense(void **state)
 static void
 test_chunks_that_make_no_sense(void **state)
 {
-    static const umi_record bad[] = {
+    static const umi_shuffle_record bad[] = {
         {.partition = 0, .key = 1, .len = 5000},
         {.partition = 0, .key = UINT32_MAX, .len = 5000},
         {.partition = 1, .len = 5000},
@@ -174,13 +181,13 @@ test_chunks_that_make_no_sense(void **state)
     };
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        umi_record record = bad[i];
-        scene      s;
+        umi_shuffle_record record = bad[i];
+        scene              s;
 
         open_scene(&s, *state, i);
         begin_message(&s, 0);
         add_key(&s, 0);
-        record.kind = UMI_RECORD_CHUNK;
+        record.kind = UMI_SHUFFLE_RECORD_CHUNK;
         record.id   = 1;
         add(&s, record);
         send_message(&s, length(&s));
@@ -208,10 +215,13 @@ test_numbers_of_keys(void **state)
 static void
 test_records_after_the_end(void **state)
 {
-    static const umi_record bad[] = {
-        {.kind = UMI_RECORD_INLINE, .partition = 0},
-        {.kind = UMI_RECORD_CHUNK, .id = 1, .partition = 0, .len = 5000},
-        {.kind = UMI_RECORD_FINISHED, .partition = 0},
+    static const umi_shuffle_record bad[] = {
+        {.kind = UMI_SHUFFLE_RECORD_INLINE, .partition = 0},
+        {.kind      = UMI_SHUFFLE_RECORD_CHUNK,
+         .id        = 1,
+         .partition = 0,
+         .len       = 5000},
+        {.kind = UMI_SHUFFLE_RECORD_FINISHED, .partition = 0},
     };
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -220,7 +230,8 @@ test_records_after_the_end(void **state)
         open_scene(&s, *state, i);
         begin_message(&s, 0);
         add_key(&s, 0);
-        add(&s, (umi_record){.kind = UMI_RECORD_FINISHED, .partition = 0});
+        add(&s, (umi_shuffle_record){.kind      = UMI_SHUFFLE_RECORD_FINISHED,
+                                     .partition = 0});
         add(&s, bad[i]);
         send_message(&s, length(&s));
         expect_refused(&s);
@@ -239,10 +250,10 @@ test_messages_that_are_cut(void **state)
     for (size_t cut = 0;; cut++) {
         open_scene(&s, *state, cut);
         begin_message(&s, 0);
-        add(&s, (umi_record){.kind      = UMI_RECORD_INLINE,
-                             .partition = 0,
-                             .data      = (const uint8_t *)"abc",
-                             .len       = 3});
+        add(&s, (umi_shuffle_record){.kind      = UMI_SHUFFLE_RECORD_INLINE,
+                                     .partition = 0,
+                                     .data      = (const uint8_t *)"abc",
+                                     .len       = 3});
         len = length(&s);
         if (cut == len) {
             break;
@@ -312,9 +323,10 @@ test_a_rank_that_leaves_too_early(void **state)
         begin_message(&s, 0);
         if (has_inserted != 0) {
             add_key(&s, 0);
-            add(&s,
-                (umi_record){.kind = UMI_RECORD_CHUNK, .id = 1, .len = BYTES});
-            add(&s, (umi_record){.kind = UMI_RECORD_INLINE});
+            add(&s, (umi_shuffle_record){.kind = UMI_SHUFFLE_RECORD_CHUNK,
+                                         .id   = 1,
+                                         .len  = BYTES});
+            add(&s, (umi_shuffle_record){.kind = UMI_SHUFFLE_RECORD_INLINE});
         }
         send_message(&s, length(&s));
         umx_comm_close(s.liar);
@@ -330,8 +342,8 @@ test_a_rank_that_leaves_when_it_has_finished(void **state)
 
     open_scene(&s, *state, 0);
     begin_message(&s, 0);
-    add(&s, (umi_record){.kind      = UMI_RECORD_FINISHED,
-                         .partition = UMX_PARTITION_ALL});
+    add(&s, (umi_shuffle_record){.kind      = UMI_SHUFFLE_RECORD_FINISHED,
+                                 .partition = UMX_PARTITION_ALL});
     send_message(&s, length(&s));
     umx_comm_close(s.liar);
     for (int i = 0; i < 100; i++) {
@@ -351,13 +363,13 @@ test_a_rank_that_leaves_when_it_has_finished(void **state)
 static uint64_t
 told_chunk(scene *s)
 {
-    umx_buffer      buf = umx_host_buffer(s->message, sizeof(s->message));
-    umx_comm_status got;
-    umx_op_params   with;
-    umx_request    *req = NULL;
-    umi_reader      r;
-    umi_record      record;
-    job             j;
+    umx_buffer         buf = umx_host_buffer(s->message, sizeof(s->message));
+    umx_comm_status    got;
+    umx_op_params      with;
+    umx_request       *req = NULL;
+    umi_reader         r;
+    umi_shuffle_record record;
+    job                j;
 
     memset(s->message, 0, sizeof(s->message));
     with = job_params(&j);
@@ -366,10 +378,10 @@ told_chunk(scene *s)
     assert_int_equal(world_wait_one(s->w, &j), UMX_OK);
     umi_reader_init(&r, s->message + UMI_SHUFFLE_HEADER_SIZE,
                     sizeof(s->message) - UMI_SHUFFLE_HEADER_SIZE);
-    assert_true(umi_record_decode(&record, &r));
-    assert_int_equal(record.kind, UMI_RECORD_KEY);
-    assert_true(umi_record_decode(&record, &r));
-    assert_int_equal(record.kind, UMI_RECORD_CHUNK);
+    assert_true(umi_shuffle_record_decode(&record, &r));
+    assert_int_equal(record.kind, UMI_SHUFFLE_RECORD_KEY);
+    assert_true(umi_shuffle_record_decode(&record, &r));
+    assert_int_equal(record.kind, UMI_SHUFFLE_RECORD_CHUNK);
     return record.id;
 }
 
@@ -391,17 +403,19 @@ test_a_chunk_is_released_once(void **state)
                &req);
     id = told_chunk(&s);
     begin_message(&s, 1);
-    add(&s, (umi_record){.kind = UMI_RECORD_TAKEN, .id = id});
-    add(&s, (umi_record){.kind = UMI_RECORD_TAKEN, .id = id});
+    add(&s, (umi_shuffle_record){.kind = UMI_SHUFFLE_RECORD_TAKEN, .id = id});
+    add(&s, (umi_shuffle_record){.kind = UMI_SHUFFLE_RECORD_TAKEN, .id = id});
     send_message(&s, length(&s));
     assert_int_equal(insert.status, UMX_INPROGRESS);
     begin_message(&s, 0);
-    add(&s, (umi_record){.kind = UMI_RECORD_RELEASED, .id = id});
+    add(&s,
+        (umi_shuffle_record){.kind = UMI_SHUFFLE_RECORD_RELEASED, .id = id});
     send_message(&s, length(&s));
     assert_int_equal(insert.status, UMX_OK);
     assert_int_equal(s.wait.status, UMX_INPROGRESS);
     begin_message(&s, 0);
-    add(&s, (umi_record){.kind = UMI_RECORD_RELEASED, .id = id});
+    add(&s,
+        (umi_shuffle_record){.kind = UMI_SHUFFLE_RECORD_RELEASED, .id = id});
     send_message(&s, length(&s));
     umx_memh_release(memh);
     expect_refused(&s);
@@ -420,9 +434,11 @@ test_a_key_is_forgotten_while_its_chunk_is_read(void **state)
     memset(umx_memh_buffer(s.memh)->data, 7, BYTES);
     begin_message(&s, 0);
     add_key(&s, 0);
-    add(&s, (umi_record){.kind = UMI_RECORD_CHUNK, .id = 1, .len = BYTES});
-    add(&s, (umi_record){.kind = UMI_RECORD_FORGET, .key = 0});
-    add(&s, (umi_record){.kind = UMI_RECORD_FINISHED, .partition = 0});
+    add(&s, (umi_shuffle_record){
+                .kind = UMI_SHUFFLE_RECORD_CHUNK, .id = 1, .len = BYTES});
+    add(&s, (umi_shuffle_record){.kind = UMI_SHUFFLE_RECORD_FORGET, .key = 0});
+    add(&s, (umi_shuffle_record){.kind      = UMI_SHUFFLE_RECORD_FINISHED,
+                                 .partition = 0});
     send_message(&s, length(&s));
     assert_int_equal(umx_shuffler_insert_finished(s.honest, 0), UMX_OK);
     assert_int_equal(world_wait_one(s.w, &s.wait), UMX_OK);
@@ -452,8 +468,10 @@ test_a_rank_dies_behind_its_chunk(void **state)
                      UMX_OK);
     key = umx_memh_key(memh, &len);
     begin_message(&s, 0);
-    add(&s, (umi_record){.kind = UMI_RECORD_KEY, .data = key, .len = len});
-    add(&s, (umi_record){.kind = UMI_RECORD_CHUNK, .id = 1, .len = BYTES});
+    add(&s, (umi_shuffle_record){
+                .kind = UMI_SHUFFLE_RECORD_KEY, .data = key, .len = len});
+    add(&s, (umi_shuffle_record){
+                .kind = UMI_SHUFFLE_RECORD_CHUNK, .id = 1, .len = BYTES});
     post_message(&s, length(&s));
     umx_comm_destroy(s.liar);
     umx_worker_destroy(s.w->workers[1]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* comm.c: the life of a communicator, and its end by failure.
+/* communicator.c: the life of a communicator, and its end by failure.
  *
  *   being made ---> usable ---> closed    umx_comm_close(), or given back
  *        |             |
@@ -7,7 +7,12 @@
  *
  * Who finds a failure revokes the communicator on its own rank and tells the
  * root, which tells everybody. */
-#include "comm/comm.h"
+#include "comm/communicator.h"
+#include "comm/bootstrap.h"
+#include "comm/collective.h"
+#include "comm/inbox.h"
+#include "comm/member.h"
+#include "comm/send_recv.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,7 +25,7 @@
  */
 
 umx_comm *
-umi_comm_new(umi_group *group, const char *name)
+umi_comm_new(umi_comm_group *group, const char *name)
 {
     umx_comm *comm = calloc(1, sizeof(*comm));
 
@@ -57,7 +62,8 @@ umi_comm_hold(umx_comm *comm)
     comm->refs++;
 }
 
-/* Communicators that are derived of it are on their own. */
+/* Let go of the communicators that are derived from one that is freed: nothing
+ * revokes them with it any more. */
 static void
 disown(const umx_comm *comm)
 {
@@ -75,28 +81,28 @@ umi_comm_put(umx_comm *comm)
 {
     if (--comm->refs != 0) {
         if (comm->refs == 1 && comm->is_closed) {
-            umi_group_close_eps(comm->group);
+            umi_comm_group_close_eps(comm->group);
         }
         return;
     }
     if (umi_node_is_linked(&comm->node)) {
-        umi_hub *hub = comm->group->hub;
+        umi_comm_dispatch *dispatch = comm->group->dispatch;
 
         umi_node_remove(&comm->node);
-        hub->past[hub->num_past++ % UMI_PAST_COMMS] = comm->id;
+        dispatch->past[dispatch->num_past++ % UMI_COMM_PAST_MAX] = comm->id;
     }
-    umi_local_end(comm);
+    umi_comm_inbox_end(comm);
     umi_node_remove(&comm->group_node);
     disown(comm);
     umi_comm_free_labels(comm);
-    umi_group_put(comm->group);
+    umi_comm_group_put(comm->group);
     free(comm->room);
     free(comm);
 }
 
 void
 umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
-                   umi_member *const *members)
+                   umi_comm_member *const *members)
 {
     for (int i = 0; i < size; i++) {
         comm->room[i].member = members[i];
@@ -107,36 +113,37 @@ umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
     comm->ranks = comm->room;
 }
 
-static void tell(umx_comm *comm, const umi_member *except);
+static void tell(umx_comm *comm, const umi_comm_member *except);
 
 void
 umi_comm_register(umx_comm *comm)
 {
-    umi_list_append(&comm->group->hub->comms, &comm->node);
+    umi_list_append(&comm->group->dispatch->comms, &comm->node);
     if (comm->is_revoked) { /* given up before it was made */
         comm->failure.rank = comm->rank;
         tell(comm, NULL);
     }
     for (int i = 0; i < comm->size; i++) {
-        const umi_member *member = comm->ranks[i].member;
+        const umi_comm_member *member = comm->ranks[i].member;
 
-        if (member->is_dead && !member->is_suspect) {
+        if (member->state == UMI_COMM_MEMBER_DEAD) {
             umi_comm_lose(comm, member, "it had ended before");
         }
     }
-    umi_hub_adopt(comm->group->hub);
+    umi_comm_dispatch_adopt(comm->group->dispatch);
 }
 
 umx_comm *
-umi_comm_find(umi_hub *hub, uint64_t id)
+umi_comm_find(umi_comm_dispatch *dispatch, uint64_t id)
 {
-    UMI_LIST_FOREACH(node, &hub->comms) {
+    UMI_LIST_FOREACH(node, &dispatch->comms) {
         umx_comm *comm = umi_container_of(node, umx_comm, node);
 
         if (comm->id == id) {
-            if (node != hub->comms.next) { /* the next message is its, too */
+            if (node !=
+                dispatch->comms.next) { /* the next message is its, too */
                 umi_node_remove(node);
-                umi_list_prepend(&hub->comms, node);
+                umi_list_prepend(&dispatch->comms, node);
             }
             return comm;
         }
@@ -145,7 +152,7 @@ umi_comm_find(umi_hub *hub, uint64_t id)
 }
 
 int
-umi_comm_rank_of(const umx_comm *comm, const umi_member *member)
+umi_comm_rank_of(const umx_comm *comm, const umi_comm_member *member)
 {
     for (int i = 0; comm->ranks != NULL && i < comm->size; i++) {
         if (comm->ranks[i].member == member) {
@@ -158,7 +165,7 @@ umi_comm_rank_of(const umx_comm *comm, const umi_member *member)
 umx_status
 umi_comm_status(const umx_comm *comm)
 {
-    if (comm->group->hub->worker == NULL) {
+    if (comm->group->dispatch->worker == NULL) {
         return UMX_ERR_CLOSED;
     }
     if (comm->is_revoked) {
@@ -208,30 +215,30 @@ umx_comm_get_failure(const umx_comm *comm, umx_comm_failure *failure)
     return comm->is_revoked;
 }
 
-/* The root of the group, if it takes part in `comm`; or -1. */
+/* Find the rank in `comm` of the group's root; -1: the root takes no part. */
 static int
 root_of(const umx_comm *comm)
 {
     return umi_comm_rank_of(comm, &comm->group->members[0]);
 }
 
-/* Does this rank have to tell rank `i` itself what happens? The root tells
- * everybody, and is told by everybody, as long as it is there. */
+/* Does this rank have to tell rank `i` itself? The root tells everybody, and is
+ * told by everybody, as long as it is there. */
 static bool
 is_told_by(const umx_comm *comm, int i)
 {
-    const umi_member *member  = comm->ranks[i].member;
-    int               root    = root_of(comm);
-    bool              is_here = root >= 0 && !comm->ranks[root].is_gone &&
-                   !comm->ranks[root].member->is_dead;
+    const umi_comm_member *member  = comm->ranks[i].member;
+    int                    root    = root_of(comm);
+    bool                   is_here = root >= 0 && !comm->ranks[root].is_gone &&
+                   umi_comm_member_is_up(comm->ranks[root].member);
 
-    return i != comm->rank && !member->is_dead &&
+    return i != comm->rank && umi_comm_member_is_up(member) &&
            (!is_here || root == comm->rank || i == root || member->out != NULL);
 }
 
-/* Tell the others that it is revoked. */
+/* Tell the other ranks that the communicator is revoked. */
 static void
-tell(umx_comm *comm, const umi_member *except)
+tell(umx_comm *comm, const umi_comm_member *except)
 {
     umi_comm_header header = {.kind   = UMI_COMM_FAILED,
                               .source = (uint32_t)comm->rank,
@@ -241,18 +248,18 @@ tell(umx_comm *comm, const umi_member *except)
         .cause  = comm->failure.cause,
         .number = comm->failure.op_id,
         .reason = {(const uint8_t *)comm->reason, strlen(comm->reason)}};
-    uint8_t data[32 + UMI_REASON_MAX];
+    uint8_t data[32 + UMI_COMM_REASON_MAX];
     size_t  len = umi_comm_failed_encode(&failed, data, sizeof(data));
 
-    if (comm->ranks == NULL || comm->group->hub->worker == NULL) {
+    if (comm->ranks == NULL || comm->group->dispatch->worker == NULL) {
         return;
     }
     for (int i = 0; i < comm->size; i++) {
-        umi_member *member = comm->ranks[i].member;
+        umi_comm_member *member = comm->ranks[i].member;
 
         if (member != except && !comm->ranks[i].is_gone &&
             is_told_by(comm, i)) {
-            umi_member_send(member, &header, data, len);
+            umi_comm_member_send(member, &header, data, len);
         }
     }
 }
@@ -269,12 +276,12 @@ fault_in(const umx_comm *child, const umx_comm *parent)
                umi_comm_rank_of(child, parent->ranks[rank].member);
 }
 
-/* All ranks revoke `comm`, and what is derived of it. */
+/* Revoke what is derived from `comm`, as all its ranks do. */
 static void
 revoke_derived(const umx_comm *comm)
 {
-    umi_group *group = comm->group;
-    umi_node  *node  = group->comms.next;
+    umi_comm_group *group = comm->group;
+    umi_node       *node  = group->comms.next;
 
     while (node != &group->comms) {
         umx_comm *child = umi_container_of(node, umx_comm, group_node);
@@ -289,21 +296,21 @@ revoke_derived(const umx_comm *comm)
 }
 
 static void
-revoke(umx_comm *comm, int rank, umx_status cause, const umi_member *except,
-       bool is_told)
+revoke(umx_comm *comm, int rank, umx_status cause,
+       const umi_comm_member *except, bool is_told)
 {
     comm->is_revoked    = true;
     comm->failure.rank  = rank;
     comm->failure.cause = cause;
-    umi_coll_describe_first(comm, &comm->failure.op, &comm->failure.op_id);
+    umi_comm_coll_describe_first(comm, &comm->failure.op, &comm->failure.op_id);
     umi_comm_hold(comm);
-    umi_local_revoke(comm);
+    umi_comm_inbox_revoke(comm);
     if (!is_told) {
         tell(comm, except);
     }
-    umi_match_end(comm, UMX_ERR_RANK_FAILED);
-    umi_coll_fail_all(comm);
-    umi_local_end(comm);
+    umi_comm_messages_end(comm, UMX_ERR_RANK_FAILED);
+    umi_comm_coll_fail_all(comm);
+    umi_comm_inbox_end(comm);
     revoke_derived(comm);
     umi_comm_put(comm);
 }
@@ -324,7 +331,7 @@ umi_comm_revoke(umx_comm *comm, int rank, umx_status cause, bool is_told,
 }
 
 void
-umi_comm_on_failed(umx_comm *comm, umi_member *from,
+umi_comm_on_failed(umx_comm *comm, umi_comm_member *from,
                    const umi_comm_failed *failed)
 {
     size_t len = failed->reason.len;
@@ -341,8 +348,8 @@ umi_comm_on_failed(umx_comm *comm, umi_member *from,
         memcpy(comm->reason, failed->reason.data, len);
     }
     comm->reason[len] = '\0';
-    /* Who has an endpoint to this rank may hear of its end before it hears of
-     * the failure from anybody else. */
+    /* Tell the others, too: a rank with an endpoint to this one might see this
+     * rank's end before it hears of the failure from anybody else. */
     revoke(comm, rank,
            (failed->cause < 0) ? (umx_status)failed->cause :
                                  UMX_ERR_RANK_FAILED,
@@ -350,7 +357,7 @@ umi_comm_on_failed(umx_comm *comm, umi_member *from,
 }
 
 void
-umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
+umi_comm_lose(umx_comm *comm, const umi_comm_member *member, const char *why)
 {
     int         rank = umi_comm_rank_of(comm, member);
     const char *text = umx_status_string(member->cause);
@@ -361,13 +368,13 @@ umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
     }
     if (comm->ranks[rank].is_gone &&
         comm->ranks[rank].num_received >= comm->ranks[rank].num_expected) {
-        umi_match_rank_gone(comm, rank);
-        (void)umi_local_look(comm); /* what it has left there */
-        if (!umi_coll_awaits(comm, rank)) {
+        umi_comm_messages_end_rank(comm, rank);
+        (void)umi_comm_inbox_look(comm); /* what it has left there */
+        if (!umi_comm_coll_awaits(comm, rank)) {
             return;
         }
     }
-    stopped = umi_group_stopped_ns(comm->group);
+    stopped = umi_comm_group_stopped_ns(comm->group);
     if (stopped != 0) {
         umi_comm_revoke(comm, comm->rank, UMX_ERR_TIMED_OUT, false,
                         "rank %d has made no progress for %.1f s, and rank %d "
@@ -389,8 +396,8 @@ abort_comm(umx_comm *comm, int rank, umx_status cause, const char *reason)
         return;
     }
     if (comm->ranks == NULL) {
-        if (comm->group->boot != NULL) {
-            umi_boot_cancel(comm->group, UMX_ERR_CANCELED);
+        if (comm->group->bootstrap != NULL) {
+            umi_comm_bootstrap_cancel(comm->group, UMX_ERR_CANCELED);
         } else { /* the split that makes it tells the others */
             umi_comm_revoke(comm, -1, UMX_ERR_CANCELED, true,
                             "the communicator was given up before it was made");
@@ -415,8 +422,8 @@ umx_comm_abort_for(umx_comm *comm, const umx_comm_failure *failure,
                    const char *reason)
 {
     UMI_COMM_LOCK(comm);
-    const umi_group *group = comm->group;
-    int              rank  = -1;
+    const umi_comm_group *group = comm->group;
+    int                   rank  = -1;
 
     if (comm->ranks != NULL && failure->group == group->id &&
         failure->member >= 0 && failure->member < group->size) {
@@ -432,8 +439,8 @@ umx_comm_abort_for(umx_comm *comm, const umx_comm_failure *failure,
 /* ---- leaving -------------------------------------------------------------
  */
 
-/* What each rank needs to know: how much has been sent to it says when nothing
- * more can come. */
+/* Tell each rank that this one leaves, and how many messages were sent to it:
+ * by that number it knows when all have come. */
 static void
 say_goodbye(umx_comm *comm)
 {
@@ -455,14 +462,14 @@ say_goodbye(umx_comm *comm)
     }
     for (int i = 0; i < comm->size; i++) {
         if (is_told_by(comm, i)) {
-            umi_member_send(comm->ranks[i].member, &header, sent,
-                            size * sizeof(*sent));
+            umi_comm_member_send(comm->ranks[i].member, &header, sent,
+                                 size * sizeof(*sent));
         }
     }
     free(sent);
 }
 
-/* The root passes it on. */
+/* Pass a goodbye on to the other ranks, as the root does. */
 static void
 pass_on(umx_comm *comm, int rank, const umi_comm_header *header,
         const void *data, size_t len)
@@ -472,8 +479,8 @@ pass_on(umx_comm *comm, int rank, const umi_comm_header *header,
     own.source = (uint32_t)comm->rank;
     for (int i = 0; i < comm->size; i++) {
         if (i != rank && i != comm->rank && !comm->ranks[i].is_gone &&
-            !comm->ranks[i].member->is_dead) {
-            umi_member_send(comm->ranks[i].member, &own, data, len);
+            umi_comm_member_is_up(comm->ranks[i].member)) {
+            umi_comm_member_send(comm->ranks[i].member, &own, data, len);
         }
     }
 }
@@ -482,8 +489,8 @@ void
 umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
                 size_t len)
 {
-    int       rank = header->round;
-    umi_rank *from;
+    int            rank = header->round;
+    umi_comm_rank *from;
 
     if (rank >= comm->size || rank == comm->rank ||
         len != (size_t)comm->size * sizeof(uint64_t) ||
@@ -506,11 +513,11 @@ umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
     if (comm->is_revoked || comm->is_closed) {
         return;
     }
-    if (umi_coll_needs(comm, from->gone_at)) {
+    if (umi_comm_coll_needs(comm, from->gone_at)) {
         umi_comm_revoke(comm, rank, UMX_ERR_PEER_CLOSED, false,
                         "rank %d has left the communicator", rank);
     } else if (from->num_received == from->num_expected) {
-        umi_match_rank_gone(comm, rank);
+        umi_comm_messages_end_rank(comm, rank);
     }
 }
 
@@ -523,7 +530,7 @@ umx_comm_close(umx_comm *comm)
     }
     if (comm->ranks == NULL) {
         umx_comm_abort(comm, NULL);
-    } else if (!comm->is_revoked && comm->group->hub->worker != NULL) {
+    } else if (!comm->is_revoked && comm->group->dispatch->worker != NULL) {
         if (!umi_list_is_empty(&comm->colls)) {
             umx_comm_abort(comm, "closed with operations under way");
         } else {
@@ -532,8 +539,8 @@ umx_comm_close(umx_comm *comm)
     }
     umi_comm_hold(comm);
     comm->is_closed = true;
-    umi_match_end(comm, UMX_ERR_CANCELED);
-    umi_coll_drop_early(comm);
+    umi_comm_messages_end(comm, UMX_ERR_CANCELED);
+    umi_comm_coll_drop_early(comm);
     umi_comm_put(comm); /* closes the endpoints, if nothing is under way */
 }
 

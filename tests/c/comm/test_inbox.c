@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
-/* tests: comm/local */
+/* tests: comm/inbox_cell library/loan */
 /* Messages of collective operations through inboxes, and ranks that write into
- * them what they like. local.c is part of this file, which looks into it. */
-#include "comm/local.c"
+ * them what they like. inbox.c is part of this file, which looks into it. */
+#include "comm/inbox.c"
 
 #include "world.h"
 
@@ -43,8 +43,8 @@ open_mapped(world *w, int size)
         world_step(w);
         is_mapped = true;
         for (int r = 0; r < size; r++) {
-            is_mapped = is_mapped && w->comms[r]->local != NULL &&
-                        w->comms[r]->local->num_mapped == (unsigned)size - 1;
+            is_mapped = is_mapped && w->comms[r]->inbox != NULL &&
+                        w->comms[r]->inbox->num_mapped == (unsigned)size - 1;
         }
     }
     assert_true(is_mapped);
@@ -162,8 +162,8 @@ test_many_small_ones(void **state)
     world *w = *state;
 
     open_mapped(w, 2);
-    for (int i = 0; i < 3 * CELLS; i++) {
-        size_t         len = (size_t)i * 331 % (RING_MAX / RING_SHARE);
+    for (int i = 0; i < 3 * UMI_COMM_CELLS; i++) {
+        size_t         len = (size_t)i * 331 % (UMI_COMM_RING_MAX / RING_SHARE);
         unsigned char *data[2];
         job            jobs[2];
 
@@ -193,7 +193,7 @@ static void
 test_a_full_inbox(void **state)
 {
     enum {
-        COUNT = 2 * CELLS
+        COUNT = 2 * UMI_COMM_CELLS
     };
 
     world   *w = *state;
@@ -248,11 +248,11 @@ test_a_root_far_ahead_waits(void **state)
     uint64_t ahead = 0;
 
     open_mapped(w, 2);
-    for (uint64_t i = 0; i < 5 * CELLS; i++) {
+    for (uint64_t i = 0; i < 5 * UMI_COMM_CELLS; i++) {
         words[0] = i;
         post_word(w, 0, &words[0], &sent);
         if (sent.status == UMX_OK) {
-            assert_true(++ahead <= CELLS / 2);
+            assert_true(++ahead <= UMI_COMM_CELLS / 2);
             continue;
         }
         for (; ahead + 1 != 0; ahead--) { /* the other rank catches up */
@@ -267,7 +267,7 @@ test_a_root_far_ahead_waits(void **state)
         post_word(w, 1, &words[1], &received);
         assert_int_equal(world_wait_one(w, &received), UMX_OK);
     }
-    assert_int_equal(words[1], 5 * CELLS - 1);
+    assert_int_equal(words[1], 5 * UMI_COMM_CELLS - 1);
 }
 
 static void
@@ -333,17 +333,17 @@ test_explained(void **state)
 
 /* Write a cell as rank 1 into the inbox of rank 0, the next one. */
 static void
-scribble(world *w, cell c)
+scribble(world *w, umi_comm_cell c)
 {
-    peer *p = &w->comms[1]->local->peers[0];
+    peer *p = &w->comms[1]->inbox->peers[0];
 
-    c.stamp                   = p->sent + 1;
-    *cell_of(p->out, p->sent) = c;
+    c.stamp                            = p->sent + 1;
+    *umi_comm_cell_of(p->out, p->sent) = c;
     p->sent++;
 }
 
 static void
-expect_nonsense(world *w, cell c)
+expect_nonsense(world *w, umi_comm_cell c)
 {
     job j;
 
@@ -357,40 +357,45 @@ expect_nonsense(world *w, cell c)
 static void
 test_a_cell_of_no_kind(void **state)
 {
-    expect_nonsense(*state, (cell){.kind = 77});
+    expect_nonsense(*state, (umi_comm_cell){.kind = 77});
 }
 
 static void
 test_bytes_outside_of_the_ring(void **state)
 {
-    expect_nonsense(*state,
-                    (cell){.kind = CELL_DATA, .at = RING_MAX - 8, .len = 9});
+    expect_nonsense(*state, (umi_comm_cell){.kind = UMI_COMM_CELL_DATA,
+                                            .at   = UMI_COMM_RING_MAX - 8,
+                                            .len  = 9});
 }
 
 static void
 test_bytes_of_a_sync_outside_of_the_ring(void **state)
 {
-    expect_nonsense(*state,
-                    (cell){.kind = CELL_SYNC, .at = RING_MAX - 8, .len = 9});
+    expect_nonsense(*state, (umi_comm_cell){.kind = UMI_COMM_CELL_SYNC,
+                                            .at   = UMI_COMM_RING_MAX - 8,
+                                            .len  = 9});
 }
 
 static void
 test_more_bytes_than_there_are(void **state)
 {
-    expect_nonsense(*state, (cell){.kind = CELL_DATA, .len = UINT64_MAX});
+    expect_nonsense(
+        *state, (umi_comm_cell){.kind = UMI_COMM_CELL_DATA, .len = UINT64_MAX});
 }
 
 static void
 test_a_key_outside_of_the_ring(void **state)
 {
-    expect_nonsense(*state, (cell){.kind = CELL_PULL,
-                                   .key  = {RING_MAX / LINE, KEY_MAX},
-                                   .len  = 100});
+    expect_nonsense(
+        *state, (umi_comm_cell){
+                    .kind = UMI_COMM_CELL_PULL,
+                    .key  = {UMI_COMM_RING_MAX / UMI_COMM_CELL_SIZE, KEY_MAX},
+                    .len  = 100});
 }
 
 /* A bcast of rank 1 whose bytes the cell promises elsewhere fails. */
 static void
-expect_no_bytes(world *w, cell c)
+expect_no_bytes(world *w, umi_comm_cell c)
 {
     char          data[100];
     umx_buffer    buf = umx_host_buffer(data, sizeof(data));
@@ -401,7 +406,7 @@ expect_no_bytes(world *w, cell c)
     open_mapped(w, 2);
     params = job_params(&j);
     job_posted(&j, umx_bcast(w->comms[0], 1, &buf, &params, &req), &req);
-    c.op     = UMI_COLL_BCAST;
+    c.op     = UMI_COMM_COLL_BCAST;
     c.number = w->comms[0]->next_number - 1;
     c.what   = 1;
     c.bytes  = sizeof(data);
@@ -414,15 +419,17 @@ expect_no_bytes(world *w, cell c)
 static void
 test_a_key_that_is_none(void **state)
 {
-    expect_no_bytes(*state, (cell){.kind = CELL_PULL, .key.len = 60});
+    expect_no_bytes(*state,
+                    (umi_comm_cell){.kind = UMI_COMM_CELL_PULL, .key.len = 60});
 }
 
 /* A loan that nobody has made, and has not agreed on. */
 static void
 test_a_loan_that_is_none(void **state)
 {
-    expect_no_bytes(*state,
-                    (cell){.kind = CELL_LOAN, .word = 12345, .slot = 3});
+    expect_no_bytes(
+        *state,
+        (umi_comm_cell){.kind = UMI_COMM_CELL_LOAN, .word = 12345, .slot = 3});
 }
 
 /* What was never lent is done, a free cell is consumed, and so on: whatever is
@@ -435,22 +442,22 @@ test_anything_at_all(void **state)
     random_state = 31337;
     open_mapped(w, 2);
     for (int round = 0; round < 300 && !w->comms[0]->is_revoked; round++) {
-        peer         *p = &w->comms[1]->local->peers[0];
-        cell          c;
+        peer         *p = &w->comms[1]->inbox->peers[0];
+        umi_comm_cell c;
         unsigned char bytes[sizeof(c)];
 
         for (size_t i = 0; i < sizeof(bytes); i++) {
             bytes[i] = (unsigned char)next_random(256);
         }
         memcpy(&c, bytes, sizeof(c));
-        c.kind   = (uint8_t)(1 + next_random(CELL_LOAN));
+        c.kind   = (uint8_t)(1 + next_random(UMI_COMM_CELL_LOAN));
         c.number = w->comms[0]->next_number + next_random(3) - 1;
-        c.op     = UMI_COLL_BARRIER;
+        c.op     = UMI_COMM_COLL_BARRIER;
         c.len &= (next_random(2) == 0) ? 0xffff : ~UINT64_C(0);
         c.word &= (next_random(2) == 0) ? 0xff : ~UINT64_C(0);
         c.at &= (next_random(2) == 0) ? 0xffff : ~UINT32_C(0);
         scribble(w, c);
-        *consumed_of(p->out) = next_random(2) * UINT64_MAX;
+        *umi_comm_consumed_of(p->out) = next_random(2) * UINT64_MAX;
         world_step(w);
     }
     assert_true(w->comms[0]->is_revoked);
@@ -465,8 +472,8 @@ test_a_receiver_that_lies(void **state)
     world *w = *state;
 
     open_mapped(w, 2);
-    for (int i = 0; i < 4 * CELLS; i++) {
-        *consumed_of(w->comms[1]->local->peers[0].out) = lies[i % 4];
+    for (int i = 0; i < 4 * UMI_COMM_CELLS; i++) {
+        *umi_comm_consumed_of(w->comms[1]->inbox->peers[0].out) = lies[i % 4];
         run_barrier(w);
     }
 }
@@ -488,7 +495,7 @@ test_a_revoked_sender(void **state)
     params = job_params(&jobs[1]);
     job_posted(&jobs[1], umx_bcast(w->comms[1], 1, &from.buf, &params, &req),
                &req);
-    umi_local_revoke(w->comms[1]);
+    umi_comm_inbox_revoke(w->comms[1]);
     params = job_params(&jobs[0]);
     job_posted(&jobs[0], umx_bcast(w->comms[0], 1, &to.buf, &params, &req),
                &req);

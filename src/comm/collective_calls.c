@@ -1,52 +1,53 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* collective.c: operations that move bytes. Schedules:
+/* collective_calls.c: operations that move bytes. Schedules:
  *
  *   barrier     everybody to everybody; above FLAT_BARRIER ranks by
  *               dissemination: in round k to rank + 2^k, from rank - 2^k
  *   bcast       from the root to everybody; above FLAT_RANKS by a binomial tree
  *   gather      from everybody to the root
  *   scatter     from the root to everybody
- *   allgather   everybody to everybody; above UMI_COLL_WINDOW ranks round
+ *   allgather   everybody to everybody; above UMI_COMM_COLL_WINDOW ranks round
  *               a ring
- *   alltoall    everybody to everybody, UMI_COLL_WINDOW ranks at a time
+ *   alltoall    everybody to everybody, UMI_COMM_COLL_WINDOW ranks at a time
  *
  * A rank sends before it receives: a receive may copy at once, and the others
  * need not wait for that. */
 #include <stdlib.h>
 
-#include "comm/comm.h"
+#include "comm/collective.h"
 
 enum {
     FLAT_RANKS   = 4,
     FLAT_BARRIER = 8
 };
 
-/* A buffer, and the pieces of it that each rank sends or receives. */
-typedef struct umi_side {
+/* What is sent, or received: a buffer, and the piece of it that each rank gets
+ * or gives. */
+typedef struct umi_comm_side {
     umx_buffer buf;
     size_t    *counts; /* of malloc; NULL: all of it */
     size_t    *displs; /* behind them */
-} umi_side;
+} umi_comm_side;
 
 /* An operation on buffers. */
-typedef struct umi_move {
-    umi_coll     base;
-    umi_side     send; /* nothing if it is in place */
-    umi_side     recv;
-    bool         is_in_place;
-    umx_comm    *made;   /* split: held; or NULL */
-    int32_t     *pairs;  /* split: color and key of each rank */
-    umi_member **chosen; /* split: room for the members of the new one */
-} umi_move;
+typedef struct umi_comm_move {
+    umi_comm_coll     base;
+    umi_comm_side     send; /* nothing if it is in place */
+    umi_comm_side     recv;
+    bool              is_in_place;
+    umx_comm         *made;   /* split: held; or NULL */
+    int32_t          *pairs;  /* split: color and key of each rank */
+    umi_comm_member **chosen; /* split: room for the members of the new one */
+} umi_comm_move;
 
-static umi_move *
-move_of(umi_coll *coll)
+static umi_comm_move *
+move_of(umi_comm_coll *coll)
 {
-    return (umi_move *)(void *)coll;
+    return (umi_comm_move *)(void *)coll;
 }
 
 static void
-fini(umi_coll *coll, umx_status status)
+fini(umi_comm_coll *coll, umx_status status)
 {
     (void)status;
     free(move_of(coll)->send.counts);
@@ -64,11 +65,11 @@ part(const umx_buffer *buf, size_t displ, size_t count)
 }
 
 static umx_status
-new_move(umx_comm *comm, const umi_coll_type *type, size_t max_xfers,
-         umi_move **move_p)
+new_move(umx_comm *comm, const umi_comm_coll_type *type, size_t max_xfers,
+         umi_comm_move **move_p)
 {
-    umi_coll  *coll;
-    umx_status status = umi_coll_new(comm, type, max_xfers, &coll);
+    umi_comm_coll *coll;
+    umx_status     status = umi_comm_coll_new(comm, type, max_xfers, &coll);
 
     if (status == UMX_OK) {
         *move_p = move_of(coll);
@@ -80,12 +81,12 @@ new_move(umx_comm *comm, const umi_coll_type *type, size_t max_xfers,
  * there are none. Every piece lies in `buf`; that of this rank is as long as
  * `own`, if that is given. */
 static umx_status
-set_side(const umx_comm *comm, umi_side *side, const umx_buffer *buf,
+set_side(const umx_comm *comm, umi_comm_side *side, const umx_buffer *buf,
          const umx_pieces *pieces, const umx_buffer *own)
 {
     size_t     size   = (size_t)comm->size;
     size_t     next   = 0;
-    umx_status status = umi_coll_check_buffer(buf);
+    umx_status status = umi_comm_coll_check_buffer(buf);
 
     if (status != UMX_OK) {
         return status;
@@ -116,7 +117,7 @@ set_side(const umx_comm *comm, umi_side *side, const umx_buffer *buf,
 }
 
 static umx_buffer
-piece_of(const umi_side *side, int rank)
+piece_of(const umi_comm_side *side, int rank)
 {
     return part(&side->buf, side->displs[rank], side->counts[rank]);
 }
@@ -125,7 +126,7 @@ piece_of(const umi_side *side, int rank)
  */
 
 static umx_status
-barrier_next(umi_coll *coll)
+barrier_next(umi_comm_coll *coll)
 {
     static const umx_buffer none = {.memtype = UMX_MEMTYPE_HOST};
 
@@ -139,19 +140,19 @@ barrier_next(umi_coll *coll)
         return UMX_OK;
     }
     for (int i = 0; i < count && status == UMX_OK; i++) {
-        status = umi_coll_send(coll, (rank + step + i) % size, coll->round,
-                               &none);
+        status = umi_comm_coll_send(coll, (rank + step + i) % size, coll->round,
+                                    &none);
     }
     for (int i = 0; i < count && status == UMX_OK; i++) {
-        status = umi_coll_recv(coll, (rank - step - i + size) % size,
-                               coll->round, &none);
+        status = umi_comm_coll_recv(coll, (rank - step - i + size) % size,
+                                    coll->round, &none);
     }
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
-static const umi_coll_type barrier_type = {
-    .kind = UMI_COLL_BARRIER,
-    .size = sizeof(umi_move),
+static const umi_comm_coll_type barrier_type = {
+    .kind = UMI_COMM_COLL_BARRIER,
+    .size = sizeof(umi_comm_move),
     .next = barrier_next,
 };
 
@@ -159,33 +160,35 @@ umx_status
 umx_barrier(umx_comm *comm, const umx_op_params *params, umx_request **req_p)
 {
     UMI_COMM_LOCK(comm);
-    umi_move  *move;
+    umi_comm_move *move;
     umx_status status = new_move(comm, &barrier_type, 2 * FLAT_BARRIER, &move);
 
-    return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
-                                status;
+    return (status == UMX_OK) ?
+               umi_comm_coll_start(&move->base, params, req_p) :
+               status;
 }
 
 /* ---- bcast ---------------------------------------------------------------
  */
 
-/* The rank that is `number` steps from the root. */
+/* Find the rank that is `number` steps from the root. */
 static int
-rank_from_root(const umi_coll *coll, int number)
+rank_from_root(const umi_comm_coll *coll, int number)
 {
     return (number + coll->root) % coll->comm->size;
 }
 
 static int
-distance_from_root(const umi_coll *coll)
+distance_from_root(const umi_comm_coll *coll)
 {
     return (coll->comm->rank - coll->root + coll->comm->size) %
            coll->comm->size;
 }
 
-/* Children of `number` have its bits and one more, below its lowest one. */
+/* Send to the children of `number` in the tree, whose numbers have the bits of
+ * `number` and one more, below its lowest one. */
 static umx_status
-send_to_children(umi_coll *coll, int number, const umx_buffer *buf)
+send_to_children(umi_comm_coll *coll, int number, const umx_buffer *buf)
 {
     int        size    = coll->comm->size;
     bool       is_flat = size <= FLAT_RANKS;
@@ -193,30 +196,30 @@ send_to_children(umi_coll *coll, int number, const umx_buffer *buf)
 
     if (is_flat) {
         for (int i = 1; i < size && number == 0 && status == UMX_OK; i++) {
-            status = umi_coll_send(coll, rank_from_root(coll, i), 0, buf);
+            status = umi_comm_coll_send(coll, rank_from_root(coll, i), 0, buf);
         }
         return status;
     }
     for (int bit = 1; bit < size && (number & bit) == 0; bit <<= 1) {
         if (number + bit < size && status == UMX_OK) {
-            status = umi_coll_send(coll, rank_from_root(coll, number + bit), 0,
-                                   buf);
+            status = umi_comm_coll_send(
+                coll, rank_from_root(coll, number + bit), 0, buf);
         }
     }
     return status;
 }
 
 static umx_status
-bcast_next(umi_coll *coll)
+bcast_next(umi_comm_coll *coll)
 {
-    umi_move *move   = move_of(coll);
-    int       number = distance_from_root(coll);
+    umi_comm_move *move   = move_of(coll);
+    int            number = distance_from_root(coll);
     int parent = (coll->comm->size <= FLAT_RANKS) ? 0 : number & (number - 1);
     umx_status status;
 
     if (coll->round == 0 && number != 0) {
-        status = umi_coll_recv(coll, rank_from_root(coll, parent), 0,
-                               &move->recv.buf);
+        status = umi_comm_coll_recv(coll, rank_from_root(coll, parent), 0,
+                                    &move->recv.buf);
     } else if (coll->round == (number != 0)) {
         status = send_to_children(coll, number, &move->recv.buf);
     } else {
@@ -225,9 +228,9 @@ bcast_next(umi_coll *coll)
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
-static const umi_coll_type bcast_type = {
-    .kind = UMI_COLL_BCAST,
-    .size = sizeof(umi_move),
+static const umi_comm_coll_type bcast_type = {
+    .kind = UMI_COMM_COLL_BCAST,
+    .size = sizeof(umi_comm_move),
     .next = bcast_next,
 };
 
@@ -243,7 +246,7 @@ check_root(const umx_comm *comm, int root)
 }
 
 static void
-set_root(umi_coll *coll, int root)
+set_root(umi_comm_coll *coll, int root)
 {
     coll->root = root;
     coll->what = (uint32_t)root;
@@ -254,11 +257,11 @@ umx_bcast(umx_comm *comm, int root, const umx_buffer *buf,
           const umx_op_params *params, umx_request **req_p)
 {
     UMI_COMM_LOCK(comm);
-    umx_status status = check_root(comm, root);
-    umi_move  *move;
+    umx_status     status = check_root(comm, root);
+    umi_comm_move *move;
 
     if (status == UMX_OK) {
-        status = umi_coll_check_buffer(buf);
+        status = umi_comm_coll_check_buffer(buf);
     }
     if (status == UMX_OK) {
         status = new_move(comm, &bcast_type, (size_t)comm->size, &move);
@@ -269,41 +272,41 @@ umx_bcast(umx_comm *comm, int root, const umx_buffer *buf,
     set_root(&move->base, root);
     move->base.bytes = buf->len;
     move->recv.buf   = *buf;
-    return umi_coll_start(&move->base, params, req_p);
+    return umi_comm_coll_start(&move->base, params, req_p);
 }
 
 /* ---- gather and scatter --------------------------------------------------
  */
 
 static umx_status
-gather_next(umi_coll *coll)
+gather_next(umi_comm_coll *coll)
 {
-    umi_move  *move = move_of(coll);
-    umx_comm  *comm = coll->comm;
-    umx_buffer piece;
-    umx_status status = UMX_OK;
+    umi_comm_move *move = move_of(coll);
+    umx_comm      *comm = coll->comm;
+    umx_buffer     piece;
+    umx_status     status = UMX_OK;
 
     if (coll->round != 0) {
         return UMX_OK;
     }
     if (comm->rank != coll->root) {
-        status = umi_coll_send(coll, coll->root, 0, &move->send.buf);
+        status = umi_comm_coll_send(coll, coll->root, 0, &move->send.buf);
         return (status == UMX_OK) ? UMX_INPROGRESS : status;
     }
     for (int i = 0; i < comm->size && status == UMX_OK; i++) {
         piece = piece_of(&move->recv, i);
         if (i != comm->rank) {
-            status = umi_coll_recv(coll, i, 0, &piece);
+            status = umi_comm_coll_recv(coll, i, 0, &piece);
         } else if (!move->is_in_place) {
-            status = umi_coll_copy(&piece, &move->send.buf);
+            status = umi_comm_coll_copy(&piece, &move->send.buf);
         }
     }
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
-static const umi_coll_type gather_type = {
-    .kind = UMI_COLL_GATHER,
-    .size = sizeof(umi_move),
+static const umi_comm_coll_type gather_type = {
+    .kind = UMI_COMM_COLL_GATHER,
+    .size = sizeof(umi_comm_move),
     .next = gather_next,
     .fini = fini,
 };
@@ -314,9 +317,9 @@ umx_gatherv(umx_comm *comm, int root, const umx_buffer *send,
             const umx_op_params *params, umx_request **req_p)
 {
     UMI_COMM_LOCK(comm);
-    umx_status status = check_root(comm, root);
-    bool       is_root;
-    umi_move  *move;
+    umx_status     status = check_root(comm, root);
+    bool           is_root;
+    umi_comm_move *move;
 
     if (status != UMX_OK) {
         return status;
@@ -326,11 +329,11 @@ umx_gatherv(umx_comm *comm, int root, const umx_buffer *send,
         return UMX_ERR_INVALID_PARAM;
     }
     if (send != UMX_IN_PLACE &&
-        (status = umi_coll_check_buffer(send)) != UMX_OK) {
+        (status = umi_comm_coll_check_buffer(send)) != UMX_OK) {
         return status;
     }
     if (is_root && (recv == NULL || (send != UMX_IN_PLACE &&
-                                     umi_buffers_overlap(send, recv)))) {
+                                     umi_comm_buffers_overlap(send, recv)))) {
         return UMX_ERR_INVALID_PARAM;
     }
     status = new_move(comm, &gather_type, is_root ? (size_t)comm->size : 1,
@@ -346,39 +349,40 @@ umx_gatherv(umx_comm *comm, int root, const umx_buffer *send,
     if (is_root) {
         status = set_side(comm, &move->recv, recv, pieces, send);
     }
-    return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
-                                umi_coll_give_up(&move->base, status);
+    return (status == UMX_OK) ?
+               umi_comm_coll_start(&move->base, params, req_p) :
+               umi_comm_coll_give_up(&move->base, status);
 }
 
 static umx_status
-scatter_next(umi_coll *coll)
+scatter_next(umi_comm_coll *coll)
 {
-    umi_move  *move = move_of(coll);
-    umx_comm  *comm = coll->comm;
-    umx_buffer piece;
-    umx_status status = UMX_OK;
+    umi_comm_move *move = move_of(coll);
+    umx_comm      *comm = coll->comm;
+    umx_buffer     piece;
+    umx_status     status = UMX_OK;
 
     if (coll->round != 0) {
         return UMX_OK;
     }
     if (comm->rank != coll->root) {
-        status = umi_coll_recv(coll, coll->root, 0, &move->recv.buf);
+        status = umi_comm_coll_recv(coll, coll->root, 0, &move->recv.buf);
         return (status == UMX_OK) ? UMX_INPROGRESS : status;
     }
     for (int i = 0; i < comm->size && status == UMX_OK; i++) {
         piece = piece_of(&move->send, i);
         if (i != comm->rank) {
-            status = umi_coll_send(coll, i, 0, &piece);
+            status = umi_comm_coll_send(coll, i, 0, &piece);
         } else if (!move->is_in_place) {
-            status = umi_coll_copy(&move->recv.buf, &piece);
+            status = umi_comm_coll_copy(&move->recv.buf, &piece);
         }
     }
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
-static const umi_coll_type scatter_type = {
-    .kind = UMI_COLL_SCATTER,
-    .size = sizeof(umi_move),
+static const umi_comm_coll_type scatter_type = {
+    .kind = UMI_COMM_COLL_SCATTER,
+    .size = sizeof(umi_comm_move),
     .next = scatter_next,
     .fini = fini,
 };
@@ -389,9 +393,9 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
              const umx_op_params *params, umx_request **req_p)
 {
     UMI_COMM_LOCK(comm);
-    umx_status status = check_root(comm, root);
-    bool       is_root;
-    umi_move  *move;
+    umx_status     status = check_root(comm, root);
+    bool           is_root;
+    umi_comm_move *move;
 
     if (status != UMX_OK) {
         return status;
@@ -400,10 +404,10 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
     if ((recv == NULL && !is_root) || (is_root && send == NULL)) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (recv != NULL && (status = umi_coll_check_buffer(recv)) != UMX_OK) {
+    if (recv != NULL && (status = umi_comm_coll_check_buffer(recv)) != UMX_OK) {
         return status;
     }
-    if (is_root && recv != NULL && umi_buffers_overlap(send, recv)) {
+    if (is_root && recv != NULL && umi_comm_buffers_overlap(send, recv)) {
         return UMX_ERR_INVALID_PARAM;
     }
     status = new_move(comm, &scatter_type, is_root ? (size_t)comm->size : 1,
@@ -419,33 +423,35 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
     if (is_root) {
         status = set_side(comm, &move->send, send, pieces, recv);
     }
-    return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
-                                umi_coll_give_up(&move->base, status);
+    return (status == UMX_OK) ?
+               umi_comm_coll_start(&move->base, params, req_p) :
+               umi_comm_coll_give_up(&move->base, status);
 }
 
 /* ---- allgather -----------------------------------------------------------
  */
 
-/* This rank's own piece, where it goes. */
+/* Copy this rank's own piece to its place in what is received. */
 static umx_status
-copy_own(umi_move *move)
+copy_own(umi_comm_move *move)
 {
     umx_buffer own = piece_of(&move->recv, move->base.comm->rank);
 
-    return move->is_in_place ? UMX_OK : umi_coll_copy(&own, &move->send.buf);
+    return move->is_in_place ? UMX_OK :
+                               umi_comm_coll_copy(&own, &move->send.buf);
 }
 
 static umx_status
-allgather_all(umi_coll *coll)
+allgather_all(umi_comm_coll *coll)
 {
-    umi_move  *move = move_of(coll);
-    int        rank = coll->comm->rank, size = coll->comm->size;
-    umx_buffer own    = move->is_in_place ? piece_of(&move->recv, rank) :
-                                            move->send.buf;
-    umx_status status = UMX_OK;
+    umi_comm_move *move = move_of(coll);
+    int            rank = coll->comm->rank, size = coll->comm->size;
+    umx_buffer     own    = move->is_in_place ? piece_of(&move->recv, rank) :
+                                                move->send.buf;
+    umx_status     status = UMX_OK;
 
     for (int i = 1; i < size && status == UMX_OK; i++) {
-        status = umi_coll_send(coll, (rank + i) % size, 0, &own);
+        status = umi_comm_coll_send(coll, (rank + i) % size, 0, &own);
     }
     if (status == UMX_OK) {
         status = copy_own(move);
@@ -454,37 +460,37 @@ allgather_all(umi_coll *coll)
         int        from  = (rank - i + size) % size;
         umx_buffer piece = piece_of(&move->recv, from);
 
-        status = umi_coll_recv(coll, from, 0, &piece);
+        status = umi_comm_coll_recv(coll, from, 0, &piece);
     }
     return status;
 }
 
-/* In round r the piece of rank - r goes on to the next rank. */
+/* In round r, send the piece of rank - r on to the next rank. */
 static umx_status
-allgather_ring(umi_coll *coll)
+allgather_ring(umi_comm_coll *coll)
 {
-    umi_move  *move = move_of(coll);
-    int        rank = coll->comm->rank, size = coll->comm->size;
-    int        round = (int)coll->round;
-    int        prev  = (rank - 1 + size) % size;
-    umx_buffer out   = piece_of(&move->recv, (rank - round + size) % size);
+    umi_comm_move *move = move_of(coll);
+    int            rank = coll->comm->rank, size = coll->comm->size;
+    int            round = (int)coll->round;
+    int            prev  = (rank - 1 + size) % size;
+    umx_buffer     out   = piece_of(&move->recv, (rank - round + size) % size);
     umx_buffer in = piece_of(&move->recv, (rank - round - 1 + 2 * size) % size);
     umx_status status;
 
-    status = umi_coll_recv(coll, prev, coll->round, &in);
+    status = umi_comm_coll_recv(coll, prev, coll->round, &in);
     return (status == UMX_OK) ?
-               umi_coll_send(coll, (rank + 1) % size, coll->round, &out) :
+               umi_comm_coll_send(coll, (rank + 1) % size, coll->round, &out) :
                status;
 }
 
 static umx_status
-allgather_next(umi_coll *coll)
+allgather_next(umi_comm_coll *coll)
 {
-    umi_move  *move    = move_of(coll);
-    int        size    = coll->comm->size;
-    bool       is_ring = size > UMI_COLL_WINDOW;
-    unsigned   rounds  = is_ring ? (unsigned)size - 1 : 1;
-    umx_status status  = UMX_OK;
+    umi_comm_move *move    = move_of(coll);
+    int            size    = coll->comm->size;
+    bool           is_ring = size > UMI_COMM_COLL_WINDOW;
+    unsigned       rounds  = is_ring ? (unsigned)size - 1 : 1;
+    umx_status     status  = UMX_OK;
 
     if (coll->round == rounds) {
         return UMX_OK;
@@ -502,9 +508,9 @@ allgather_next(umi_coll *coll)
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
-static const umi_coll_type allgather_type = {
-    .kind = UMI_COLL_ALLGATHER,
-    .size = sizeof(umi_move),
+static const umi_comm_coll_type allgather_type = {
+    .kind = UMI_COMM_COLL_ALLGATHER,
+    .size = sizeof(umi_comm_move),
     .next = allgather_next,
     .fini = fini,
 };
@@ -515,15 +521,16 @@ umx_allgatherv(umx_comm *comm, const umx_buffer *send, const umx_buffer *recv,
                umx_request **req_p)
 {
     UMI_COMM_LOCK(comm);
-    umx_status status = umi_comm_status(comm);
-    umi_move  *move;
+    umx_status     status = umi_comm_status(comm);
+    umi_comm_move *move;
 
     if (status == UMX_OK && send != UMX_IN_PLACE) {
-        status = umi_buffers_overlap(send, recv) ? UMX_ERR_INVALID_PARAM :
-                                                   umi_coll_check_buffer(send);
+        status = umi_comm_buffers_overlap(send, recv) ?
+                     UMX_ERR_INVALID_PARAM :
+                     umi_comm_coll_check_buffer(send);
     }
     if (status == UMX_OK) {
-        status = umi_coll_check_buffer(recv);
+        status = umi_comm_coll_check_buffer(recv);
     }
     if (status == UMX_OK) {
         status = new_move(comm, &allgather_type, 2 * (size_t)comm->size, &move);
@@ -536,46 +543,49 @@ umx_allgatherv(umx_comm *comm, const umx_buffer *send, const umx_buffer *recv,
         move->send.buf = *send;
     }
     status = set_side(comm, &move->recv, recv, pieces, send);
-    return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
-                                umi_coll_give_up(&move->base, status);
+    return (status == UMX_OK) ?
+               umi_comm_coll_start(&move->base, params, req_p) :
+               umi_comm_coll_give_up(&move->base, status);
 }
 
 /* ---- alltoall ------------------------------------------------------------
  */
 
 static umx_status
-alltoall_next(umi_coll *coll)
+alltoall_next(umi_comm_coll *coll)
 {
-    umi_move *move = move_of(coll);
-    int       rank = coll->comm->rank, size = coll->comm->size;
-    int       first = 1 + (int)coll->round * UMI_COLL_WINDOW;
-    int end = (first + UMI_COLL_WINDOW < size) ? first + UMI_COLL_WINDOW : size;
-    umx_status status = UMX_OK;
+    umi_comm_move *move = move_of(coll);
+    int            rank = coll->comm->rank, size = coll->comm->size;
+    int            first  = 1 + (int)coll->round * UMI_COMM_COLL_WINDOW;
+    int            end    = (first + UMI_COMM_COLL_WINDOW < size) ?
+                                first + UMI_COMM_COLL_WINDOW :
+                                size;
+    umx_status     status = UMX_OK;
 
     for (int i = first; i < end && status == UMX_OK; i++) {
         int        to  = (rank + i) % size;
         umx_buffer out = piece_of(&move->send, to);
 
-        status = umi_coll_send(coll, to, 0, &out);
+        status = umi_comm_coll_send(coll, to, 0, &out);
     }
     if (coll->round == 0 && status == UMX_OK) {
         umx_buffer in  = piece_of(&move->recv, rank);
         umx_buffer out = piece_of(&move->send, rank);
 
-        status = umi_coll_copy(&in, &out);
+        status = umi_comm_coll_copy(&in, &out);
     }
     for (int i = first; i < end && status == UMX_OK; i++) {
         int        from = (rank - i + size) % size;
         umx_buffer in   = piece_of(&move->recv, from);
 
-        status = umi_coll_recv(coll, from, 0, &in);
+        status = umi_comm_coll_recv(coll, from, 0, &in);
     }
     return (status == UMX_OK && first < size) ? UMX_INPROGRESS : status;
 }
 
-static const umi_coll_type alltoall_type = {
-    .kind = UMI_COLL_ALLTOALL,
-    .size = sizeof(umi_move),
+static const umi_comm_coll_type alltoall_type = {
+    .kind = UMI_COMM_COLL_ALLTOALL,
+    .size = sizeof(umi_comm_move),
     .next = alltoall_next,
     .fini = fini,
 };
@@ -587,17 +597,17 @@ umx_alltoallv(umx_comm *comm, const umx_buffer *send,
               umx_request **req_p)
 {
     UMI_COMM_LOCK(comm);
-    umx_status status = umi_comm_status(comm);
-    umi_move  *move;
-    umx_buffer own;
+    umx_status     status = umi_comm_status(comm);
+    umi_comm_move *move;
+    umx_buffer     own;
 
     if (status == UMX_OK) {
-        status = (send == NULL || umi_buffers_overlap(send, recv)) ?
+        status = (send == NULL || umi_comm_buffers_overlap(send, recv)) ?
                      UMX_ERR_INVALID_PARAM :
-                     umi_coll_check_buffer(send);
+                     umi_comm_coll_check_buffer(send);
     }
     if (status == UMX_OK) {
-        status = umi_coll_check_buffer(recv);
+        status = umi_comm_coll_check_buffer(recv);
     }
     if (status == UMX_OK) {
         status = new_move(comm, &alltoall_type, 2 * (size_t)comm->size, &move);
@@ -610,14 +620,15 @@ umx_alltoallv(umx_comm *comm, const umx_buffer *send,
         own    = piece_of(&move->recv, comm->rank);
         status = set_side(comm, &move->send, send, send_pieces, &own);
     }
-    return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
-                                umi_coll_give_up(&move->base, status);
+    return (status == UMX_OK) ?
+               umi_comm_coll_start(&move->base, params, req_p) :
+               umi_comm_coll_give_up(&move->base, status);
 }
 
 /* ---- split ---------------------------------------------------------------
  */
 
-/* Before `other` in the new communicator? */
+/* Does `rank` come before `other` in the new communicator? */
 static bool
 is_before(const int32_t *pairs, int rank, int other)
 {
@@ -626,9 +637,10 @@ is_before(const int32_t *pairs, int rank, int other)
     return key < others || (key == others && rank < other);
 }
 
-/* The same number on every rank of the color, and on no other. */
+/* Compute a number that is the same on every rank of the color, and on no
+ * other. */
 static uint64_t
-split_id(const umi_coll *coll, int32_t color)
+split_id(const umi_comm_coll *coll, int32_t color)
 {
     uint64_t words[3] = {coll->comm->id, coll->number, (uint32_t)color};
     uint64_t id       = umx_tag_hash(words, sizeof(words));
@@ -637,13 +649,13 @@ split_id(const umi_coll *coll, int32_t color)
 }
 
 static void
-make_split(umi_coll *coll)
+make_split(umi_comm_coll *coll)
 {
-    umi_move    *move   = move_of(coll);
-    umx_comm    *comm   = coll->comm;
-    umi_member **chosen = move->chosen;
-    int32_t      color  = move->pairs[2 * comm->rank];
-    int          size = 0, own = 0;
+    umi_comm_move    *move   = move_of(coll);
+    umx_comm         *comm   = coll->comm;
+    umi_comm_member **chosen = move->chosen;
+    int32_t           color  = move->pairs[2 * comm->rank];
+    int               size = 0, own = 0;
 
     if (color < 0) {
         return;
@@ -667,7 +679,7 @@ make_split(umi_coll *coll)
 }
 
 static umx_status
-split_next(umi_coll *coll)
+split_next(umi_comm_coll *coll)
 {
     umx_status status = allgather_next(coll);
 
@@ -678,9 +690,9 @@ split_next(umi_coll *coll)
 }
 
 static void
-split_fini(umi_coll *coll, umx_status status)
+split_fini(umi_comm_coll *coll, umx_status status)
 {
-    umi_move *move = move_of(coll);
+    umi_comm_move *move = move_of(coll);
 
     free(move->pairs);
     free(move->chosen);
@@ -694,16 +706,16 @@ split_fini(umi_coll *coll, umx_status status)
     fini(coll, status);
 }
 
-static const umi_coll_type split_type = {
-    .kind = UMI_COLL_SPLIT,
-    .size = sizeof(umi_move),
+static const umi_comm_coll_type split_type = {
+    .kind = UMI_COMM_COLL_SPLIT,
+    .size = sizeof(umi_comm_move),
     .next = split_next,
     .fini = split_fini,
 };
 
-/* A pair of each rank, to all. */
+/* Describe an allgather of the pairs, one of each rank. */
 static umx_status
-set_pairs(const umx_comm *comm, umi_move *move)
+set_pairs(const umx_comm *comm, umi_comm_move *move)
 {
     size_t     size   = (size_t)comm->size;
     size_t    *counts = malloc(size * sizeof(*counts));
@@ -728,9 +740,9 @@ umx_comm_split(umx_comm *comm, int color, int key, const umx_op_params *params,
                umx_comm **comm_p, umx_request **req_p)
 {
     UMI_COMM_LOCK(comm);
-    size_t     size = (size_t)comm->size;
-    umi_move  *move;
-    umx_status status = new_move(comm, &split_type, 2 * size, &move);
+    size_t         size = (size_t)comm->size;
+    umi_comm_move *move;
+    umx_status     status = new_move(comm, &split_type, 2 * size, &move);
 
     if (status != UMX_OK) {
         return status;
@@ -743,19 +755,19 @@ umx_comm_split(umx_comm *comm, int color, int key, const umx_op_params *params,
     }
     if (move->pairs == NULL || move->chosen == NULL ||
         (color >= 0 && move->made == NULL)) {
-        return umi_coll_give_up(&move->base, UMX_ERR_NO_MEMORY);
+        return umi_comm_coll_give_up(&move->base, UMX_ERR_NO_MEMORY);
     }
     move->pairs[2 * comm->rank]     = color;
     move->pairs[2 * comm->rank + 1] = key;
     status                          = set_pairs(comm, move);
     if (status != UMX_OK) {
-        return umi_coll_give_up(&move->base, status);
+        return umi_comm_coll_give_up(&move->base, status);
     }
     *comm_p = move->made;
     if (move->made != NULL) {
         umi_comm_hold(move->made); /* the operation's; the user has the other */
     }
-    status = umi_coll_start(&move->base, params, req_p);
+    status = umi_comm_coll_start(&move->base, params, req_p);
     if (status < 0 && *comm_p != NULL) {
         umi_comm_put(*comm_p);
         *comm_p = NULL;

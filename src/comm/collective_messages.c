@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* collective_messages.c: the messages of a collective operation, by the channel
+ * or by an inbox. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/collective.h"
+#include "comm/inbox.h"
+#include "comm/member.h"
+
+enum {
+    LEND_MIN = 64 * 1024 /* bytes; lent to ranks of this host */
+};
+
+/* A message that no receive waits for yet. */
+typedef struct umi_comm_early {
+    umi_node        node; /* comm->early */
+    umi_comm_parcel parcel;
+} umi_comm_early;
+
+/* ---- messages that came early --------------------------------------------
+ */
+
+static void
+drop(umx_comm *comm, const umi_comm_parcel *parcel)
+{
+    if (parcel->message != NULL) {
+        umx_message_drop(parcel->message);
+    } else {
+        umi_comm_inbox_drop(comm, parcel);
+    }
+}
+
+static void
+keep(umx_comm *comm, const umi_comm_parcel *parcel)
+{
+    umi_comm_early *early = malloc(sizeof(*early));
+
+    if (early == NULL) {
+        drop(comm, parcel);
+        umi_comm_revoke(comm, comm->rank, UMX_ERR_NO_MEMORY, false,
+                        "rank %d has no memory for a message", comm->rank);
+        return;
+    }
+    early->parcel = *parcel;
+    umi_list_append(&comm->early, &early->node);
+}
+
+void
+umi_comm_coll_drop_early(umx_comm *comm)
+{
+    while (!umi_list_is_empty(&comm->early)) {
+        umi_comm_early *early = umi_container_of(comm->early.next,
+                                                 umi_comm_early, node);
+
+        umi_node_remove(&early->node);
+        drop(comm, &early->parcel);
+        free(early);
+    }
+}
+
+/* ---- the end of a message ------------------------------------------------
+ */
+
+void
+umi_comm_xfer_end_lent(umi_comm_xfer *xfer)
+{
+    if (xfer->ep != NULL) {
+        umx_loan_end(xfer->ep, &xfer->loan);
+    }
+    xfer->is_used = false;
+    xfer->coll->num_pending--;
+}
+
+/* Tell the rank that its bytes have been pulled. False: the bytes may be wrong,
+ * as the rank is revoked; the end of the operation is on its way. */
+static bool
+end_pull(const umi_comm_xfer *xfer)
+{
+    umi_comm_coll *coll = xfer->coll;
+    umx_comm      *comm = coll->comm;
+
+    if (comm->inbox == NULL || umi_comm_inbox_is_spoilt(comm, xfer->rank)) {
+        return false;
+    }
+    umi_comm_inbox_say_done(comm, xfer->rank, coll->number, xfer->round);
+    return true;
+}
+
+/* Suspect the rank of a message if `status` may be its end. True: the message
+ * is lost; another message, which says who has failed, is on its way and ends
+ * the operation. */
+static bool
+suspect(const umi_comm_xfer *xfer, umx_status status, const char *why)
+{
+    const umi_comm_coll *coll   = xfer->coll;
+    const umi_comm_rank *rank   = &coll->comm->ranks[xfer->rank];
+    umi_comm_member     *member = rank->member;
+    char                 text[UMI_COMM_REASON_MAX];
+
+    if (status >= 0 || rank->is_gone || coll->comm->is_revoked) {
+        return false;
+    }
+    (void)snprintf(text, sizeof(text), "%s (operation %llu): %s",
+                   umi_comm_coll_name(coll->type->kind),
+                   (unsigned long long)coll->number, why);
+    umi_comm_member_check(member, status, text);
+    return member->state == UMI_COMM_MEMBER_SUSPECT;
+}
+
+/* Keep what is lost until withdraw() ends it. */
+static void
+keep_lost(umi_comm_xfer *xfer)
+{
+    xfer->is_used = true;
+    xfer->is_lost = true;
+    xfer->sub     = NULL;
+    xfer->ep      = NULL;
+}
+
+static void
+on_xfer(umx_request *sub, umx_status status, void *arg)
+{
+    umi_comm_xfer *xfer = arg;
+    umi_comm_coll *coll = xfer->coll;
+    umx_comm      *comm = coll->comm;
+
+    (void)sub;
+    xfer->sub = NULL;
+    if (status != UMX_OK && coll->status == UMX_INPROGRESS &&
+        (status == UMX_ERR_WITHDRAWN ||
+         suspect(xfer, status, umx_status_string(status)))) {
+        keep_lost(xfer); /* a rank that withdraws says why it has failed */
+        return;
+    }
+    if (xfer->is_pull && status == UMX_OK && coll->status == UMX_INPROGRESS &&
+        !end_pull(xfer)) {
+        return;
+    }
+    xfer->is_used = false;
+    coll->num_pending--;
+    umi_comm_hold(comm);
+    if (coll->status != UMX_INPROGRESS) {
+        umi_comm_coll_end_request_early(coll);
+        umi_comm_coll_advance(coll);
+    } else if (status == UMX_OK) {
+        umi_comm_coll_advance(coll);
+    } else {
+        umi_comm_coll_fail(coll, xfer->rank, status, umx_status_string(status));
+    }
+    umi_comm_put(comm);
+}
+
+static void
+on_xfer_lost(umx_request *sub, umx_status status, void *arg)
+{
+    umi_comm_coll *coll = ((umi_comm_xfer *)arg)->coll;
+
+    (void)sub;
+    (void)status;
+    if (coll->req != NULL && coll->status != UMX_INPROGRESS) {
+        umx_request_lose(coll->req, coll->status);
+    }
+}
+
+/* ---- sending -------------------------------------------------------------
+ */
+
+static umi_comm_xfer *
+new_xfer(umi_comm_coll *coll, int rank, unsigned round, const umx_buffer *buf)
+{
+    for (size_t i = 0; i < coll->max_xfers; i++) {
+        umi_comm_xfer *xfer = &coll->xfers[i];
+
+        if (!xfer->is_used) {
+            *xfer = (umi_comm_xfer){.coll    = coll,
+                                    .buf     = *buf,
+                                    .rank    = rank,
+                                    .round   = (uint16_t)round,
+                                    .is_used = true};
+            umi_node_init(&xfer->node);
+            return xfer;
+        }
+    }
+    return NULL;
+}
+
+static umx_op_params
+xfer_params(umi_comm_xfer *xfer)
+{
+    return (umx_op_params){
+        .flags      = UMX_OP_FLAG_LAYER,
+        .field_mask = UMX_OP_FIELD_FLAGS | UMX_OP_FIELD_ON_DONE |
+                      UMX_OP_FIELD_ON_LOST,
+        .on_done = on_xfer,
+        .on_lost = on_xfer_lost,
+        .arg     = xfer,
+    };
+}
+
+static umx_status
+send_by(umi_comm_xfer *xfer, umx_ep *ep)
+{
+    umi_comm_coll  *coll   = xfer->coll;
+    umi_comm_header header = {.kind   = UMI_COMM_COLLECTIVE,
+                              .op     = (uint8_t)coll->type->kind,
+                              .round  = xfer->round,
+                              .source = (uint32_t)coll->comm->rank,
+                              .comm   = coll->comm->id,
+                              .number = coll->number,
+                              .what   = coll->what,
+                              .bytes  = coll->bytes};
+    uint8_t         bytes[UMI_COMM_HEADER_MAX];
+    size_t          len    = umi_comm_header_encode(&header, bytes);
+    umx_op_params   params = xfer_params(xfer);
+    umx_status      status;
+
+    if (xfer->buf.len >= LEND_MIN) {
+        params.flags |= UMX_OP_FLAG_LEND;
+    }
+    status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, len, &xfer->buf,
+                               &params, &xfer->sub);
+    if (status != UMX_INPROGRESS) {
+        xfer->sub = NULL;
+    }
+    return status;
+}
+
+umx_status
+umi_comm_coll_send(umi_comm_coll *coll, int rank, unsigned round,
+                   const umx_buffer *buf)
+{
+    umi_comm_xfer *xfer = new_xfer(coll, rank, round, buf);
+    umx_ep        *ep   = NULL; /* an inbox has the bytes */
+    const char    *why;
+    umx_status     status;
+
+    if (xfer == NULL) {
+        return UMX_ERR_NO_RESOURCE;
+    }
+    status        = umi_comm_inbox_send(coll, xfer);
+    xfer->is_lent = status == UMX_INPROGRESS;
+    if (status == UMX_ERR_UNSUPPORTED) {
+        status = umi_comm_member_ep(coll->comm->ranks[rank].member, &ep);
+    }
+    why = umx_status_string(status);
+    if (status == UMX_OK && ep != NULL) {
+        status = send_by(xfer, ep);
+        why    = umx_ep_reason(ep);
+    }
+    if (suspect(xfer, status, why)) {
+        keep_lost(xfer);
+        status = UMX_INPROGRESS;
+    }
+    if (status == UMX_INPROGRESS) {
+        coll->num_pending++;
+        return UMX_OK;
+    }
+    xfer->is_used = false;
+    return status;
+}
+
+/* ---- ranks in different operations ---------------------------------------
+ */
+
+static bool
+is_same(const umi_comm_coll *coll, const umi_comm_header *header)
+{
+    return header->op == coll->type->kind && header->what == coll->what &&
+           header->bytes == coll->bytes;
+}
+
+/* Revoke the communicator, whose ranks are in different operations. */
+static void
+fail_different(umi_comm_coll *coll, int rank, unsigned op, uint64_t what,
+               uint64_t bytes)
+{
+    char text[UMI_COMM_REASON_MAX];
+
+    if (op != coll->type->kind) {
+        (void)snprintf(text, sizeof(text), "rank %d has called %s, rank %d %s",
+                       rank, umi_comm_coll_name(op), coll->comm->rank,
+                       umi_comm_coll_name(coll->type->kind));
+    } else if ((uint32_t)what != (uint32_t)coll->what) {
+        (void)snprintf(text, sizeof(text),
+                       "the root is %d on rank %d, and %d on rank %d",
+                       (int)(uint32_t)what, rank, (int)(uint32_t)coll->what,
+                       coll->comm->rank);
+    } else if (what != coll->what) {
+        (void)snprintf(text, sizeof(text),
+                       "rank %d reduces another type, or otherwise, than rank "
+                       "%d",
+                       rank, coll->comm->rank);
+    } else {
+        (void)snprintf(text, sizeof(text),
+                       "rank %d gives %llu bytes, rank %d %llu", rank,
+                       (unsigned long long)bytes, coll->comm->rank,
+                       (unsigned long long)coll->bytes);
+    }
+    umi_comm_coll_fail(coll, rank, UMX_ERR_INVALID_PARAM, text);
+}
+
+bool
+umi_comm_coll_check_early(umi_comm_coll *coll)
+{
+    UMI_LIST_FOREACH(node, &coll->comm->early) {
+        const umi_comm_early *early = umi_container_of(node, umi_comm_early,
+                                                       node);
+        umi_comm_header       header;
+
+        if (early->parcel.header.number != coll->number ||
+            is_same(coll, &early->parcel.header)) {
+            continue;
+        }
+        header = early->parcel.header; /* it goes with the communicator */
+        fail_different(coll, (int)header.source, header.op, header.what,
+                       header.bytes);
+        return false;
+    }
+    return true;
+}
+
+/* ---- receiving -----------------------------------------------------------
+ */
+
+static umx_status
+take_cell(umi_comm_xfer *xfer, const umi_comm_parcel *parcel,
+          const umx_op_params *params)
+{
+    umx_status status;
+
+    xfer->is_pull = parcel->is_pull || parcel->is_loan;
+    status = umi_comm_inbox_recv(xfer->coll->comm, parcel, &xfer->buf, params,
+                                 &xfer->sub);
+    if ((status == UMX_OK && xfer->is_pull && !end_pull(xfer)) ||
+        (status < 0 && parcel->is_loan &&
+         umi_comm_inbox_is_spoilt(xfer->coll->comm, xfer->rank))) {
+        xfer->sub = NULL; /* the end of the operation is under way */
+        return UMX_INPROGRESS;
+    }
+    if (status == UMX_OK && parcel->is_sync) {
+        umi_comm_inbox_say_done(xfer->coll->comm, xfer->rank,
+                                xfer->coll->number, xfer->round);
+    }
+    /* Only a rank that is revoked ends a loan that is in use. */
+    return (status == UMX_ERR_WITHDRAWN) ? UMX_ERR_CONNECTION_RESET : status;
+}
+
+/* Give a message to the receive that it is for. UMX_INPROGRESS: its bytes are
+ * coming. Any other status ends the receive. */
+static umx_status
+take(umi_comm_xfer *xfer, const umi_comm_parcel *parcel)
+{
+    umi_comm_coll *coll    = xfer->coll;
+    umx_comm      *comm    = coll->comm;
+    umx_message   *message = parcel->message;
+    size_t         len     = parcel->len;
+    umx_op_params  params;
+    umx_status     status;
+    char           text[UMI_COMM_REASON_MAX];
+
+    if (len != xfer->buf.len) {
+        drop(comm, parcel);
+        xfer->is_used = false;
+        (void)snprintf(text, sizeof(text),
+                       "rank %d sends %zu bytes, rank %d expects %zu",
+                       xfer->rank, len, comm->rank, xfer->buf.len);
+        umi_comm_coll_fail(coll, xfer->rank, UMX_ERR_INVALID_PARAM, text);
+        return UMX_ERR_INVALID_PARAM;
+    }
+    params           = xfer_params(xfer);
+    xfer->is_landing = message != NULL;
+    status           = (message != NULL) ?
+                           umx_message_recv(&message, &xfer->buf, &params, &xfer->sub) :
+                           take_cell(xfer, parcel, &params);
+    if (status == UMX_INPROGRESS) {
+        return status;
+    }
+    xfer->sub     = NULL;
+    xfer->is_used = false;
+    if (message != NULL) {
+        umx_message_drop(message);
+    }
+    if (status == UMX_ERR_WITHDRAWN ||
+        (status == UMX_ERR_CONNECTION_RESET &&
+         suspect(xfer, status, umx_status_string(status)))) {
+        keep_lost(xfer);
+        return UMX_INPROGRESS;
+    }
+    return status;
+}
+
+umx_status
+umi_comm_coll_recv(umi_comm_coll *coll, int rank, unsigned round,
+                   const umx_buffer *buf)
+{
+    umi_comm_xfer *xfer = new_xfer(coll, rank, round, buf);
+    umx_status     status;
+
+    if (xfer == NULL) {
+        return UMX_ERR_NO_RESOURCE;
+    }
+    umi_comm_inbox_offer(coll->comm, rank);
+    UMI_LIST_FOREACH(node, &coll->comm->early) {
+        umi_comm_early *early = umi_container_of(node, umi_comm_early, node);
+
+        if (early->parcel.header.number != coll->number ||
+            early->parcel.header.source != (uint32_t)rank ||
+            early->parcel.header.round != round) {
+            continue;
+        }
+        umi_node_remove(&early->node);
+        status = take(xfer, &early->parcel);
+        free(early);
+        if (status == UMX_INPROGRESS) {
+            coll->num_pending++;
+            status = UMX_OK;
+        } else if (status < 0 && coll->status == UMX_INPROGRESS) {
+            umi_comm_coll_fail(coll, rank, status, umx_status_string(status));
+        }
+        return status;
+    }
+    umi_list_append(&coll->recvs, &xfer->node);
+    coll->num_pending++;
+    return UMX_OK;
+}
+
+/* ---- arrival -------------------------------------------------------------
+ */
+
+static umi_comm_coll *
+find(const umx_comm *comm, uint64_t number)
+{
+    UMI_LIST_FOREACH(node, &comm->colls) {
+        umi_comm_coll *coll = umi_container_of(node, umi_comm_coll, node);
+
+        if (coll->number == number) {
+            return coll;
+        }
+    }
+    return NULL;
+}
+
+static umi_comm_xfer *
+find_recv(const umi_comm_coll *coll, const umi_comm_header *header)
+{
+    UMI_LIST_FOREACH(node, &coll->recvs) {
+        umi_comm_xfer *xfer = umi_container_of(node, umi_comm_xfer, node);
+
+        if (xfer->rank == (int)header->source && xfer->round == header->round) {
+            return xfer;
+        }
+    }
+    return NULL;
+}
+
+void
+umi_comm_coll_arrive(umx_comm *comm, const umi_comm_parcel *parcel)
+{
+    const umi_comm_header *header = &parcel->header;
+    umi_comm_coll         *coll   = find(comm, header->number);
+    umi_comm_xfer         *xfer;
+    umx_status             status;
+    bool                   was_moving;
+
+    if (comm->is_revoked || comm->is_closed) {
+        drop(comm, parcel);
+        return;
+    }
+    if (parcel->message != NULL) {
+        umi_comm_inbox_offer(comm, (int)header->source);
+    }
+    if (coll == NULL) {
+        if (header->number < comm->next_number) { /* it is over here */
+            drop(comm, parcel);
+        } else {
+            keep(comm, parcel);
+        }
+        return;
+    }
+    if (!is_same(coll, header)) {
+        drop(comm, parcel);
+        fail_different(coll, (int)header->source, header->op, header->what,
+                       header->bytes);
+        return;
+    }
+    xfer = find_recv(coll, header);
+    if (xfer == NULL) {
+        keep(comm, parcel);
+        return;
+    }
+    umi_node_remove(&xfer->node);
+    coll->num_pending--;
+    umi_comm_hold(comm);
+    was_moving      = coll->is_moving; /* in the call that posts it */
+    coll->is_moving = true; /* umi_comm_coll_fail() must not free it */
+    status          = take(xfer, parcel);
+    if (status == UMX_INPROGRESS) {
+        coll->num_pending++;
+    } else if (status != UMX_OK && coll->status == UMX_INPROGRESS) {
+        umi_comm_coll_fail(coll, (int)header->source, status,
+                           umx_status_string(status));
+    }
+    coll->is_moving = was_moving;
+    umi_comm_coll_advance(coll);
+    umi_comm_put(comm);
+}
+
+void
+umi_comm_coll_on_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
+{
+    umi_comm_coll *coll = find(comm, number);
+
+    for (size_t i = 0; coll != NULL && i < coll->max_xfers; i++) {
+        umi_comm_xfer *xfer = &coll->xfers[i];
+
+        if (xfer->is_used && xfer->is_lent && xfer->rank == rank &&
+            xfer->round == round) {
+            umi_comm_xfer_end_lent(xfer);
+            umi_comm_hold(comm);
+            umi_comm_coll_advance(coll);
+            umi_comm_put(comm);
+            return;
+        }
+    }
+}
+
+void
+umi_comm_coll_on_state(umx_comm *comm, int rank, const umi_comm_header *header,
+                       uint64_t what)
+{
+    umi_comm_coll *coll = find(comm, header->number);
+
+    if (coll == NULL || comm->is_revoked || comm->is_closed) {
+        return;
+    }
+    if (header->op != coll->type->kind || what != coll->what) {
+        fail_different(coll, rank, header->op, what, coll->bytes);
+    }
+}

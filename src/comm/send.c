@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* send.c: messages to other ranks, and to this one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/member.h"
+#include "comm/send_recv.h"
+
+enum {
+    EAGER_SELF_SIZE = 64 * 1024 /* bytes: a send to oneself copies them */
+};
+
+/* ---- the end of a send ---------------------------------------------------
+ */
+
+/* Complete the request of a send. */
+static void
+end_send_request(umi_comm_send *send, umx_status status)
+{
+    umx_request *req = send->req;
+
+    if (req != NULL) {
+        send->req                                 = NULL;
+        *(umi_comm_send **)umx_request_state(req) = NULL;
+        umx_request_complete(req, status);
+    }
+}
+
+void
+umi_comm_send_end(umi_comm_send *send, umx_status status)
+{
+    umx_comm *comm = send->comm;
+
+    umi_node_remove(&send->node);
+    end_send_request(send, status);
+    free(send);
+    umi_comm_put(comm);
+}
+
+bool
+umi_comm_suspect_rank(umx_comm *comm, int rank, umx_status status,
+                      const char *why)
+{
+    umi_comm_member *member = comm->ranks[rank].member;
+
+    if (comm->is_revoked) {
+        return false;
+    }
+    umi_comm_member_check(member, status, why);
+    return status < 0 && member->state == UMI_COMM_MEMBER_SUSPECT;
+}
+
+/* Keep a send that was lost: it ends with the communicator, once it is known
+ * which rank has failed. */
+static void
+keep_lost(umi_comm_send *send)
+{
+    send->sub     = NULL;
+    send->is_lost = true;
+}
+
+void
+umi_comm_sends_end_lost(umx_comm *comm, int dest, umx_status status)
+{
+    umi_node *node = comm->sends.next;
+
+    while (node != &comm->sends) {
+        umi_comm_send *send = umi_container_of(node, umi_comm_send, node);
+
+        if (send->is_lost && (dest == -1 || send->dest == dest)) {
+            umi_comm_send_end(send, status);
+            node = comm->sends.next;
+        } else {
+            node = node->next;
+        }
+    }
+}
+
+/* ---- cancelling ----------------------------------------------------------
+ */
+
+/* Take a send out of the count unless the channel has sent it, cancelled or
+ * not. The other rank is told the count when this one leaves, which may be at
+ * once. */
+static void
+check_count(umi_comm_send *send)
+{
+    if (send->is_counted && !umx_request_was_sent(send->sub)) {
+        send->is_counted = false;
+        send->comm->ranks[send->dest].num_sent--;
+    }
+}
+
+/* Cancel what the channel sends. True: the buffer is free. */
+static bool
+cancel_sub(umi_comm_send *send)
+{
+    umx_status status = umx_request_is_abandoned(send->req) ?
+                            umx_request_abandon(send->sub) :
+                            umx_request_cancel(send->sub);
+
+    check_count(send);
+    return status == UMX_OK;
+}
+
+static void
+cancel_send(umx_request *req)
+{
+    umi_comm_send *send = *(umi_comm_send **)umx_request_state(req);
+
+    if (send->sub != NULL) {
+        if (cancel_sub(send)) {
+            end_send_request(send, UMX_ERR_CANCELED);
+        }
+    } else if (send->message != NULL) {
+        send->message->send = NULL;
+        umi_comm_message_free(send->message);
+        umi_comm_send_end(send, UMX_ERR_CANCELED);
+    } else if (send->is_lost) {
+        umi_comm_send_end(send, UMX_ERR_CANCELED);
+    }
+}
+
+void
+umi_comm_sends_cancel(umx_comm *comm, umx_status status)
+{
+    UMI_LIST_FOREACH_SAFE(node, &comm->sends) {
+        umi_comm_send *send = umi_container_of(node, umi_comm_send, node);
+
+        if (send->sub != NULL && send->req != NULL && cancel_sub(send)) {
+            end_send_request(send, status);
+        }
+    }
+}
+
+static const umx_request_class send_class = {
+    .name   = "comm_send",
+    .cancel = cancel_send,
+};
+
+/* ---- a new send ----------------------------------------------------------
+ */
+
+static umi_comm_send *
+new_send(umx_comm *comm, int dest, const umx_buffer *buf,
+         const umx_op_params *params)
+{
+    umi_comm_send *send = calloc(1, sizeof(*send));
+
+    if (send == NULL) {
+        return NULL;
+    }
+    send->req = umx_request_create(comm->group->dispatch->worker, &send_class,
+                                   params);
+    if (send->req == NULL) {
+        free(send);
+        return NULL;
+    }
+    *(umi_comm_send **)umx_request_state(send->req) = send;
+    umi_list_append(&comm->sends, &send->node);
+    send->comm = comm;
+    send->dest = dest;
+    send->buf  = *buf;
+    umi_comm_hold(comm);
+    return send;
+}
+
+static void
+discard_send(umi_comm_send *send)
+{
+    umx_request *req = send->req;
+
+    send->req = NULL; /* which does not complete */
+    umi_comm_send_end(send, UMX_OK);
+    umx_request_discard(req);
+}
+
+/* ---- to this rank --------------------------------------------------------
+ */
+
+static bool
+is_host(const umx_buffer *buf)
+{
+    return buf->memtype <= UMX_MEMTYPE_HOST && buf->layout == NULL;
+}
+
+static umx_status
+send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
+             const umx_op_params *params, umx_request **req_p)
+{
+    umx_comm_message *message;
+    umx_request      *req;
+
+    if (!is_host(buf)) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    message = umi_comm_message_new(comm, comm->rank, tag, buf->len);
+    if (message == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    /* A receive that waits copies from the buffer at once. */
+    message->send = new_send(comm, comm->rank, buf, params);
+    if (message->send == NULL) {
+        umi_comm_message_free(message);
+        return UMX_ERR_NO_MEMORY;
+    }
+    req = message->send->req;
+    if (umi_comm_recv_offer(comm, message)) {
+        *req_p = req;
+        return UMX_INPROGRESS; /* complete already, but for on_done */
+    }
+    if (buf->len > EAGER_SELF_SIZE ||
+        (message->data = malloc(buf->len + 1)) == NULL) {
+        message->send->message = message;
+        umi_list_append(&comm->unexpected, &message->node);
+        *req_p = req;
+        return UMX_INPROGRESS;
+    }
+    if (buf->len != 0) {
+        memcpy(message->data, buf->data, buf->len);
+    }
+    discard_send(message->send);
+    message->send = NULL;
+    umi_list_append(&comm->unexpected, &message->node);
+    return UMX_OK;
+}
+
+/* ---- to another rank -----------------------------------------------------
+ */
+
+static void
+on_sent(umx_request *sub, umx_status status, void *arg)
+{
+    umi_comm_send *send = arg;
+    umx_comm      *comm = send->comm;
+
+    (void)sub;
+    check_count(send);
+    send->sub = NULL;
+    if (status != UMX_OK && !comm->is_closed && send->req != NULL &&
+        !umx_request_is_cancelled(send->req) &&
+        umi_comm_suspect_rank(comm, send->dest, status,
+                              umx_status_string(status))) {
+        keep_lost(send);
+        return;
+    }
+    if (status != UMX_OK && comm->is_revoked) {
+        status = UMX_ERR_RANK_FAILED;
+    }
+    umi_comm_send_end(send, status);
+}
+
+static void
+on_send_lost(umx_request *sub, umx_status status, void *arg)
+{
+    umi_comm_send *send = arg;
+
+    (void)sub;
+    if (send->req != NULL) {
+        umx_request_lose(send->req, umi_comm_lost_status(send->comm, status));
+    }
+}
+
+/* Send a message by an endpoint. */
+static umx_status
+send_by(umi_comm_send *send, umx_ep *ep, uint64_t tag)
+{
+    umx_comm       *comm   = send->comm;
+    umi_comm_header header = {.kind   = UMI_COMM_MESSAGE,
+                              .source = (uint32_t)comm->rank,
+                              .comm   = comm->id,
+                              .number = tag};
+    uint8_t         bytes[UMI_COMM_HEADER_MAX];
+    size_t          len    = umi_comm_header_encode(&header, bytes);
+    umx_op_params   params = {.flags      = UMX_OP_FLAG_LAYER,
+                              .field_mask = UMX_OP_FIELD_FLAGS |
+                                            UMX_OP_FIELD_ON_DONE |
+                                            UMX_OP_FIELD_ON_LOST,
+                              .on_done = on_sent,
+                              .arg     = send,
+                              .on_lost = on_send_lost};
+    umx_status      status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, len,
+                                               &send->buf, &params, &send->sub);
+
+    if (status >= 0) {
+        comm->ranks[send->dest].num_sent++;
+    }
+    if (status == UMX_INPROGRESS) {
+        send->is_counted = true;
+    } else {
+        send->sub = NULL;
+    }
+    return status;
+}
+
+static umx_status
+check_dest(const umx_comm *comm, int dest)
+{
+    umx_status status = umi_comm_status(comm);
+
+    if (status == UMX_OK && (dest < 0 || dest >= comm->size)) {
+        status = UMX_ERR_OUT_OF_RANGE;
+    }
+    if (status == UMX_OK && dest != comm->rank && comm->ranks[dest].is_gone) {
+        status = UMX_ERR_RANK_FAILED;
+    }
+    return status;
+}
+
+umx_status
+umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
+               const umx_op_params *params, umx_request **req_p)
+{
+    UMI_COMM_LOCK(comm);
+    umx_status     status = check_dest(comm, dest);
+    umi_comm_send *send;
+    umx_ep        *ep;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (dest == comm->rank) {
+        return send_to_self(comm, tag, buf, params, req_p);
+    }
+    status = umi_comm_member_ep(comm->ranks[dest].member, &ep);
+    if (status != UMX_OK && !umi_comm_suspect_rank(comm, dest, status, NULL)) {
+        return status;
+    }
+    send = new_send(comm, dest, buf, params);
+    if (send == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    if (status != UMX_OK) {
+        keep_lost(send);
+        *req_p = send->req;
+        return UMX_INPROGRESS;
+    }
+    status = send_by(send, ep, tag);
+    if (status != UMX_INPROGRESS &&
+        umi_comm_suspect_rank(comm, dest, status, umx_ep_reason(ep))) {
+        keep_lost(send);
+        status = UMX_INPROGRESS;
+    }
+    if (status == UMX_INPROGRESS) {
+        *req_p = send->req;
+        return status;
+    }
+    discard_send(send);
+    return status;
+}
