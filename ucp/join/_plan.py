@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import math
@@ -199,13 +200,13 @@ async def tell_all(comm: Communicator, parts: Sequence[Any]) -> list[bytes]:
     with memory, memoryview(memory)[: len(data)] as view:
         view[:] = data
         async with Shuffler(comm, _AGREE_ID, comm.size) as shuffler:
-            for rank in range(comm.size):
-                shuffler.insert(rank, view)
+            inserts = [shuffler.insert(rank, view) for rank in range(comm.size)]
             shuffler.insert_finished()
             chunks = await shuffler.extract(comm.rank)
             said = {chunk.source: bytes(chunk) for chunk in chunks}
             for chunk in chunks:
                 chunk.release()
+            await asyncio.gather(*inserts)  # until nobody reads the memory
     return [said[rank] for rank in range(comm.size)]
 
 
