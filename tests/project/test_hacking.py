@@ -3,9 +3,11 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,13 @@ import pytest
 from paths import ROOT
 
 PAGE = (ROOT / "docs/hacking.md").read_text()
-EXAMPLE = PAGE[PAGE.index("## To add") : PAGE.index("## Find a fault")]
+OPERATION = PAGE[PAGE.index("## To add an op") : PAGE.index("## To add a layer")]
+LAYER = PAGE[PAGE.index("## To add a layer") : PAGE.index("## Find a fault")]
+EXAMPLES = (OPERATION, LAYER)
+
+NOT_COPIED = shutil.ignore_patterns(
+    ".*", "build", "*.egg-info", "__pycache__", "corpus", "*.so"
+)
 
 STEP = re.compile(r"^\| \d+\. .* \| `(.+)` \| `(\w+)` \|$", re.MULTILINE)
 NEW_FILE = re.compile(
@@ -22,13 +30,13 @@ NEW_FILE = re.compile(
 CHANGE = re.compile(r"^```diff\n\+\+\+ ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def new_files() -> dict[str, str]:
-    return dict(NEW_FILE.findall(EXAMPLE))
+def new_files(example: str) -> dict[str, str]:
+    return dict(NEW_FILE.findall(example))
 
 
-def changes() -> Iterator[tuple[str, list[str], list[str]]]:
+def changes(example: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """File, the lines that it has, and the lines that follow these as new ones."""
-    for name, body in CHANGE.findall(EXAMPLE):
+    for name, body in CHANGE.findall(example):
         lines = body.splitlines()
         there = [line[1:] for line in lines if line[0] == " "]
         added = [line[1:] for line in lines if line[0] == "+"]
@@ -36,15 +44,16 @@ def changes() -> Iterator[tuple[str, list[str], list[str]]]:
         yield name, there, added
 
 
-def apply_example(tree: Path) -> None:
-    for name, text in new_files().items():
+def apply(example: str, tree: Path) -> None:
+    for name, text in new_files(example).items():
         assert not (tree / name).exists()
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(text)
-    for name, there, added in changes():
+    for name, there, added in changes(example):
         text = (tree / name).read_text()
-        before = "\n".join(there) + "\n"
+        before = "\n" + "\n".join(there) + "\n"
         assert text.count(before) == 1, f"{name} has not once: {before}"
-        after = "\n".join(there + added) + "\n"
+        after = "\n" + "\n".join(there + added) + "\n"
         (tree / name).write_text(text.replace(before, after))
 
 
@@ -71,12 +80,16 @@ def test_targets_of_make_exist():
 
 
 def test_the_example_is_as_short_as_it_says():
-    files = [name for name in new_files() if name.startswith("ucp_ext/")]
-    in_c = [(name, added) for name, _, added in changes() if name[:7] == "ucp_ext"]
+    files = [name for name in new_files(OPERATION) if name.startswith("ucp_ext/")]
+    in_c = [
+        (name, added)
+        for name, _, added in changes(OPERATION)
+        if name.startswith("ucp_ext/")
+    ]
     assert len(files) == 1
     lines = [line for _, added in in_c for line in added if line]
     assert (len(lines), len(in_c)) == (2, 2)
-    assert "one new file and two lines in two others" in EXAMPLE
+    assert "one new file and two lines in two others" in OPERATION
 
 
 def library() -> Path:
@@ -103,43 +116,60 @@ def run(tree: Path, *command: str | Path, **env: str) -> str:
     return done.stdout
 
 
-def test_the_example_is_laid_out_as_the_rest(tmp_path):
+@pytest.mark.parametrize("example", EXAMPLES, ids=["operation", "layer"])
+def test_an_example_is_laid_out_as_the_rest(example, tmp_path):
     tools = Path(sys.executable).parent
     if not (tools / "ruff").exists() or not (tools / "clang-format").exists():
         pytest.skip("no ruff, or no clang-format")
-    changed = [name for name, _, _ in changes()]
+    changed = {name for name, _, _ in changes(example)}
     # ruff takes modules for this project's if they are there.
-    shutil.copytree(ROOT / "ucp", tmp_path / "ucp")
-    for name in ("pyproject.toml", ".clang-format", *changed):
+    for folder in ("ucp", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=NOT_COPIED)
+    for name in {"pyproject.toml", ".clang-format", *changed}:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    for name in new_files():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    apply_example(tmp_path)
-    names = [*new_files(), *changed]
-    in_c = [name for name in names if name.startswith("ucp_ext/")]
+    apply(example, tmp_path)
+    names = {*new_files(example), *changed}
+    in_c = [name for name in names if name.startswith(("ucp_ext/", "src/"))]
     in_python = [name for name in names if name.endswith((".py", ".pyi"))]
     run(tmp_path, tools / "clang-format", "--dry-run", "-Werror", *in_c)
     run(tmp_path, tools / "ruff", "check", *in_python)
     run(tmp_path, tools / "ruff", "format", "--check", *in_python)
 
 
+def compile_layer(tree: Path) -> Iterator[Path]:
+    """What ``make -C src`` would compile beside libumx."""
+    compiler = shlex.split(sysconfig.get_config_var("CC"))
+    flags = ["-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
+    for name in new_files(LAYER):
+        if name.startswith("src/"):
+            target = tree / f"{Path(name).stem}.o"
+            run(tree, *compiler, *flags, "-Iinclude", "-c", name, "-o", target)
+            yield target
+
+
 # Half a minute of one core: the extension is compiled, libumx is not.
 @pytest.mark.timeout(300)
-def test_the_example_builds_and_passes_its_test(tmp_path):
+def test_the_examples_build_and_pass_their_tests(tmp_path):
     pytest.importorskip("setuptools", "77")
     libumx = library()
     tree = tmp_path / "tree"
-    skipped = shutil.ignore_patterns(
-        ".*", "build", "*.egg-info", "__pycache__", "src", "corpus", "*.so"
-    )
-    shutil.copytree(ROOT, tree, ignore=skipped)
-    apply_example(tree)
-    build = ("setup.py", "build_ext", "--inplace", f"--link-objects={libumx}")
+    shutil.copytree(ROOT, tree, ignore=NOT_COPIED)
+    for example in EXAMPLES:
+        apply(example, tree)
+    # The linker takes what it needs of the library, so that comes last.
+    objects = " ".join(map(str, [*compile_layer(tree), libumx]))
+    (tree / "src").rename(tree / "not_compiled")  # the library has it
+    build = ("setup.py", "build_ext", "--inplace", f"--link-objects={objects}")
     python = (sys.executable, "-P")
     run(tree, *python, *build, UCP_DEBUG="1")
+    (tree / "not_compiled").rename(tree / "src")
     reference = "every_public_name_of_a_class_is_in_the_reference and Endpoint"
     docs = ["tests/project/test_docs.py", "-k", reference]
-    for tests in (["tests/core/test_noop.py"], docs):
+    layers = sorted(str(path) for path in tree.glob("tests/project/test_layers*.py"))
+    rooms = ["tests/project/test_hacking.py", "-k", "every_room or targets"]
+    own = ["tests/core/test_noop.py", "tests/echo"]
+    sources = ["tests/project/test_sources.py", "-k", "rooms or source"]
+    for tests in (own, docs, layers, rooms, sources):
         output = run(tree, *python, "-m", "pytest", "-q", *tests, PYTHONPATH=str(tree))
-        assert re.search(r"^[2-9] passed", output, re.MULTILINE), output
+        assert re.search(r"^[1-9]\d* passed", output, re.MULTILINE), output
