@@ -38,7 +38,8 @@ void umi_comm_inbox_drop(umx_comm *comm, const umi_comm_parcel *parcel);
 /* Take what has come. True if there was anything. */
 bool umi_comm_inbox_look(umx_comm *comm);
 
-/* Does it pay to look again and again for what all ranks send? */
+/* Does it pay to look at the inbox again and again instead of sleeping? It does
+ * if all ranks write into it, and each has a core. */
 bool umi_comm_inbox_is_busy_wait(const umx_comm *comm);
 
 /* This rank is revoked: tell those that pull from it. */

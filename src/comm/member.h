@@ -98,8 +98,9 @@ void umi_comm_member_suspect(umi_comm_member *member, umx_status cause,
 void umi_comm_member_check(umi_comm_member *member, umx_status status,
                            const char *why);
 
-/* Send a control message. To a member that cannot be told of an end the
- * connection ends, which tells it; other messages are dropped. */
+/* Send a control message. If the member cannot be told of an end, its
+ * connection is ended instead, which tells as much; other messages that cannot
+ * be sent are dropped. */
 void umi_comm_member_send(umi_comm_member       *member,
                           const umi_comm_header *header, const void *data,
                           size_t len);

@@ -98,8 +98,9 @@ copy_to(const umx_buffer *buf, const void *data, size_t len)
     return (len != 0) ? umx_buffer_write(buf, data, len) : UMX_OK;
 }
 
-/* The bytes of the message that a receive has got are lost. True: the rank that
- * sent them is suspected, and the receive ends with the communicator. */
+/* Keep a receive the bytes of whose message are lost, if the rank that sent
+ * them is suspected: the receive ends with the communicator. False: the rank is
+ * not suspected. */
 static bool
 keep_lost_recv(umi_comm_recv *recv, umx_status status)
 {

@@ -79,8 +79,8 @@ umi_comm_sends_end_lost(umx_comm *comm, int dest, umx_status status)
 /* ---- cancelling ----------------------------------------------------------
  */
 
-/* Take a send out of the count unless the channel has sent it, cancelled or
- * not. The other rank is told the count when this one leaves, which may be at
+/* Take a send out of the count of sent messages, unless the channel has sent
+ * it. The other rank is told the count when this one leaves, which may be at
  * once. */
 static void
 check_count(umi_comm_send *send)

@@ -20,7 +20,7 @@ typedef enum umi_yielded {
     UMI_YIELDED_SLICE   /* that took a time slice: the caller should sleep */
 } umi_yielded;
 
-/* Begin a wait that may yield. False: it has to do without. */
+/* Begin a wait. True: the wait may yield the core. */
 bool umi_yields_begin(umi_yields *yields);
 
 /* Yield the core, in a wait that has begun. */
@@ -29,8 +29,9 @@ umi_yielded umi_yields_once(umi_yields *yields);
 /* End a wait in which no yield took a time slice. */
 void umi_yields_end(umi_yields *yields);
 
-/* A wait has ended at once. A peer that had the core for a slice has sent this
- * much meanwhile: the slice was not lost. */
+/* Let the waits yield again earlier, as this one has ended at once: a peer that
+ * had the core for a time slice has sent something in it, so the slice was not
+ * lost. */
 static inline void
 umi_yields_spare(umi_yields *yields)
 {

@@ -8,8 +8,11 @@
 #include "comm/communicator.h"
 #include "comm/member.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum {
     LARGE = 300000
@@ -1011,6 +1014,44 @@ test_a_member_that_is_lost_is_suspected_before_it_is_dead(void **state)
     w->is_stopped[0] = false;
 }
 
+/* Does changing the state of a member so end the process? */
+static bool
+is_refused(umi_comm_member_state from, umi_comm_member_state to)
+{
+    umi_comm_member member = {.state = from};
+    int             status;
+    pid_t           child = fork();
+
+    if (child == 0) {
+        (void)close(STDERR_FILENO); /* assert() writes there */
+        umi_comm_member_set_state(&member, to);
+        _exit(0);
+    }
+    assert_true(child > 0 && waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+static void
+test_states_change_by_the_edges_that_are_drawn(void **state)
+{
+    static const char *const drawn[] = {
+        [UMI_COMM_MEMBER_ALIVE]   = "-sdl",
+        [UMI_COMM_MEMBER_SUSPECT] = "--d-",
+        [UMI_COMM_MEMBER_DEAD]    = "----",
+        [UMI_COMM_MEMBER_LEFT]    = "asd-",
+    };
+
+    (void)state;
+    for (int from = UMI_COMM_MEMBER_ALIVE; from <= UMI_COMM_MEMBER_LEFT;
+         from++) {
+        for (int to = UMI_COMM_MEMBER_ALIVE; to <= UMI_COMM_MEMBER_LEFT; to++) {
+            assert_int_equal(is_refused((umi_comm_member_state)from,
+                                        (umi_comm_member_state)to),
+                             drawn[from][to] == '-');
+        }
+    }
+}
+
 static void
 test_asking_for_an_endpoint_does_not_take_it(void **state)
 {
@@ -1304,6 +1345,7 @@ main(void)
         WORLD_TEST(test_who_is_lost_is_the_cause_if_nobody_says_another),
         WORLD_TEST(test_a_member_that_closes_has_left),
         WORLD_TEST(test_a_member_that_is_lost_is_suspected_before_it_is_dead),
+        cmocka_unit_test(test_states_change_by_the_edges_that_are_drawn),
         WORLD_TEST(test_asking_for_an_endpoint_does_not_take_it),
         WORLD_TEST(test_a_send_to_one_that_is_lost_is_cancelled),
         WORLD_TEST(test_a_stopped_rank_is_missed),
