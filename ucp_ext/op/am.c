@@ -164,7 +164,7 @@ am_fetch(RequestObject *req)
         request_fail_fetch(req);
         return;
     }
-    if (req->state != REQUEST_PENDING) { /* given up in the allocator */
+    if (request_is_settled(req)) { /* given up in the allocator */
         buffer_release(&req->hold);
         return;
     }

@@ -18,7 +18,7 @@ typedef struct call_waiter {
 static bool
 is_over(const waiter *self)
 {
-    return ((const call_waiter *)self)->req->is_settled;
+    return request_is_settled(((const call_waiter *)self)->req);
 }
 
 /* Make progress. UMX_OK: the worker is armed. */
@@ -29,7 +29,7 @@ make_progress(WorkerObject *worker, const RequestObject *req)
 
     (void)umx_worker_spin(worker->umx, &req->is_told);
     worker_after_call(worker);
-    if (!req->is_settled && worker->umx != NULL) {
+    if (!request_is_settled(req) && worker->umx != NULL) {
         status = umx_worker_drain(worker->umx);
         worker_after_call(worker);
     }
@@ -66,7 +66,7 @@ wait_until(WorkerObject *worker, call_waiter *self, uint64_t end_ns)
 {
     const RequestObject *req = self->req;
 
-    while (!req->is_settled) {
+    while (!request_is_settled(req)) {
         umx_status status;
         uint64_t   now;
 
@@ -79,7 +79,7 @@ wait_until(WorkerObject *worker, call_waiter *self, uint64_t end_ns)
         if (worker_raise_kept(worker) < 0) {
             return -1;
         }
-        if (req->is_settled) {
+        if (request_is_settled(req)) {
             break;
         }
         if (PyErr_CheckSignals() < 0) {
@@ -94,7 +94,7 @@ wait_until(WorkerObject *worker, call_waiter *self, uint64_t end_ns)
             return 0;
         }
         /* A signal's handler may have settled it, or closed the worker. */
-        if (!req->is_settled && worker->umx != NULL &&
+        if (!request_is_settled(req) && worker->umx != NULL &&
             rest(worker, &self->waiter, end_ns - now) < 0) {
             return -1;
         }
@@ -244,7 +244,7 @@ worker_wait_for_request(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         return PyErr_Format(PyExc_TypeError,
                             "_wait() takes a timeout and a Request");
     }
-    if (((RequestObject *)args[1])->is_settled) {
+    if (request_is_settled((RequestObject *)args[1])) {
         Py_RETURN_TRUE;
     }
     if (check_open(self) < 0 || parse_end(args[0], &end_ns) < 0) {

@@ -104,7 +104,7 @@ settle_closer(event *self)
 {
     RequestObject *req = EVENT_OF(self, RequestObject, tail);
 
-    if (!req->is_settled) {
+    if (!request_is_settled(req)) {
         request_settle(req, UMX_OK);
     }
     Py_DECREF(req);

@@ -271,7 +271,7 @@ frames_fetch(RequestObject *req)
         request_fail_fetch(req);
         return;
     }
-    if (req->state != REQUEST_PENDING) { /* given up in the allocator */
+    if (request_is_settled(req)) { /* given up in the allocator */
         return;
     }
     request_track(req);

@@ -204,7 +204,7 @@ callback_attach(RequestObject *req, PyObject *const *values,
     request_rare *rare;
     PyObject     *value, *exc, *low;
 
-    if (req->is_deferred) {
+    if (req->state == REQUEST_DEFERRED) {
         req->is_refused = true;
         (void)worker_check(req->worker);
         Py_DECREF(req);
@@ -216,7 +216,7 @@ callback_attach(RequestObject *req, PyObject *const *values,
         Py_DECREF(req);
         return NULL;
     }
-    if (req->is_settled && req->status == UMX_OK && !is_recv) {
+    if (request_is_settled(req) && req->status == UMX_OK && !is_recv) {
         Py_DECREF(req);
         Py_RETURN_NONE;
     }
@@ -228,7 +228,7 @@ callback_attach(RequestObject *req, PyObject *const *values,
     }
     rare->low_level = low;
     request_track(req);
-    if (!req->is_settled) {
+    if (!request_is_settled(req)) {
         request_hold(req);
         return (PyObject *)req;
     }

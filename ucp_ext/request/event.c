@@ -10,15 +10,14 @@ event_mark_done(RequestObject *req, umx_status status)
     unsigned flags = req->type->flags;
 
     if (UNLIKELY(status == UMX_ERR_WITHDRAWN) && (flags & OP_FETCH) != 0 &&
-        req->state == REQUEST_PENDING && !req->is_cancelling) {
+        req->state == REQUEST_PENDING) {
         req->is_again = true; /* the next message is as good */
         return;
     }
-    if (UNLIKELY(req->is_cancelling) && req->state == REQUEST_PENDING) {
-        req->state      = REQUEST_CANCELLED;
-        req->is_settled = true;
+    if (UNLIKELY(req->state == REQUEST_CANCELLING)) {
+        request_set_state(req, REQUEST_CANCELLED);
     }
-    if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
+    if (UNLIKELY(request_is_settled(req))) { /* cancelled, or lost */
         req->is_landed = request_has_bytes(req, status);
         return;
     }
@@ -26,9 +25,8 @@ event_mark_done(RequestObject *req, umx_status status)
         req->info.length < req->hold.buf.len) {
         status = UMX_ERR_LENGTH_MISMATCH; /* UCX takes any that fits */
     }
-    req->status     = status;
-    req->state      = REQUEST_DONE;
-    req->is_settled = true;
+    req->status = status;
+    request_set_state(req, REQUEST_DONE);
     req->can_unrecv = (flags & OP_UNRECV) != 0 &&
                       request_has_bytes(req, status) &&
                       request_holds_bytes(req);
@@ -77,11 +75,12 @@ on_done(umx_request *op, umx_status status, void *arg)
 void
 event_mark_lost(RequestObject *req, umx_status status)
 {
-    if (req->state == REQUEST_PENDING) {
-        req->status     = status;
-        req->state      = req->is_cancelling ? REQUEST_CANCELLED : REQUEST_DONE;
-        req->is_settled = true;
-        req->is_told    = true;
+    if (!request_is_settled(req)) {
+        req->status = status;
+        request_set_state(req, (req->state == REQUEST_CANCELLING) ?
+                                   REQUEST_CANCELLED :
+                                   REQUEST_DONE);
+        req->is_told = true;
         event_tell_request(req);
     }
 }

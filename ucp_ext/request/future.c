@@ -15,7 +15,7 @@
 static bool
 is_reported(const RequestObject *self)
 {
-    return self->is_settled && request_low_level(self) == NULL;
+    return request_is_settled(self) && request_low_level(self) == NULL;
 }
 
 PyDoc_STRVAR(done_doc,
@@ -27,7 +27,7 @@ request_done(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     RequestObject *self = (RequestObject *)op;
 
-    if (!self->is_settled) {
+    if (!request_is_settled(self)) {
         worker_catch_up(self->worker);
     }
     return PyBool_FromLong(is_reported(self));
@@ -85,7 +85,7 @@ request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         0) {
         return NULL;
     }
-    if (self->is_cancelling && self->state == REQUEST_PENDING) {
+    if (self->state == REQUEST_CANCELLING) {
         Py_RETURN_TRUE; /* the first message counts: anyio knows its own */
     }
     if (!request_begin_cancelling(self) && !request_give_message_back(self)) {
@@ -100,7 +100,7 @@ request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 static int
 check_settled(RequestObject *self)
 {
-    if (!self->is_settled) {
+    if (!request_is_settled(self)) {
         PyErr_SetString(self->worker->st->invalid_state_error,
                         "Result is not set.");
         return -1;
@@ -276,7 +276,7 @@ check_loop(RequestObject *self)
                         "this worker has no event loop to call callbacks");
         return -1;
     }
-    if (UNLIKELY(self->is_deferred)) {
+    if (UNLIKELY(self->state == REQUEST_DEFERRED)) {
         if (!worker_is_mine(self->worker)) {
             (void)request_refuse_foreign_thread(self);
             return -1;
@@ -312,7 +312,7 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     context = (values[1] == Py_None) ? NULL : values[1];
     count_callback(self);
     /* Those that were added before are called first. */
-    rc = (self->is_settled && !request_has_callbacks(self)) ?
+    rc = (request_is_settled(self) && !request_has_callbacks(self)) ?
              call_at_once(self, values[0], context) :
              add_callback(self, values[0], context);
     if (rc < 0) {
@@ -472,7 +472,7 @@ request_repr(PyObject *op)
     }
     if (self->state == REQUEST_CANCELLED) {
         state = "cancelled";
-    } else if (!self->is_settled) {
+    } else if (!request_is_settled(self)) {
         state      = "pending";
         has_unread = request_is_a(self, OP_RECV) && self->endpoint != NULL &&
                      endpoint_describe_unread(self->endpoint, unread,
@@ -517,7 +517,7 @@ request_expire(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     RequestObject *self = (RequestObject *)op;
 
-    if (!self->is_settled) {
+    if (!request_is_settled(self)) {
         request_settle(self, UMX_OK);
         worker_after_call(self->worker);
     }

@@ -129,8 +129,8 @@ void request_cancel_told(RequestObject *self);
 /* End the awaitable and cancel its operation. False if it is settled. */
 bool request_abandon(RequestObject *self);
 
-/* request_abandon() that may wait: the awaitable is `is_cancelling` then, and
- * ends as cancelled once its buffer is free. */
+/* request_abandon() that may wait: the awaitable is REQUEST_CANCELLING then,
+ * and ends as cancelled once its buffer is free. */
 bool request_begin_cancelling(RequestObject *self);
 
 /* Return the message of a complete receive to its queue. False if it was handed

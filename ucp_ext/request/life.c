@@ -19,9 +19,9 @@
  * The awaitable and the operation have separate lives. cancel() and throw() end
  * the awaitable at once, and libumx gives the buffer back in the call; what is
  * left of the operation goes on in libumx. Where libumx cannot give the buffer
- * back, the awaitable ends when the operation does: it is `is_cancelling` until
- * then. close(), and throw() of anything but CancelledError, cannot wait: where
- * no copy helps, the connection ends.
+ * back, the awaitable ends when the operation does: it is REQUEST_CANCELLING
+ * until then. close(), and throw() of anything but CancelledError, cannot wait:
+ * where no copy helps, the connection ends.
  *
  * libumx has no
  * reference to the awaitable: one that the program drops is deallocated, which
@@ -80,10 +80,8 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
     req->type          = type;
     req->status        = UMX_INPROGRESS;
     req->is_told       = false;
-    req->is_settled    = false;
     req->state         = REQUEST_PENDING;
     req->num_wakers    = 0;
-    req->is_deferred   = false;
     req->is_refused    = false;
     req->has_yielded   = false;
     req->is_blocking   = false;
@@ -96,7 +94,6 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
     req->is_held       = false;
     req->can_unrecv    = false;
     req->is_making     = false;
-    req->is_cancelling = false;
     req->is_again      = false;
     req->has_odd_end   = 0;
     req->channel       = 0;
@@ -233,7 +230,7 @@ request_clear(PyObject *op)
     Py_CLEAR(self->result);
     request_release_buffers(self);
     request_forget(self);
-    if (!self->is_deferred) { /* it may be posted still */
+    if (self->state != REQUEST_DEFERRED) { /* it may be posted still */
         clear_tail(self);
     }
     return 0;
@@ -366,8 +363,7 @@ withdraw(RequestObject *self)
 {
     bool is_loss = could_receive(self);
 
-    self->state      = REQUEST_CANCELLED;
-    self->is_settled = true;
+    request_set_state(self, REQUEST_CANCELLED);
     if (worker_is_mine(self->worker)) {
         request_cancel_at_once(self);
     } else {
@@ -413,7 +409,7 @@ return_unseen(RequestObject *self)
 static bool
 is_waiting_receive(const RequestObject *self)
 {
-    return self->state == REQUEST_PENDING && !worker_is_forked(self->worker) &&
+    return !request_is_settled(self) && !worker_is_forked(self->worker) &&
            (request_is_in_flight(self) || self->message != NULL) &&
            request_is_a(self, OP_RECV | OP_CONNECT);
 }
@@ -427,15 +423,15 @@ outlive(RequestObject *self)
 
     compat_revive((PyObject *)self); /* ours: the program runs in this */
     event_unlink(&self->event);
-    if (self->is_settled) {
+    if (request_is_settled(self)) {
         request_settle_told(self); /* of callbacks there are none */
     }
     if (request_is_in_flight(self) && !self->is_orphan) {
         self->is_orphan = true;
         Py_INCREF(self);
     }
-    if (self->state == REQUEST_PENDING && self->is_deferred) {
-        self->state = REQUEST_CANCELLED;
+    if (self->state == REQUEST_DEFERRED) {
+        request_set_state(self, REQUEST_CANCELLED);
         if (!self->is_refused) {
             warn_not_started(self);
         }

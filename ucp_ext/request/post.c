@@ -57,7 +57,7 @@ request_post_again(RequestObject *req)
     if (req->type->clear != NULL) {
         req->type->clear(req);
     }
-    if (req->state == REQUEST_PENDING) { /* still, after code of the program */
+    if (!request_is_settled(req)) { /* still, after code of the program */
         request_post_now(req);
     }
     request_drain_soon(req);
@@ -103,7 +103,7 @@ thread_name(void)
 void
 request_drain_soon(RequestObject *req)
 {
-    if (req->is_settled) {
+    if (request_is_settled(req)) {
         worker_drain_if_due(req->worker);
     } else {
         worker_schedule_drain(req->worker);
@@ -141,7 +141,7 @@ defer(RequestObject *req)
     } else {
         PyErr_Clear(); /* its warning will not name the thread */
     }
-    req->is_deferred = true;
+    request_set_state(req, REQUEST_DEFERRED);
     track_if_due(req);
 }
 

@@ -7,6 +7,8 @@
 #include "base/event.h"
 #include "base/state.h"
 
+#include <assert.h>
+
 enum {
     REQUEST_TAIL_SIZE = 24, /* bytes */
     MAX_FREE_REQUESTS = 256
@@ -86,10 +88,29 @@ typedef struct op_type {
     int (*traverse)(const RequestObject *req, visitproc visit, void *arg);
 } op_type;
 
+/* The states of an awaitable. Its operation has a life of its own: `op` and
+ * `num_pending` say whether libumx has it, and request/life.c what it does when
+ * the awaitable has ended.
+ *
+ *   made in another thread --> DEFERRED ----cancel()-----------+
+ *                                 | its loop takes it          |
+ *                                 v                            v
+ *   made ---------------------> PENDING -----cancel()-----> CANCELLED
+ *                                 |    \                       ^  ^
+ *                                 |     +-- cancel() while     |  |
+ *                                 |         the buffer is lent |  |
+ *                                 |             |              |  |
+ *                    libumx has told of it      v              |  |
+ *                                 |         CANCELLING --------+  |
+ *                                 v                               |
+ *                               DONE ---- its message is given back
+ */
 typedef enum request_state {
-    REQUEST_PENDING,
-    REQUEST_DONE,     /* status, result or exception tell how */
-    REQUEST_CANCELLED /* the awaitable; the operation may live on */
+    REQUEST_DEFERRED,   /* not posted: its own loop does that */
+    REQUEST_PENDING,    /* posted, or about to be */
+    REQUEST_CANCELLING, /* ends as cancelled, when the buffer is free */
+    REQUEST_DONE,       /* status, result or exception tell how */
+    REQUEST_CANCELLED   /* an await raises CancelledError */
 } request_state;
 
 /* What few requests have; see request/internal.h. */
@@ -114,25 +135,23 @@ struct RequestObject {
             bool is_orphan : 1;    /* dropped; libumx has a reference */
         };
     };
-    bool is_settled : 1;
-    bool is_deferred : 1;   /* made in another thread, not posted yet */
-    bool is_refused : 1;    /* deferred, and awaited in a foreign loop */
-    bool has_yielded : 1;   /* itself, to a task */
-    bool is_blocking : 1;   /* _asyncio_future_blocking */
-    bool is_taken : 1;      /* a task has reset that: it adds its wake-up
-                               next */
-    bool has_listeners : 1; /* callbacks other than tasks' wake-ups */
-    bool has_let_loop : 1;  /* a bare None was yielded for fairness */
-    bool is_waiting : 1;    /* ... and has not come back yet */
+    /* The await. */
+    bool has_yielded : 1;  /* itself, to a task */
+    bool is_blocking : 1;  /* _asyncio_future_blocking */
+    bool is_taken : 1;     /* a task has reset that: it adds its wake-up next */
+    bool has_let_loop : 1; /* a bare None was yielded for fairness */
+    bool is_waiting : 1;   /* ... and has not come back yet */
+    bool is_refused : 1;   /* REQUEST_DEFERRED, and awaited in a foreign loop */
+    /* The result. */
+    bool is_making : 1; /* which may run an allocator */
     bool is_handed_out : 1;
-    bool is_seen : 1;           /* the exception has been handed out */
-    bool is_held : 1;           /* by a reference of its own, for callbacks */
-    bool can_unrecv : 1;        /* the message may go back to its queue */
-    bool is_making : 1;         /* its result, which may run an allocator */
-    bool is_cancelling : 1;     /* ends as cancelled, when the buffer is
-                                   free */
-    bool          is_again : 1; /* its message was withdrawn: post it again */
-    uint16_t      channel;      /* or the id of active messages */
+    bool is_seen : 1;    /* the exception has been handed out */
+    bool can_unrecv : 1; /* the message may go back to its queue */
+    bool is_again : 1;   /* the message was withdrawn: post it again */
+    /* The callbacks. */
+    bool          has_listeners : 1; /* others than tasks' wake-ups */
+    bool          is_held : 1;       /* by a reference of its own */
+    uint16_t      channel;           /* or the id of active messages */
     umx_status    status;
     uint32_t      num_pending; /* operations in libumx beside `op` */
     umx_recv_info info;
@@ -149,7 +168,7 @@ struct RequestObject {
     /* The operation's own: one of these, or a struct of its file. Zero in a
      * new request. */
     union {
-        RequestObject *next;  /* free, or of worker->closers */
+        RequestObject *next;  /* free */
         umx_match      match; /* which messages it sends or receives */
         uint64_t       ns;    /* a timeout, or the time that has passed */
         char           tail[REQUEST_TAIL_SIZE];
@@ -164,6 +183,38 @@ _Static_assert(sizeof(RequestObject) <= 248, "keep requests small");
         _Static_assert(sizeof(type) <= REQUEST_TAIL_SIZE, #type); \
         (type *)(uintptr_t)(req)->tail;                           \
     }))
+
+/* Has the awaitable ended? */
+static inline bool
+request_is_settled(const RequestObject *req)
+{
+    return req->state >= REQUEST_DONE;
+}
+
+/* Does the drawing have an edge between two states? Who ends an awaitable in
+ * steps may say so twice. */
+static inline bool
+request_may_become(request_state from, request_state to)
+{
+    switch (to) {
+    case REQUEST_DEFERRED:
+    case REQUEST_CANCELLING:
+    case REQUEST_DONE:
+        return from == REQUEST_PENDING;
+    case REQUEST_PENDING:
+        return from == REQUEST_DEFERRED;
+    case REQUEST_CANCELLED:
+        return true;
+    }
+    return false;
+}
+
+static inline void
+request_set_state(RequestObject *req, request_state state)
+{
+    assert(request_may_become(req->state, state));
+    req->state = state;
+}
 
 /* Make a pending request; NULL with an exception. */
 RequestObject *request_new(WorkerObject *worker, EndpointObject *endpoint,
@@ -214,8 +265,8 @@ request_has_second_step(const RequestObject *req, umx_status status)
     unsigned flags = req->type->flags;
 
     if ((flags & (OP_FETCH | OP_LOOK)) == 0 || status != UMX_OK ||
-        req->state != REQUEST_PENDING || req->is_cancelling ||
-        req->message == NULL || req->result != NULL) {
+        req->state != REQUEST_PENDING || req->message == NULL ||
+        req->result != NULL) {
         return false;
     }
     return (flags & OP_LOOK) != 0 || umx_message_data(req->message) == NULL;

@@ -135,7 +135,7 @@ request_undo(RequestObject *self)
         self->type->give_back(self);
     }
     if (request_is_a(self, OP_RECV) && request_has_bytes(self, self->status)) {
-        self->state = REQUEST_CANCELLED; /* it has nothing to give any more */
+        request_set_state(self, REQUEST_CANCELLED); /* it has nothing to give */
     }
     worker_after_call(worker);
     worker_schedule_drain(worker); /* another receive may have got it */
@@ -157,11 +157,6 @@ cancel_operation(RequestObject *self, cancel_fn *cancel)
 {
     bool is_free = true;
 
-    if (self->is_deferred) {
-        release_lent(self);
-        request_forget(self);
-        return true;
-    }
     if (self->worker->umx == NULL || !worker_is_mine(self->worker)) {
         return true; /* it completes by itself; the buffer stays held */
     }
@@ -193,9 +188,7 @@ request_cancel_at_once(RequestObject *self)
 static void
 end_awaitable(RequestObject *self)
 {
-    self->state       = REQUEST_CANCELLED;
-    self->is_settled  = true;
-    self->is_deferred = false;
+    request_set_state(self, REQUEST_CANCELLED);
     if (request_has_callbacks(self)) {
         request_hold(self);
     }
@@ -206,7 +199,9 @@ end_awaitable(RequestObject *self)
 bool
 request_abandon(RequestObject *self)
 {
-    if (self->state != REQUEST_PENDING) {
+    bool is_posted;
+
+    if (request_is_settled(self)) {
         return false;
     }
     if (request_low_level(self) != NULL) {
@@ -215,9 +210,14 @@ request_abandon(RequestObject *self)
         return true;
     }
     Py_INCREF(self);
-    self->state      = REQUEST_CANCELLED; /* for code that runs in this */
-    self->is_settled = true;
-    request_cancel_at_once(self);
+    is_posted = self->state != REQUEST_DEFERRED;
+    request_set_state(self, REQUEST_CANCELLED); /* for code that runs in this */
+    if (is_posted) {
+        request_cancel_at_once(self);
+    } else {
+        request_release_buffers(self);
+        request_forget(self);
+    }
     end_awaitable(self);
     Py_DECREF(self);
     return true;
@@ -226,10 +226,10 @@ request_abandon(RequestObject *self)
 void
 request_cancel_told(RequestObject *self)
 {
-    if (!self->is_cancelling) {
+    if (self->state != REQUEST_CANCELLING) {
         request_cancel_at_once(self);
     } else if (cancel_operation(self, umx_request_cancel) &&
-               self->state == REQUEST_PENDING) {
+               !request_is_settled(self)) {
         end_awaitable(self);
     }
 }
@@ -267,20 +267,21 @@ request_begin_cancelling(RequestObject *self)
 {
     bool is_free;
 
-    if (self->state != REQUEST_PENDING || request_low_level(self) != NULL) {
+    if (self->state == REQUEST_DEFERRED || request_is_settled(self) ||
+        request_low_level(self) != NULL) {
         return request_abandon(self);
     }
-    if (self->is_cancelling) {
+    if (self->state == REQUEST_CANCELLING) {
         return true;
     }
-    self->is_cancelling = true;
+    request_set_state(self, REQUEST_CANCELLING);
     if (!worker_is_mine(self->worker) && cancel_elsewhere(self)) {
         return true;
     }
     Py_INCREF(self);
     is_free = !is_lent_memory(self);
     is_free |= cancel_operation(self, umx_request_cancel);
-    if (is_free && self->state == REQUEST_PENDING) {
+    if (is_free && !request_is_settled(self)) {
         end_awaitable(self);
     } else {
         worker_after_call(self->worker);
@@ -322,7 +323,7 @@ request_give_message_back(RequestObject *self)
         return false;
     }
     Py_INCREF(self);
-    self->state = REQUEST_CANCELLED;
+    request_set_state(self, REQUEST_CANCELLED);
     request_undo(self);
     Py_DECREF(self);
     return true;

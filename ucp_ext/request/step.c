@@ -47,7 +47,7 @@ wait_inline(RequestObject *self)
     while (worker->umx != NULL) {
         if (umx_worker_spin(worker->umx, &self->is_told)) {
             worker_after_call(worker);
-            if (self->is_settled || self->is_told) {
+            if (request_is_settled(self) || self->is_told) {
                 break; /* done, or the program is asked for memory */
             }
         } else if (!umx_worker_turn_is_over(worker->umx) ||
@@ -55,11 +55,11 @@ wait_inline(RequestObject *self)
             break;
         }
     }
-    if (!self->is_settled && worker->umx != NULL) {
+    if (!request_is_settled(self) && worker->umx != NULL) {
         status = umx_worker_drain(worker->umx);
         worker_after_call(worker);
     }
-    if (self->is_settled || status < 0) {
+    if (request_is_settled(self) || status < 0) {
         return status < 0 ? status : UMX_OK;
     }
     if (status != UMX_OK) {
@@ -118,7 +118,7 @@ end_await(RequestObject *self)
 NOINLINE void
 request_start(RequestObject *self)
 {
-    self->is_deferred = false;
+    request_set_state(self, REQUEST_PENDING);
     request_post_now(self);
 }
 
@@ -132,10 +132,10 @@ step_pending(RequestObject *self, PyObject **out)
         return request_refuse_foreign_thread(self);
     }
     worker_call_off(worker);
-    if (self->is_deferred) {
+    if (self->state == REQUEST_DEFERRED) {
         request_start(self);
     }
-    if (!self->is_settled && !self->has_yielded) {
+    if (!request_is_settled(self) && !self->has_yielded) {
         if (!self->has_let_loop && loop_is_due(worker)) {
             return let_loop(self, out);
         }
@@ -148,7 +148,7 @@ step_pending(RequestObject *self, PyObject **out)
     if (worker_raise_kept(worker) < 0) {
         return end_await(self);
     }
-    if (!self->is_settled) {
+    if (!request_is_settled(self)) {
         return yield_itself(self, out);
     }
     if (!self->has_let_loop && loop_is_due(worker)) {
@@ -178,7 +178,7 @@ request_step(RequestObject *self, PyObject **out)
     if (UNLIKELY(self->is_waiting)) {
         end_wait(self);
     }
-    if (UNLIKELY(!self->is_settled)) {
+    if (UNLIKELY(!request_is_settled(self))) {
         return step_pending(self, out);
     }
     worker->inline_count += 1 + self->info.length / INLINE_BYTES;
@@ -319,9 +319,9 @@ begin_throw(RequestObject *self, PyObject *type)
 {
     PyObject *args, *message;
 
-    if (self->state != REQUEST_PENDING || self->worker->loop == NULL ||
+    if (request_is_settled(self) || self->worker->loop == NULL ||
         !is_cancelled_error(self, type) || !request_begin_cancelling(self) ||
-        self->state != REQUEST_PENDING || !self->is_cancelling) {
+        self->state != REQUEST_CANCELLING) {
         return false;
     }
     if (PyExceptionInstance_Check(type)) {

@@ -126,10 +126,10 @@ call_program(event *self, bool is_direct)
     RequestObject *req = EVENT_OF(self, RequestObject, event);
 
     Py_INCREF(req);
-    if (req->state == REQUEST_PENDING) {
+    if (!request_is_settled(req)) {
         fetch(req);
     }
-    if (req->is_settled) {
+    if (request_is_settled(req)) {
         event_unlink(self);
         if (request_low_level(req) != NULL) {
             callback_run(req);
@@ -149,7 +149,7 @@ request_begin_second_step(RequestObject *req)
     WorkerObject *worker = req->worker;
 
     if (req->type->start != NULL && req->type->start(req)) {
-        if (!req->is_settled) {
+        if (!request_is_settled(req)) {
             request_settle(req, UMX_OK);
         }
     } else if (req->type->runs_program(req)) {
