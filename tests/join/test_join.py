@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/local ucp/plan ucp/statistics ucp/store ucp/tables
+# tests: ucp/local ucp/memory_cache ucp/plan ucp/statistics ucp/tables
 """``ucp.join``: tables whose rows are on many ranks."""
 
 import asyncio

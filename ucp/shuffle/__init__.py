@@ -5,7 +5,7 @@ from .._data.partition import Partitions, hash_partition, read_partition
 from .._ext import Chunk
 from ._shuffler import Shuffler, ShuffleStatistics
 from ._staging import StagingQueue, StagingStatistics, pack_tag
-from ._store import Store
+from ._memory_cache import Store
 
 __all__ = [
     "Chunk",
