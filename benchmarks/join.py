@@ -65,7 +65,7 @@ def both(seed: int, left: int, right: int, keys: int) -> tuple[pa.Table, pa.Tabl
 
 async def rank_main(comm: ucp.Communicator) -> None:
     """Rank 0 reads commands, and all ranks follow them."""
-    store = ucp.shuffle.Store(keep=4 << 30)
+    cache = ucp.shuffle.MemoryCache(keep=4 << 30)
     tables: tuple[Any, Any] = (None, None)
     command = bytearray(4096)
     loop = asyncio.get_running_loop()
@@ -82,7 +82,7 @@ async def rank_main(comm: ucp.Communicator) -> None:
             tables = both(comm.rank, *sizes, options["keys"])
             answer: dict[str, Any] = {}
         else:
-            answer = await timed_join(comm, tables, store, **options)
+            answer = await timed_join(comm, tables, cache, **options)
         if comm.rank == 0:
             print(json.dumps(answer), flush=True)
 
@@ -90,14 +90,14 @@ async def rank_main(comm: ucp.Communicator) -> None:
 async def timed_join(
     comm: ucp.Communicator,
     tables: tuple[Any, Any],
-    store: ucp.shuffle.Store,
-    use_store: bool = True,
+    cache: ucp.shuffle.MemoryCache,
+    use_cache: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
     await comm.barrier()
     started = time.perf_counter()
     found = await ucp.join.inner(
-        *tables, on="key", comm=comm, store=store if use_store else None, **options
+        *tables, on="key", comm=comm, cache=cache if use_cache else None, **options
     )
     seconds = time.perf_counter() - started
     every = await ucp.join.gather_statistics(comm, found.statistics)
@@ -291,7 +291,7 @@ def contenders(args: argparse.Namespace) -> None:
 
         ways = library_ways(args.rows)
         ways["ucp, 2 ranks"] = ours(strategy="shuffle")
-        ways["ucp, 2 ranks, new memory"] = ours(strategy="shuffle", use_store=False)
+        ways["ucp, 2 ranks, new memory"] = ours(strategy="shuffle", use_cache=False)
         try:
             ways["dask p2p, 2 workers"] = stack.enter_context(dask_way(args.rows))
         except ImportError as error:
