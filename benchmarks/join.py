@@ -40,7 +40,6 @@ from _process import LOOPBACK, Network, free_port
 import ucp
 import ucp.join
 import ucp.shuffle
-from ucp.join._statistics import read_statistics
 
 SELECTIVITY = 0.3
 RANKS = 2
@@ -102,7 +101,11 @@ async def timed_join(
     seconds = time.perf_counter() - started
     every = await ucp.join.gather_statistics(comm, found.statistics)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"ms": seconds * 1e3, "peak MB": peak, "statistics": every}
+    return {
+        "ms": seconds * 1e3,
+        "peak MB": peak,
+        "statistics": [its.as_dict() for its in every],
+    }
 
 
 async def rank() -> None:
@@ -301,7 +304,9 @@ def contenders(args: argparse.Namespace) -> None:
         if args.plot:
             ranks.ask(strategy="shuffle")
             every = ranks.ask(strategy="shuffle")["statistics"]
-            ucp.join.plot([read_statistics(its) for its in every], args.plot)
+            ucp.join.plot(
+                [ucp.join.JoinStatistics.from_dict(its) for its in every], args.plot
+            )
 
 
 def decomposition(args: argparse.Namespace) -> None:
@@ -327,7 +332,7 @@ def crossover(args: argparse.Namespace) -> None:
                 for name in ("shuffle", "broadcast", "auto")
             }
             best = interleaved(ways, args.rounds)
-            chosen = ranks.ask(strategy="auto")["statistics"][0][1]
+            chosen = ranks.ask(strategy="auto")["statistics"][0]["strategy"]
             better = min(best["shuffle"], best["broadcast"])
             print(
                 f"{args.rows >> shift:12}{best['shuffle']:10.1f}"
@@ -377,7 +382,7 @@ def overlap(args: argparse.Namespace) -> None:
         for name, answer in answers.items():
             print(name)
             for its in answer["statistics"]:
-                print(ucp.join.explain(read_statistics(its)))
+                print(ucp.join.explain(ucp.join.JoinStatistics.from_dict(its)))
 
 
 def main() -> None:

@@ -615,7 +615,7 @@ def test_statistics_say_what_was_done():
         assert its.spent("join") > 0
     sent = every[0][0].peers[1].sent
     assert sent == every[0][1].peers[0].mapped + every[0][1].peers[0].copied
-    json.dumps(every[0])
+    json.dumps([its.as_dict() for its in every[0]])
 
 
 def test_timeline_is_drawn(tmp_path):

@@ -66,7 +66,7 @@ class Objects:
         """
         while True:
             message = await self.recv_message(tag)
-            buffer = allocator(message.length)
+            buffer = allocator(message.nbytes)
             try:
                 await message.recv(buffer)
             except UCXCanceled as exc:
