@@ -40,7 +40,6 @@ from _process import LOOPBACK, Network, free_port
 import ucp
 import ucp.join
 import ucp.shuffle
-from ucp.join._statistics import read_statistics
 
 SELECTIVITY = 0.3
 RANKS = 2
@@ -65,7 +64,7 @@ def both(seed: int, left: int, right: int, keys: int) -> tuple[pa.Table, pa.Tabl
 
 async def rank_main(comm: ucp.Communicator) -> None:
     """Rank 0 reads commands, and all ranks follow them."""
-    store = ucp.shuffle.Store(keep=4 << 30)
+    cache = ucp.shuffle.MemoryCache(keep=4 << 30)
     tables: tuple[Any, Any] = (None, None)
     command = bytearray(4096)
     loop = asyncio.get_running_loop()
@@ -82,7 +81,7 @@ async def rank_main(comm: ucp.Communicator) -> None:
             tables = both(comm.rank, *sizes, options["keys"])
             answer: dict[str, Any] = {}
         else:
-            answer = await timed_join(comm, tables, store, **options)
+            answer = await timed_join(comm, tables, cache, **options)
         if comm.rank == 0:
             print(json.dumps(answer), flush=True)
 
@@ -90,19 +89,23 @@ async def rank_main(comm: ucp.Communicator) -> None:
 async def timed_join(
     comm: ucp.Communicator,
     tables: tuple[Any, Any],
-    store: ucp.shuffle.Store,
-    use_store: bool = True,
+    cache: ucp.shuffle.MemoryCache,
+    use_cache: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
     await comm.barrier()
     started = time.perf_counter()
     found = await ucp.join.inner(
-        *tables, on="key", comm=comm, store=store if use_store else None, **options
+        *tables, on="key", comm=comm, cache=cache if use_cache else None, **options
     )
     seconds = time.perf_counter() - started
     every = await ucp.join.gather_statistics(comm, found.statistics)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"ms": seconds * 1e3, "peak MB": peak, "statistics": every}
+    return {
+        "ms": seconds * 1e3,
+        "peak MB": peak,
+        "statistics": [its.as_dict() for its in every],
+    }
 
 
 async def rank() -> None:
@@ -291,7 +294,7 @@ def contenders(args: argparse.Namespace) -> None:
 
         ways = library_ways(args.rows)
         ways["ucp, 2 ranks"] = ours(strategy="shuffle")
-        ways["ucp, 2 ranks, new memory"] = ours(strategy="shuffle", use_store=False)
+        ways["ucp, 2 ranks, new memory"] = ours(strategy="shuffle", use_cache=False)
         try:
             ways["dask p2p, 2 workers"] = stack.enter_context(dask_way(args.rows))
         except ImportError as error:
@@ -301,7 +304,9 @@ def contenders(args: argparse.Namespace) -> None:
         if args.plot:
             ranks.ask(strategy="shuffle")
             every = ranks.ask(strategy="shuffle")["statistics"]
-            ucp.join.plot([read_statistics(its) for its in every], args.plot)
+            ucp.join.plot(
+                [ucp.join.JoinStatistics.from_dict(its) for its in every], args.plot
+            )
 
 
 def decomposition(args: argparse.Namespace) -> None:
@@ -327,7 +332,7 @@ def crossover(args: argparse.Namespace) -> None:
                 for name in ("shuffle", "broadcast", "auto")
             }
             best = interleaved(ways, args.rounds)
-            chosen = ranks.ask(strategy="auto")["statistics"][0][1]
+            chosen = ranks.ask(strategy="auto")["statistics"][0]["strategy"]
             better = min(best["shuffle"], best["broadcast"])
             print(
                 f"{args.rows >> shift:12}{best['shuffle']:10.1f}"
@@ -377,7 +382,7 @@ def overlap(args: argparse.Namespace) -> None:
         for name, answer in answers.items():
             print(name)
             for its in answer["statistics"]:
-                print(ucp.join.explain(read_statistics(its)))
+                print(ucp.join.explain(ucp.join.JoinStatistics.from_dict(its)))
 
 
 def main() -> None:

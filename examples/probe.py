@@ -24,7 +24,7 @@ async def receive():
     for _ in SIZES:
         length, tag = await worker.probe(DATA, KIND)  # the message stays
         message = await worker.recv_message(tag)
-        buffer = bytearray(message.length)
+        buffer = bytearray(message.nbytes)
         await message.recv(buffer)
         intact = buffer == bytes(length)
         print(f"{length} bytes from {tag & ~KIND}:", "intact" if intact else "CHANGED")

@@ -68,6 +68,7 @@ from ._core.objects import Channel
 from ._core.peer import Peer, PeerInfo
 from ._core.pool import BufferPool
 from ._core.resolve import get_address
+from ._core.statistics import EndpointStatistics, WorkerStatistics
 from ._core.stream import StreamTransport, open_streams
 from ._core.worker import Worker
 from ._core.worker_address import (
@@ -139,6 +140,7 @@ __all__ = [
     "Config",
     "Context",
     "Endpoint",
+    "EndpointStatistics",
     "Heap",
     "Listener",
     "Memory",
@@ -177,6 +179,7 @@ __all__ = [
     "UCXWorkerGone",
     "WhichUCX",
     "Worker",
+    "WorkerStatistics",
     "__git_commit__",
     "__ucx_min_version__",
     "__ucx_version__",

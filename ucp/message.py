@@ -10,6 +10,7 @@ for the buffers of the message and processes them.
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Self, cast
@@ -18,6 +19,7 @@ from . import _ext
 from ._core.closing import AsyncClosing
 from ._core.endpoint import Endpoint
 from ._core.lifecycle import current_worker
+from ._core.statistics import Statistics
 from ._core.waiters import Waiters
 from ._core.worker import Worker
 
@@ -35,7 +37,7 @@ _CHANNEL = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class MessageSenderStatistics:
+class MessageSenderStatistics(Statistics):
     """Statistics of a ``MessageSender``."""
 
     bytes_pending: int
@@ -48,6 +50,15 @@ class MessageSenderStatistics:
     """Small messages that were sent, counted once for each endpoint."""
     num_packs: int
     """Packs in which these were sent."""
+
+    def __call__(self) -> Self:
+        """Deprecated: ``statistics`` of a sender was a method."""
+        warnings.warn(
+            "statistics is a property now: leave the parentheses out",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self
 
 
 class MessageSender(AsyncClosing, _ext.MessageSender):
@@ -68,7 +79,7 @@ class MessageSender(AsyncClosing, _ext.MessageSender):
     def __repr__(self) -> str:
         if self.closed():
             return "<ucp.MessageSender, closed>"
-        stats = self.statistics()
+        stats = self.statistics
         return (
             f"<ucp.MessageSender, {stats.bytes_pending} bytes pending, "
             f"{stats.num_waiting} messages waiting>"
@@ -91,8 +102,9 @@ class MessageSender(AsyncClosing, _ext.MessageSender):
         """Refuse new messages; the remaining ones are sent in the background."""
         self._close()
 
+    @property
     def statistics(self) -> MessageSenderStatistics:
-        """Return the statistics of this sender."""
+        """What has been sent so far."""
         return MessageSenderStatistics(*self._stats())
 
 

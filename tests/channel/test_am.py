@@ -56,7 +56,7 @@ async def test_a_header_goes_with_the_bytes(size):
             sending = left.am_send(bytes(length), id=16, header=header)
             message = await right.am_recv_message(id=16)
             assert message.header == header
-            assert message.length == length
+            assert message.nbytes == length
             assert message.endpoint is right
             assert await message.recv(bytearray(length)) == length
             await sending
@@ -184,7 +184,7 @@ async def test_a_handler_may_be_a_coroutine_function_that_answers():
 
     @worker.am_handler(20)
     async def handle(ep, message):
-        data = bytearray(message.length)
+        data = bytearray(message.nbytes)
         await message.recv(data)
         await ep.am_send(data, id=21, header=message.header)
 

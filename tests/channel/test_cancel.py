@@ -197,7 +197,7 @@ async def test_messages_of_a_cancelled_recv_many_come_first():
     async with connected_pair() as (client, server):
         receiving = server.recv_many([bytearray(1) for _ in range(4)])
         await client.send_many([b"0", b"1"])
-        await until(lambda: server.stats()["received_messages"] == 2)
+        await until(lambda: server.statistics.received_messages == 2)
         receiving.cancel()
         sending = client.send_many([b"2", b"3"])
         got = [bytes(await server.recv_obj()) for _ in range(4)]

@@ -88,7 +88,7 @@ async def test_tags_are_a_channels_own():
         assert server.channel(1).probe() == (3, 5)
         assert server.probe() is None
         message = await server.channel(1).recv_message(tag=5)
-        assert (message.length, message.tag) == (3, 5)
+        assert (message.nbytes, message.tag) == (3, 5)
         assert await message.recv(buffer) == 3
         assert buffer[:3] == b"one"
 

@@ -100,7 +100,7 @@ async def test_credit_comes_back_for_messages_that_were_there_already(connect_pe
         f"sends = [asyncio.ensure_future(ep.send(b'x')) for _ in range({2 * limit})]"
     )
     worker = ucp.current_worker()
-    await until(lambda: worker.stats()["unexpected_messages"] >= limit)
+    await until(lambda: worker.statistics.unexpected_messages >= limit)
     num_sent = "sum(send.done() for send in sends)"
     while await peer.do(num_sent) < limit:
         pass

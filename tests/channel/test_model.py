@@ -126,8 +126,8 @@ class Hosts:
         """Return what must be as before after each program."""
         kept = ("requests_in_use", "endpoints", "unexpected_messages")
         kept += ("unexpected_bytes", "protocol_errors")
-        stats = [host.worker.stats() for host in self.hosts]
-        return live_objects(), [[each[key] for key in kept] for each in stats]
+        all_of = [host.worker.statistics.as_dict() for host in self.hosts]
+        return live_objects(), [[each[key] for key in kept] for each in all_of]
 
 
 _IDLE_S = 0.001
@@ -192,7 +192,7 @@ class Way:
 
     def recv_held(self, index):
         message, number = self.held.pop(index)
-        buffer = bytearray([_FILL]) * (message.length + number % 2)
+        buffer = bytearray([_FILL]) * (message.nbytes + number % 2)
         task = self.receiver.start(message.recv(buffer))
         self.receives.append(Operation(task, number, buffer, "into"))
 
@@ -252,7 +252,7 @@ class Way:
     def _failed(self, operation, error):
         number, kind, buffer = operation.number, operation.kind, operation.buffer
         if isinstance(error, ucp.UCXMsgTruncated):
-            size = error.length
+            size = error.nbytes
             assert size > len(buffer) or (kind == "exact" and size < len(buffer))
             self.model.refused(number, size)
             return
@@ -268,7 +268,7 @@ class Way:
             self.model.never_came(number)
 
     def _got_message(self, number, message):
-        shape = message.length, message.tag
+        shape = message.nbytes, message.tag
         self.model.received(number, lambda sent: (len(sent.data), sent.tag) == shape)
         self.held.append((message, self.model.hold(number)))
 

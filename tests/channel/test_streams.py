@@ -106,7 +106,7 @@ async def test_a_reader_that_is_slow_stops_the_sender(transport):
         await client.ping()
         assert not sends[-1].done()
         # 8 short ones, 2 announced ones, and 2 of the stream's reserve
-        assert server.stats()["unexpected_messages"] <= 12
+        assert server.statistics.unexpected_messages <= 12
         assert await read_exactly(server, 100_000) == DATA[:1000] * 100
         await asyncio.gather(*sends)
 

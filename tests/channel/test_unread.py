@@ -41,7 +41,7 @@ async def _recv_many(end):
 
 async def _recv_message(end, **options):
     message = await end.recv_message(**options)
-    buffer = bytearray(message.length)
+    buffer = bytearray(message.nbytes)
     await message.recv(buffer)
     return buffer
 
@@ -64,7 +64,7 @@ async def _recv_multi(end):
 
 async def _am_recv_message(end, **options):
     message = await end.am_recv_message(**options)
-    buffer = bytearray(message.length)
+    buffer = bytearray(message.nbytes)
     await message.recv(buffer)
     return buffer
 
@@ -176,7 +176,7 @@ async def test_the_repr_of_a_receive_names_what_is_unread():
         receiving = server.recv_frames()
         assert repr(receiving).endswith(" open>, pending>")
         await client.send_obj(DATA)
-        await until(lambda: server.stats()["unexpected_messages"] == 1)
+        await until(lambda: server.statistics.unexpected_messages == 1)
         assert repr(receiving).endswith(f" open>, pending; {TEXTS[UNTAGGED]}>")
         assert await server.recv_obj() == DATA
         assert repr(receiving).endswith(" open>, pending>")

@@ -52,9 +52,9 @@ async def test_a_closed_endpoint_still_describes_itself():
 async def test_a_worker_counts():
     async with connected_pair() as (client, server):
         request = server.recv(bytearray(1))
-        stats = ucp.current_worker().stats()
-        assert stats["requests_in_use"] >= 1
-        assert stats["endpoints"] == 2
+        statistics = ucp.current_worker().statistics
+        assert statistics.requests_in_use >= 1
+        assert statistics.endpoints == 2
         await client.send(b"x")
         await request
 

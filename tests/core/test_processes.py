@@ -200,7 +200,7 @@ def test_in_a_forked_child_objects_are_dead_and_say_so():
                     lambda: worker.submit(int),
                     worker.progress,
                     worker.fileno,
-                    worker.stats,
+                    lambda: worker.statistics,
                     client.ucx_info,
                     client.transports,
                 ):

@@ -56,7 +56,7 @@ def connect_writer(connect_peer):
 
 
 async def until_unused():
-    while ucp.current_worker().stats()["requests_in_use"]:
+    while ucp.current_worker().statistics.requests_in_use:
         await asyncio.sleep(0)
 
 

@@ -120,7 +120,7 @@ async def test_a_dropped_endpoint_goes_away(connect_peer):
     del ep
     assert live_objects()["endpoints"] == before - 1
     await peer.do("while not ep.closed(): await asyncio.sleep(0)")
-    await until(lambda: ucp.current_worker().stats()["endpoints"] == 0)
+    await until(lambda: ucp.current_worker().statistics.endpoints == 0)
 
 
 async def test_a_close_past_its_deadline_raises_and_counts(connect_peer):

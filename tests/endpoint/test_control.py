@@ -75,35 +75,35 @@ async def test_who_the_peer_is_needs_no_question(connect_peer):
 
 async def test_statistics_count_messages_and_bytes():
     async with connected_pair() as (client, server):
-        assert set(client.stats().values()) == {0}
+        assert set(client.statistics.as_dict().values()) == {0}
         big = client.channel(1).send(bytes(1 << 20))
         await client.send(b"12345")
         await client.send(b"")
         await client.ping()
-        stats = server.stats()
-        assert (stats["received_messages"], stats["received_bytes"]) == (
+        statistics = server.statistics
+        assert (statistics.received_messages, statistics.received_bytes) == (
             3,
             5 + (1 << 20),
         )
-        assert (stats["unexpected_messages"], stats["unexpected_bytes"]) == (
+        assert (statistics.unexpected_messages, statistics.unexpected_bytes) == (
             3,
             5 + (1 << 20),
         )
         await server.channel(1).recv(bytearray(1 << 20))
         await big
         await server.recv(bytearray(5))
-        assert server.stats()["unexpected_messages"] == 1
-        assert client.stats()["sent_messages"] == 3
-        assert client.stats()["sent_bytes"] == 5 + (1 << 20)
-        assert client.stats()["pending_bytes"] == 0
-        assert server.stats()["sent_messages"] == 0
+        assert server.statistics.unexpected_messages == 1
+        assert client.statistics.sent_messages == 3
+        assert client.statistics.sent_bytes == 5 + (1 << 20)
+        assert client.statistics.pending_bytes == 0
+        assert server.statistics.sent_messages == 0
 
 
 async def test_statistics_of_a_closed_endpoint_stay_readable():
     async with connected_pair() as (client, _):
         await client.send(b"x")
         await client.close()
-        assert client.stats()["sent_messages"] == 1
+        assert client.statistics.sent_messages == 1
 
 
 # ---- listeners ----

@@ -249,7 +249,7 @@ async def test_a_handshake_cut_anywhere_is_dropped():
         before = live_objects()["endpoints"]
         for end in range(len(hello)):
             assert await say(listener.port, hello[:end], is_end=True) == b""
-        await until(lambda: ucp.current_worker().stats()["endpoints"] == 0)
+        await until(lambda: ucp.current_worker().statistics.endpoints == 0)
         assert live_objects()["endpoints"] == before
         await check_serves(listener)
 
@@ -289,7 +289,7 @@ async def test_a_handshake_slower_than_its_deadline_is_dropped():
 async def test_a_message_of_an_impossible_length_is_dropped(data):
     async with ucp.create_listener(host="127.0.0.1") as listener:
         assert await say(listener.port, data) == b""
-        assert ucp.current_worker().stats()["protocol_errors"] == 1
+        assert ucp.current_worker().statistics.protocol_errors == 1
         await check_serves(listener)
 
 
@@ -302,7 +302,7 @@ async def test_a_damaged_worker_address_is_dropped():
             damaged = bytearray(said)
             damaged[at] ^= 0x81
             await say(listener.port, damaged)
-        assert ucp.current_worker().stats()["protocol_errors"] == 40
+        assert ucp.current_worker().statistics.protocol_errors == 40
         await check_serves(listener)
 
 
@@ -330,7 +330,7 @@ async def test_garbage_is_told_once_a_minute_with_its_address(caplog):
         for _ in range(5):
             assert await say(listener.port, b"GET / HTTP/1.1\r\n\r\n") == b""
         await check_serves(listener)
-    assert ucp.current_worker().stats()["protocol_errors"] == 5
+    assert ucp.current_worker().statistics.protocol_errors == 5
     lines = [
         record.getMessage() for record in caplog.records if "GET" in record.message
     ]
@@ -481,7 +481,7 @@ async def until_full(peer):
 
 
 async def until_free(peer):
-    while await peer.do("ucp.current_worker().stats()['endpoints']") > 1:
+    while await peer.do("ucp.current_worker().statistics.endpoints") > 1:
         pass
 
 

@@ -67,7 +67,7 @@ async def test_a_peer_killed_with_a_full_queue_does_not_stop_a_flush(connect_pee
     other, to_other = await connect_peer()
     peer.stop()
     sends = [ep.send(bytes(8)) for _ in range(20000)]
-    await until(lambda: ep.stats()["waiting_sends"] and ep.stats()["sent_messages"])
+    await until(lambda: ep.statistics.waiting_sends and ep.statistics.sent_messages)
     flushing = asyncio.ensure_future(ucp.flush())
     peer.kill()
     await asyncio.gather(*sends, return_exceptions=True)

@@ -449,7 +449,7 @@ asyncio.run(main())
         ("am_send(data)", "am_recv()", "len(it)"),
         ("send_frames([data])", "recv_frames()", "len(it[1][0])"),
         ("send_frames([data])", "recv_frames(bytearray)", "len(it[1][0])"),
-        ("send(data)", "recv_message()", "await it.recv(bytearray(it.length))"),
+        ("send(data)", "recv_message()", "await it.recv(bytearray(it.nbytes))"),
     ],
 )
 @pytest.mark.parametrize("size", [8, 300_000])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/local ucp/plan ucp/statistics ucp/store ucp/tables
+# tests: ucp/local ucp/memory_cache ucp/plan ucp/statistics ucp/tables
 """``ucp.join``: tables whose rows are on many ranks."""
 
 import asyncio
@@ -25,7 +25,7 @@ import ucp.join
 import ucp.join._run
 from ucp.join import ArrowJoin, JoinSpec
 from ucp.join._plan import choose_over_decomposition, choose_side, common_type
-from ucp.shuffle import Store
+from ucp.shuffle import MemoryCache
 from ucp.testing import live_objects
 
 HOWS = ("inner", "left", "right", "outer", "semi", "anti")
@@ -484,61 +484,77 @@ def test_memory_is_not_given_back_while_it_is_written(monkeypatch):
     monkeypatch.setattr(ucp.join._run, "hash_partition_to", slow)
 
     async def main(comm):
-        with Store() as store:
+        with MemoryCache() as cache:
             task = asyncio.ensure_future(
-                join(comm, "inner", LEFT, RIGHT, strategy="shuffle", store=store)
+                join(comm, "inner", LEFT, RIGHT, strategy="shuffle", cache=cache)
             )
             await asyncio.to_thread(is_inside.wait, LIMIT)
             threads = set(threading.enumerate())
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert store.free == 0 and store.taken != 0
+            assert cache.free == 0 and cache.taken != 0
             may_go.set()
             for thread in threads:
                 if thread.name.startswith("ucp.join"):
                     await asyncio.to_thread(thread.join)
-            assert store.free != 0 and store.taken == 0
+            assert cache.free != 0 and cache.taken == 0
 
     good_world(1, main)
 
 
-def test_a_store_gives_its_memory_again():
+def test_a_cache_gives_its_memory_again():
     async def main(comm):
-        with Store() as store:
+        with MemoryCache() as cache:
             taken = set()
             for _ in range(4):
                 left, right = big_table(comm, "a"), big_table(comm, "bb")
-                await join(comm, "inner", left, right, store=store, strategy="shuffle")
-                assert store.taken == 0
-                taken.add(store.free)
+                await join(comm, "inner", left, right, cache=cache, strategy="shuffle")
+                assert cache.taken == 0
+                taken.add(cache.free)
             return taken
 
     for taken in good_world(2, main):
         assert len(taken) == 1 and 0 not in taken
 
 
-def test_store():
-    store = Store(keep=4 << 20)
-    first = store.take(3 << 20)
-    assert store.taken == first.nbytes == 3 << 20
-    store.put(first)
-    assert (store.taken, store.free) == (0, 3 << 20)
-    assert store.take(2 << 20) is first
-    second, read = store.take(1 << 20), store.take(1)
-    store.put(second)
-    store.put(read, is_read=True)
-    assert store.free == 1 << 20
-    store.put(first)
-    assert store.free <= 4 << 20
+def test_a_cache_may_have_its_old_name():
+    async def main(comm):
+        with pytest.deprecated_call(match=r"^ucp.shuffle.Store is ucp.*MemoryCache"):
+            old = ucp.shuffle.Store
+        assert old is MemoryCache
+        with old() as cache:
+            with pytest.deprecated_call(match="^store= of a join is cache=") as caught:
+                await join(comm, "inner", LEFT, RIGHT, strategy="shuffle", store=cache)
+            assert cache.free != 0
+            with pytest.raises(TypeError, match=r"^rank 0: give cache, not store"):
+                await join(comm, "inner", LEFT, RIGHT, store=cache, cache=cache)
+        return [warning.filename for warning in caught]
+
+    assert good_world(1, main) == [[__file__]]
+
+
+def test_cache():
+    cache = MemoryCache(keep=4 << 20)
+    first = cache.take(3 << 20)
+    assert cache.taken == first.nbytes == 3 << 20
+    cache.put(first)
+    assert (cache.taken, cache.free) == (0, 3 << 20)
+    assert cache.take(2 << 20) is first
+    second, read = cache.take(1 << 20), cache.take(1)
+    cache.put(second)
+    cache.put(read, is_read=True)
+    assert cache.free == 1 << 20
+    cache.put(first)
+    assert cache.free <= 4 << 20
     with pytest.raises(ValueError, match="nbytes is -1"):
-        store.take(-1)
+        cache.take(-1)
     with pytest.raises(ValueError, match="keep is -1"):
-        Store(keep=-1)
-    store.close()
-    assert store.free == 0
+        MemoryCache(keep=-1)
+    cache.close()
+    assert cache.free == 0
     with pytest.raises(ValueError, match="closed"):
-        store.take(1)
+        cache.take(1)
 
 
 def test_nothing_grows():
@@ -599,7 +615,7 @@ def test_statistics_say_what_was_done():
         assert its.spent("join") > 0
     sent = every[0][0].peers[1].sent
     assert sent == every[0][1].peers[0].mapped + every[0][1].peers[0].copied
-    json.dumps(every[0])
+    json.dumps([its.as_dict() for its in every[0]])
 
 
 def test_timeline_is_drawn(tmp_path):
@@ -886,7 +902,7 @@ BAD = {
     "seed": (LEFT, RIGHT, {"seed": -1}, ValueError, "seed is -1"),
     "budget": (LEFT, RIGHT, {"budget": 0}, ValueError, "budget is 0"),
     "no number": (LEFT, RIGHT, {"budget": 1e6}, TypeError, "'float' object cannot"),
-    "no store": (LEFT, RIGHT, {"store": 7}, TypeError, "store must be a Store, not"),
+    "no cache": (LEFT, RIGHT, {"cache": 7}, TypeError, "cache must be a MemoryCache"),
     "no directory": (
         *(LEFT, RIGHT, {"budget": 1000, "spill_dir": "/no/such/directory"}),
         *(OSError, "spill_dir, '/no/such/directory', cannot be written to"),

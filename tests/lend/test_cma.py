@@ -32,9 +32,9 @@ asyncio.run(main())
 ECHO = """
 while (data := await ep.recv_obj()) != b"end":
     if data == b"loans":
-        data = str(ucp.current_worker().stats()["loans"]).encode()
+        data = str(ucp.current_worker().statistics.loans).encode()
     await ep.send(data)
-await ep.send(str(ucp.current_worker().stats()["loans"]).encode())
+await ep.send(str(ucp.current_worker().statistics.loans).encode())
 await ep.close()
 """
 
@@ -90,7 +90,7 @@ async def loans_of_echo(ep):
 
 async def come_to_terms(ep):
     """Echo until messages are lent, both ways: each is agreed on separately."""
-    while ucp.current_worker().stats()["loans"] == 0 or await loans_of_echo(ep) == 0:
+    while ucp.current_worker().statistics.loans == 0 or await loans_of_echo(ep) == 0:
         await ep.send(bytes(4096))
         await ep.recv_obj()
 
@@ -99,7 +99,7 @@ async def test_messages_of_every_length_arrive_whole_and_in_order(init):
     rng = np.random.default_rng(1)
     async with child(ECHO) as (ep, _):
         await come_to_terms(ep)
-        before = ucp.current_worker().stats()["loans"]
+        before = ucp.current_worker().statistics.loans
         for _ in range(3):
             sent = [rng.integers(0, 256, size, "u1") for size in SIZES]
             requests = [ep.send(array) for array in sent]
@@ -107,7 +107,7 @@ async def test_messages_of_every_length_arrive_whole_and_in_order(init):
                 assert await ep.recv_obj() == array.tobytes()
             for request in requests:
                 await request
-        assert ucp.current_worker().stats()["loans"] == before + 3 * 3
+        assert ucp.current_worker().statistics.loans == before + 3 * 3
         await ep.send(b"end")
         assert int(await ep.recv_obj()) >= 3 * 3
 
@@ -128,7 +128,7 @@ async def test_frames_come_from_the_senders_memory(init):
             for frame, other in zip(frames, got, strict=True):
                 assert np.array_equal(frame, np.frombuffer(other, "u1"))
             await request
-        assert ucp.current_worker().stats()["loans"] > 0
+        assert ucp.current_worker().statistics.loans > 0
 
 
 async def test_arrays_with_gaps_go_and_come(init):
@@ -178,14 +178,14 @@ async def test_a_killed_borrower_ends_its_loans(init):
         for send in sends:
             with pytest.raises(ucp.UCXConnectionReset):
                 await send
-        await until(lambda: ucp.current_worker().stats()["requests_in_use"] == 0)
+        await until(lambda: ucp.current_worker().statistics.requests_in_use == 0)
 
 
 async def test_a_killed_lender_resets_the_receiver(init):
     program = """
     await ep.send(bytes(4096))
     await ep.recv_obj()
-    while ucp.current_worker().stats()["loans"] == 0:
+    while ucp.current_worker().statistics.loans == 0:
         await ep.send(bytes(4096))
         await ep.recv_obj()
     await ep.send(b"lending")
@@ -214,9 +214,9 @@ async def test_nothing_is_left_open_of_lenders_that_have_gone(init):
         return count() <= before + 3
 
     for _ in range(6):
-        loans = ucp.current_worker().stats()["loans"]
+        loans = ucp.current_worker().statistics.loans
         async with child(ECHO) as (ep, _):
-            while ucp.current_worker().stats()["loans"] == loans:
+            while ucp.current_worker().statistics.loans == loans:
                 await ep.send(bytes(4096))
                 await ep.recv_obj()
             before = before or count()

@@ -141,7 +141,7 @@ async def test_many_small_messages_arrive_in_order_in_few_packs():
             await sender.send(left, {"n": number}, (b"x" * 64,))
         await until(lambda: len(numbers) == count)
         assert numbers == list(range(count))
-        statistics = sender.statistics()
+        statistics = sender.statistics
         assert statistics.num_packed == count
         assert statistics.num_packs < count / 100
         listener.close()
@@ -153,9 +153,9 @@ async def test_a_message_is_handed_over_at_the_end_of_the_loops_turn():
         inbox = Inbox(right)
         request = sender.send(left, {"n": 1})
         assert request.done()
-        assert sender.statistics().num_packs == 0
+        assert sender.statistics.num_packs == 0
         await inbox.expect(1)
-        assert sender.statistics().num_packs == 1
+        assert sender.statistics.num_packs == 1
 
 
 async def test_one_buffer_goes_to_several_endpoints():
@@ -351,13 +351,13 @@ async def test_more_than_the_bound_waits_and_nothing_is_lost():
         for _ in range(20):
             await asyncio.sleep(0)
         assert not requests[-1].done()
-        assert sender.statistics().num_waiting > 10
+        assert sender.statistics.num_waiting > 10
         inbox = Inbox(right)
         await inbox.expect(len(sizes))
         await asyncio.gather(*requests)
         assert inbox.numbers() == list(range(len(sizes)))
-        assert sender.statistics().bytes_peak <= bound
-        assert sender.statistics().bytes_pending == 0
+        assert sender.statistics.bytes_peak <= bound
+        assert sender.statistics.bytes_pending == 0
 
 
 async def test_cancelling_a_message_that_waits_withdraws_it():
@@ -510,7 +510,7 @@ async def test_a_killed_peer_fails_what_is_under_way(connect_peer):
     with pytest.raises(ucp.UCXConnectionReset):
         await inbox.listener.wait_closed()
     await sender.close()
-    assert sender.statistics().bytes_pending == 0
+    assert sender.statistics.bytes_pending == 0
 
 
 async def test_a_peer_killed_while_bytes_come_fails_the_receiver(connect_peer):
@@ -590,7 +590,7 @@ async def test_bad_metadata_is_refused_by_name(metadata, error, text):
         with pytest.raises(error) as caught:
             sender.send(left, metadata)
         assert text in str(caught.value)
-        assert sender.statistics().num_packed == 0
+        assert sender.statistics.num_packed == 0
 
 
 async def test_longest_metadata_arrives():
@@ -647,7 +647,7 @@ async def test_bad_buffers_are_refused():
             sender.send(left, {}, [np.zeros((4, 4))[:, 1]])
         with pytest.raises(TypeError):
             sender.send(left, {}, [5])
-        assert sender.statistics().bytes_pending == 0
+        assert sender.statistics.bytes_pending == 0
 
 
 async def test_bad_options_are_refused():

@@ -82,7 +82,7 @@ class Side:
         return self.quarantines[-1]
 
     def waiting_sends(self):
-        return self.ep.stats()["waiting_sends"]
+        return self.ep.statistics.waiting_sends
 
     @contextlib.asynccontextmanager
     async def disturbance(self, when):

@@ -148,7 +148,7 @@ def short_budget():
 
 async def extended_turns(client, server):
     """How many turns became longer while 2000 messages went to and fro."""
-    before = client.worker.stats()["extended_turns"]
+    before = client.worker.statistics.extended_turns
     buffer = bytearray(1)
     for _ in range(1000):
         receiving = server.recv(buffer)
@@ -156,7 +156,7 @@ async def extended_turns(client, server):
         await receiving
         await server.send(b"x")
         await client.recv(buffer)
-    return client.worker.stats()["extended_turns"] - before
+    return client.worker.statistics.extended_turns - before
 
 
 async def test_a_turn_is_longer_if_nobody_waits_for_the_loop(short_budget):
@@ -215,13 +215,13 @@ async def test_no_turn_is_longer_while_another_request_waits_for_its_callback(
         await arrive(client, server, [])
         assert other.done()
         assert seen == []
-        before = client.worker.stats()["extended_turns"]
+        before = client.worker.statistics.extended_turns
         end = time.perf_counter() + long_budget
         while time.perf_counter() < end:
             pass
         await await_each(finished)
         assert seen == [other]
-        assert client.worker.stats()["extended_turns"] == before
+        assert client.worker.statistics.extended_turns == before
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -272,9 +272,9 @@ def test_a_task_of_another_loop_leaves_this_ones_turns_alone(no_budget):
                 assert is_asleep.wait(50)
                 asyncio.run(await_each(finished))
 
-            before = client.worker.stats()["extended_turns"]
+            before = client.worker.statistics.extended_turns
             await asyncio.to_thread(elsewhere)
-            assert client.worker.stats()["extended_turns"] == before
+            assert client.worker.statistics.extended_turns == before
         assert loop.callers == {threading.get_ident()}
 
     with asyncio.Runner(loop_factory=Loop) as runner:
@@ -317,13 +317,13 @@ def test_other_errors_of_the_timers_leave_turns_as_they_are(no_budget):
             before = 0
             for first in range(0, 64, 16):  # what else is due is looked at before
                 await asyncio.sleep(0)
-                before = client.worker.stats()["extended_turns"]
+                before = client.worker.statistics.extended_turns
                 loop.look_at_timers = fail
                 await await_each(finished[first : first + 16])
                 if seen:
                     break
             assert seen == [1]
-            assert client.worker.stats()["extended_turns"] == before
+            assert client.worker.statistics.extended_turns == before
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(main())

@@ -58,7 +58,7 @@ class Flat:
         # asyncio waits for a child in a thread, which ends a little later than it.
         await _until(
             lambda: (
-                not ucp.current_worker().stats()["endpoints"]
+                not ucp.current_worker().statistics.endpoints
                 and threading.active_count() == 1
             )
         )
@@ -76,7 +76,7 @@ class Flat:
         after, memory = _counters(), _memory()
         # Requests that UCX keeps until the worker goes: of peers that died with a queue
         # of shared memory full. Each keeps its endpoint.
-        lost = ucp.current_worker().stats()["requests_lost"]
+        lost = ucp.current_worker().statistics.requests_lost
         for key, number in _difference(self._before, after).items():
             assert 0 < number[1] - number[0] <= 2 * lost, (key, number, lost)
         requests = sys.getrefcount(_ext.Request) - self._requests
@@ -91,11 +91,11 @@ class Flat:
 def _counters():
     """Return the counters that must be exactly as before."""
     gc.collect()
-    stats = ucp.current_worker().stats()
+    statistics = ucp.current_worker().statistics
     counters = {f"live {key}": value for key, value in live_objects().items()}
     for key in ("requests_in_use", "endpoints", "listeners", "unexpected_messages"):
-        counters[f"worker {key}"] = stats[key]
-    counters["protocol_errors"] = stats["protocol_errors"]
+        counters[f"worker {key}"] = getattr(statistics, key)
+    counters["protocol_errors"] = statistics.protocol_errors
     counters["threads"] = threading.active_count()
     counters["segments"] = _num_segments()
     for each in _TYPES:

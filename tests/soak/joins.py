@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import ucp
 import ucp.join
-from ucp.shuffle import Store
+from ucp.shuffle import MemoryCache
 
 RANKS = 2
 
@@ -36,12 +36,12 @@ async def run(count):
     comm = await ucp.Communicator.from_env()
     result, spilled = None, 0
     try:
-        with tempfile.TemporaryDirectory() as spill_dir, Store() as store:
+        with tempfile.TemporaryDirectory() as spill_dir, MemoryCache() as cache:
             for number in range(count):
                 if number % _FAILED == _FAILED - 1:
                     await _fail(comm, number)
                     continue
-                options = {"store": store} if number % 2 else {}
+                options = {"cache": cache} if number % 2 else {}
                 if number % _SPILLED == 0:
                     options |= {"budget": _BUDGET, "spill_dir": spill_dir}
                 result = await _join(comm, number, **options)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ext/call ext/share ucp/blocking
+# tests: ext/call ext/share ucp/blocking ucp/forward
 """``ucp.sync.Communicator``: calls that wait in the thread that makes them."""
 
 import concurrent.futures
 import gc
+import inspect
 import threading
 
 import pytest
@@ -514,3 +515,43 @@ def test_the_collector_may_run_at_any_time():
         """
     )
     assert out == "done\n"
+
+
+def parameters_of(method):
+    return list(inspect.signature(method).parameters.values())[1:]  # after self
+
+
+@pytest.mark.parametrize(
+    ("kind", "asynchronous"),
+    [(ucp.sync.Communicator, ucp.Communicator), (ucp.sync.Endpoint, ucp.Endpoint)],
+)
+def test_methods_that_wait_have_the_arguments_of_those_that_do_not(kind, asynchronous):
+    waiting = [
+        method
+        for name, method in vars(kind).items()
+        if inspect.isfunction(method)
+        and "timeout" in inspect.signature(method).parameters
+        and name not in ("close", "mrecv", "recv_into")
+    ]
+    assert len(waiting) >= 4
+    for method in waiting:
+        *own, timeout = parameters_of(method)
+        assert (timeout.name, timeout.default) == ("timeout", None)
+        assert timeout.kind is timeout.KEYWORD_ONLY
+        other = parameters_of(getattr(asynchronous, method.__name__))
+        others = other[: len(own)]  # an endpoint's may have more
+        assert [(each.name, each.kind) for each in own] == [
+            (each.name, each.kind) for each in others
+        ]
+        defaults = [each.default for each in own]
+        assert defaults == [each.default for each in others], method
+        assert method.__doc__ and method.__annotations__["return"]
+
+
+def test_what_is_missing_is_named_and_a_traceback_shows_the_method(comm):
+    with pytest.raises(TypeError, match=r"^Communicator.send\(\) missing 1 .*'dest'"):
+        comm.send(b"x")
+    with pytest.raises(TypeError) as caught:
+        comm.bcast(None)
+    frame = caught.traceback[1]
+    assert (frame.name, frame.path.name) == ("bcast", "_communicator.py")

@@ -7,4 +7,5 @@
 #   bootstrap     how ranks find the root
 #   environment   which rank of a job this process is, by the environment
 #   meeting       what ranks tell their launcher when they wait for each other
+#   agree         errors, arguments and hosts that all ranks tell each other
 #   blocking      a worker that threads share, for ucp.sync

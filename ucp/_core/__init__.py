@@ -10,6 +10,7 @@
 #   callback        functions of the program    waiters    tasks that wait
 #   closing         with and async with
 #   peer            who is at the other end
+#   statistics      what endpoints and workers have done, as numbers
 #   objects         messages of an endpoint or channel: objects and frames
 #   endpoint        a connection                connect    making both ends of it
 #   listener        a listening port

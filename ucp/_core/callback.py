@@ -42,7 +42,7 @@ def name_call(func: object, args: tuple[Any, ...]) -> str:
 
 def _name_argument(value: object) -> str:
     if isinstance(value, _ext.Message):
-        return f"{value.length} bytes"
+        return f"{value.nbytes} bytes"
     if isinstance(value, _NAMED):
         return repr(value)
     try:

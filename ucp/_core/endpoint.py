@@ -18,6 +18,7 @@ from .callback import check_callable
 from .closing import AsyncClosing
 from .objects import Channel, Frames, Objects
 from .peer import Peer, PeerInfo
+from .statistics import EndpointStatistics, warn_of_stats
 
 _CONTROL = 65535
 
@@ -132,6 +133,21 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         host, port = (self.peer_address or (None, None))[:2]
         pid, version = self._peer_id or (None, None)
         return Peer(host, port, pid, version)
+
+    @property
+    def statistics(self) -> EndpointStatistics:
+        """Messages and bytes that were sent and have come, and those that wait.
+
+        Raises:
+            UCXCloseError: its worker is closed.
+            RuntimeError: the worker belongs to another thread.
+        """
+        return EndpointStatistics(**super().stats())
+
+    def stats(self) -> dict[str, int]:
+        """Deprecated: ``statistics.as_dict()``."""
+        warn_of_stats()
+        return super().stats()
 
     async def peer_info(self) -> PeerInfo:
         """Ask the peer for its version, host, memory, load and transports.

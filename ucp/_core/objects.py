@@ -17,7 +17,7 @@ _PICKLE = b"pickle"  # the header of a pickled object
 _WITHDRAWN = -217  # UMX_ERR_WITHDRAWN: the sender has cancelled the message
 
 
-class _Lane(Protocol):
+class _Messages(Protocol):
     """The methods of the class into which ``Objects`` and ``Frames`` are mixed."""
 
     def send(self, buffer: Any, tag: Any = None) -> _ext.CoroutineRequest[None]: ...
@@ -36,7 +36,7 @@ class Objects:
     __slots__ = ()
 
     def send_obj(
-        self: _Lane, obj: object, tag: Tag | None = None
+        self: _Messages, obj: object, tag: Tag | None = None
     ) -> _ext.CoroutineRequest[None]:
         """Send a buffer whose length the peer need not know; awaitable.
 
@@ -47,7 +47,7 @@ class Objects:
         return self.send(obj, tag)
 
     async def recv_obj(
-        self: _Lane,
+        self: _Messages,
         tag: Tag | None = None,
         allocator: Callable[[int], Any] = bytearray,
     ) -> Any:
@@ -66,7 +66,7 @@ class Objects:
         """
         while True:
             message = await self.recv_message(tag)
-            buffer = allocator(message.length)
+            buffer = allocator(message.nbytes)
             try:
                 await message.recv(buffer)
             except UCXCanceled as exc:
@@ -85,7 +85,7 @@ class Objects:
         """
         return self
 
-    async def __anext__(self: _Lane) -> bytearray:
+    async def __anext__(self: _Messages) -> bytearray:
         try:
             message: bytearray = await Objects.recv_obj(self)
         except UCXCloseError:
@@ -98,12 +98,14 @@ class Frames:
 
     __slots__ = ()
 
-    def send_multi(self: _Lane, buffers: Sequence[Any]) -> _ext.CoroutineRequest[None]:
+    def send_multi(
+        self: _Messages, buffers: Sequence[Any]
+    ) -> _ext.CoroutineRequest[None]:
         """Send several buffers as one message; ``recv_multi`` receives them."""
         return self.send_frames(buffers)
 
     async def recv_multi(
-        self: _Lane, allocator: Callable[[int], Any] | None = None
+        self: _Messages, allocator: Callable[[int], Any] | None = None
     ) -> list[Any]:
         """Receive the next message of frames; return its buffers.
 
@@ -112,7 +114,7 @@ class Frames:
         _, frames = await self.recv_frames(allocator)
         return frames
 
-    def send_pickle(self: _Lane, obj: object) -> _ext.CoroutineRequest[None]:
+    def send_pickle(self: _Messages, obj: object) -> _ext.CoroutineRequest[None]:
         """Send ``obj``, pickled by protocol 5; awaitable.
 
         Large buffers, for example those of NumPy arrays, are not copied: they
@@ -126,7 +128,7 @@ class Frames:
         frames = [data, *(buffer.raw() for buffer in buffers)]
         return self.send_frames(frames, _PICKLE)
 
-    async def recv_pickle(self: _Lane, *, allow_pickle: bool = False) -> Any:
+    async def recv_pickle(self: _Messages, *, allow_pickle: bool = False) -> Any:
         """Receive an object that ``send_pickle`` has sent.
 
         Args:

@@ -15,6 +15,7 @@ from .. import _ext
 from .callback import Callback
 from .endpoint import Endpoint
 from .listener import Listener
+from .statistics import WorkerStatistics, warn_of_stats
 from .submit import Submission
 from .waiters import Waiters
 
@@ -233,6 +234,20 @@ class Worker(_ext.Worker):
             yield
         finally:
             self._leave_block()
+
+    @property
+    def statistics(self) -> WorkerStatistics:
+        """Requests, endpoints, messages and wake-ups, counted.
+
+        Raises:
+            RuntimeError: the worker is closed, or belongs to another thread.
+        """
+        return WorkerStatistics(**super().stats())
+
+    def stats(self) -> dict[str, int]:
+        """Deprecated: ``statistics.as_dict()``."""
+        warn_of_stats()
+        return super().stats()
 
     def _serves_in_thread(self) -> bool:
         """True in a block of ``run_in_thread()``."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import operator
 import os
 import time
+import warnings
 import weakref
 from collections.abc import Sequence
 from os import PathLike
@@ -21,7 +22,7 @@ from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack
 
 from .._communicator.communicator import Communicator
 from ..exceptions import UCXBusy, UCXRankFailed
-from ..shuffle import Store
+from ..shuffle import MemoryCache
 from ._local import ArrowJoin, CudfJoin, How, JoinSpec, LocalJoin, PandasJoin
 from ._plan import Call, describe, describe_failure, make_plan, name_of, tell_all
 from ._run import JoinRun, Memories, check_columns
@@ -93,7 +94,7 @@ class JoinOptions(TypedDict, total=False):
     local: LocalJoin | None
     budget: int | None
     spill_dir: str | PathLike[str] | None
-    store: Store | None
+    cache: MemoryCache | None
 
 
 async def _join(
@@ -161,7 +162,8 @@ def _read_options(
     local: LocalJoin | None = None,
     budget: int | None = None,
     spill_dir: str | PathLike[str] | None = None,
-    store: Store | None = None,
+    cache: MemoryCache | None = None,
+    store: MemoryCache | None = None,
     **unknown: Any,
 ) -> tuple[Call, Memories, LocalJoin | None]:
     if unknown:
@@ -178,7 +180,9 @@ def _read_options(
         None if over_decomposition is None else operator.index(over_decomposition),
         _known_seed(seed),
     )
-    return call, _known_memories(budget, spill_dir, store), _known_local(local)
+    if store is not None:
+        cache = _cache_of_store(cache, store)
+    return call, _known_memories(budget, spill_dir, cache), _known_local(local)
 
 
 def _names(value: Names, argument: str) -> tuple[str, ...]:
@@ -244,7 +248,9 @@ def _known_seed(seed: int) -> int:
 
 
 def _known_memories(
-    budget: int | None, spill_dir: str | PathLike[str] | None, store: Store | None
+    budget: int | None,
+    spill_dir: str | PathLike[str] | None,
+    cache: MemoryCache | None,
 ) -> Memories:
     if budget is not None:
         budget = operator.index(budget)
@@ -252,9 +258,18 @@ def _known_memories(
             raise ValueError(f"budget is {budget}")
     if spill_dir is not None and not os.access(spill_dir, os.W_OK | os.X_OK):
         raise OSError(f"spill_dir, {os.fspath(spill_dir)!r}, cannot be written to")
-    if not isinstance(store, Store | None):
-        raise TypeError(f"store must be a Store, not {type(store).__name__}")
-    return Memories(budget, spill_dir, store)
+    if not isinstance(cache, MemoryCache | None):
+        raise TypeError(f"cache must be a MemoryCache, not {type(cache).__name__}")
+    return Memories(budget, spill_dir, cache)
+
+
+def _cache_of_store(cache: MemoryCache | None, store: MemoryCache) -> MemoryCache:
+    """The cache of a program that still calls it ``store``."""
+    if cache is not None:
+        raise TypeError("give cache, not store, which is its old name")
+    # The caller has awaited inner(), that _join(), and that _join_alone().
+    warnings.warn("store= of a join is cache= now", DeprecationWarning, stacklevel=6)
+    return store
 
 
 async def inner(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
@@ -283,7 +298,7 @@ async def inner(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinRe
             partitioned in pieces of an eighth of it, or of 1 MiB. Without
             ``spill_dir`` it limits only what comes over a network.
         spill_dir: a directory for a file of what the budget does not hold.
-        store: memory that is used again by the next join; None: new memory.
+        cache: memory that is used again by the next join; None: new memory.
 
     Returns:
         The rows of the result that this rank has made, and statistics.

@@ -20,7 +20,7 @@ from .._data.columns import ArrowSchema
 from .._data.partition import Partitions, hash_partition_to, read_partition
 from .._ext import Chunk
 from ..exceptions import UCXError, UCXWarning
-from ..shuffle import Shuffler, Store
+from ..shuffle import MemoryCache, Shuffler
 from ._plan import SIDES, Plan
 from ._statistics import JoinStatistics, PeerBytes, Span
 from ._tables import unify
@@ -44,7 +44,7 @@ class Memories(NamedTuple):
 
     budget: int | None
     spill_dir: str | PathLike[str] | None
-    store: Store | None
+    cache: MemoryCache | None
 
 
 class JoinRun:
@@ -64,7 +64,7 @@ class JoinRun:
         self._memories = memories
         self._zero = time.monotonic()
         self._spans = [Span("agree", begun - self._zero, 0.0)]
-        self._store = memories.store or Store()
+        self._cache = memories.cache or MemoryCache()
         self._lent: list[tuple[Memory, list[Any]]] = []
         self._sent: Counter[int] = Counter()
         self._mapped: Counter[int] = Counter()
@@ -218,7 +218,7 @@ class JoinRun:
         taken: list[Memory] = []
 
         def allocate(nbytes: int) -> Memory:
-            taken.append(self._store.take(nbytes))
+            taken.append(self._cache.take(nbytes))
             return taken[0]
 
         def work() -> Partitions:
@@ -226,7 +226,7 @@ class JoinRun:
 
         def give_back(_: object) -> None:
             for memory in taken:
-                self._store.put(memory)
+                self._cache.put(memory)
 
         partitioning = self._submit("partition", None, work)
         try:
@@ -420,16 +420,16 @@ class JoinRun:
         over = [one for one in self._lent if _is_over(one[1])]
         self._lent = [one for one in self._lent if not _is_over(one[1])]
         for memory, _ in over:
-            self._store.put(memory)
+            self._cache.put(memory)
 
     def _give_back(self) -> None:
         """Memory that no rank reads any more is used again."""
         self._reuse()
         for memory, _ in self._lent:
-            self._store.put(memory, is_read=True)
+            self._cache.put(memory, is_read=True)
         self._lent.clear()
-        if self._memories.store is None:
-            self._store.close()
+        if self._memories.cache is None:
+            self._cache.close()
 
     def _statistics(self, shuffler: Shuffler, result: Any) -> JoinStatistics:
         plan, its = self._plan, shuffler.statistics

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 from .._communicator.agree import allgather_bytes
 from .._communicator.communicator import Communicator
+from .._core.statistics import Statistics
 
 
-class Span(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Span(Statistics):
     """Work of a rank.
 
     Attributes:
@@ -29,7 +32,8 @@ class Span(NamedTuple):
     partition: int | None = None
 
 
-class PeerBytes(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PeerBytes(Statistics):
     """Bytes between this rank and another one.
 
     Attributes:
@@ -47,7 +51,8 @@ class PeerBytes(NamedTuple):
     copied: int
 
 
-class JoinStatistics(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JoinStatistics(Statistics):
     """What a join has done on this rank.
 
     Attributes:
@@ -77,6 +82,21 @@ class JoinStatistics(NamedTuple):
     most_held: int
     spans: tuple[Span, ...]
     skewed: tuple[str, ...]
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """The statistics of which ``as_dict()`` has made ``fields``, which may have
+        been JSON in between."""
+        return cls(
+            **{
+                **fields,
+                "rows": tuple(fields["rows"]),
+                "nbytes": tuple(fields["nbytes"]),
+                "peers": tuple(PeerBytes(**peer) for peer in fields["peers"]),
+                "spans": tuple(Span(**span) for span in fields["spans"]),
+                "skewed": tuple(fields["skewed"]),
+            }
+        )
 
     @property
     def seconds(self) -> float:
@@ -132,20 +152,8 @@ async def gather_statistics(
     comm: Communicator, statistics: JoinStatistics
 ) -> list[JoinStatistics]:
     """The statistics of all ranks, on every rank, which all call this."""
-    told = await allgather_bytes(comm, json.dumps(statistics).encode())
-    return [read_statistics(json.loads(text)) for text in told]
-
-
-def read_statistics(fields: list[Any]) -> JoinStatistics:
-    """What ``json`` has made of statistics."""
-    its = JoinStatistics(*fields)
-    return its._replace(
-        rows=(its.rows[0], its.rows[1]),
-        nbytes=(its.nbytes[0], its.nbytes[1]),
-        peers=tuple(PeerBytes(*peer) for peer in its.peers),
-        spans=tuple(Span(*span) for span in its.spans),
-        skewed=tuple(its.skewed),
-    )
+    told = await allgather_bytes(comm, json.dumps(statistics.as_dict()).encode())
+    return [JoinStatistics.from_dict(json.loads(text)) for text in told]
 
 
 _COLOURS = {

@@ -1,21 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Shuffles: what all ranks have for a partition comes to its owner."""
 
+import warnings
+
 from .._data.partition import Partitions, hash_partition, read_partition
 from .._ext import Chunk
+from ._memory_cache import MemoryCache
 from ._shuffler import Shuffler, ShuffleStatistics
 from ._staging import StagingQueue, StagingStatistics, pack_tag
-from ._store import Store
 
 __all__ = [
     "Chunk",
+    "MemoryCache",
     "Partitions",
     "ShuffleStatistics",
     "Shuffler",
     "StagingQueue",
     "StagingStatistics",
-    "Store",
     "hash_partition",
     "pack_tag",
     "read_partition",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Store":
+        warnings.warn(
+            "ucp.shuffle.Store is ucp.shuffle.MemoryCache now",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return MemoryCache
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

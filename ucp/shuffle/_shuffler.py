@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from os import PathLike
 from types import TracebackType
-from typing import Any, NamedTuple, Self, SupportsIndex
+from typing import Any, Self, SupportsIndex
 
 from .. import _ext
 from .._communicator.communicator import Communicator, reason_of
 from .._core.memory import Memory
+from .._core.statistics import Statistics
 
 Progress = Callable[[int, int], object]
 
 
-class ShuffleStatistics(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ShuffleStatistics(Statistics):
     """What a shuffler has done so far on this rank: ``Shuffler.statistics``.
 
     Attributes:

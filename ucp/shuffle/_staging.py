@@ -22,6 +22,7 @@ import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, NamedTuple, Self, SupportsIndex
 
@@ -35,6 +36,7 @@ from .._communicator.agree import (
 )
 from .._communicator.communicator import Communicator, reason_of
 from .._core.pool import BufferPool
+from .._core.statistics import Statistics
 from ..exceptions import UCXCloseError, UCXMsgTruncated
 
 _HEADER = struct.Struct("<QB")  # length, path
@@ -69,7 +71,8 @@ def pack_tag(user: SupportsIndex, rank: SupportsIndex, batch: SupportsIndex) -> 
     return values[0] << 32 | values[1] << 16 | values[2]
 
 
-class StagingStatistics(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StagingStatistics(Statistics):
     """What a staging queue has done so far on this rank: ``StagingQueue.statistics``.
 
     Attributes:
@@ -196,7 +199,7 @@ class StagingQueue:
         # Messages whose receive was cancelled: bytes, or the length of one that is
         # still the communicator's, by rank and tag.
         self._returned: dict[tuple[int, int], deque[bytearray | int]] = {}
-        self._counts = dict.fromkeys(StagingStatistics._fields, 0)
+        self._counts = {field.name: 0 for field in fields(StagingStatistics)}
         self._is_closed = False
 
     @classmethod

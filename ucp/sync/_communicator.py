@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Communicators whose operations return when they have ended."""
 
+# mypy: disable-error-code="empty-body"
+# Methods that are @forwarded have no code.
+
 from __future__ import annotations
 
 import concurrent.futures
@@ -16,6 +19,7 @@ from .._communicator import communicator as _communicator
 from .._communicator.communicator import ANY_SOURCE, ANY_TAG, PeerPath
 from .._ext import CommMessage, InPlace, Status, UCXAddress, UCXRankFailed
 from ..exceptions import UCXTimeout
+from ._forward import forwarded
 
 _ReduceOp = Literal["sum", "prod", "min", "max"]
 _Counts = Sequence[int]
@@ -42,9 +46,10 @@ class Communicator:
         communicator: _communicator.Communicator,
         shared: blocking.SharedWorker,
     ) -> None:
-        self._comm = communicator
+        self._async = communicator
         self._shared = shared
         self._worker = shared.worker
+        self._wait_for = shared.worker._call
         shared.hold()
         self._release = weakref.finalize(self, shared.release, os.getpid())
 
@@ -109,40 +114,41 @@ class Communicator:
         return cls(comm, shared)
 
     def __repr__(self) -> str:
-        return f"<ucp.sync.Communicator of {self._comm!r}>"
+        return f"<ucp.sync.Communicator of {self._async!r}>"
 
     @property
     def rank(self) -> int:
         """This process's rank, from 0."""
-        return self._comm.rank
+        return self._async.rank
 
     @property
     def size(self) -> int:
         """How many ranks there are."""
-        return self._comm.size
+        return self._async.size
 
     @property
     def name(self) -> str:
         """Its name; "" if it was given none."""
-        return self._comm.name
+        return self._async.name
 
     @property
     def failure(self) -> UCXRankFailed | None:
         """What operations raise once it has failed; or None."""
-        return self._comm.failure
+        return self._async.failure
 
     def explain(self) -> list[PeerPath]:
         """Say for each rank by which path messages of collective operations reach
         it, and why."""
         self._shared.check()
-        return self._comm.explain()
+        return self._async.explain()
 
+    @forwarded
     def send(
         self, buffer: Any, dest: int, tag: int = 0, *, timeout: float | None = None
     ) -> None:
         """Send all of ``buffer`` to the rank ``dest``."""
-        self._worker._call(timeout, self._comm.send, buffer, dest, tag)
 
+    @forwarded
     def recv(
         self,
         buffer: Any,
@@ -152,22 +158,22 @@ class Communicator:
         timeout: float | None = None,
     ) -> Status:
         """Receive the next message of a rank, or of any; with a tag, or any."""
-        return self._worker._call(timeout, self._comm.recv, buffer, source, tag)
 
     def isend(
         self, buffer: Any, dest: int, tag: int = 0
     ) -> concurrent.futures.Future[None]:
         """Begin to send; the future is done when ``buffer`` may be used again."""
         self._shared.check()
-        return self._shared.future_of(self._comm.send(buffer, dest, tag))
+        return self._shared.future_of(self._async.send(buffer, dest, tag))
 
     def irecv(
         self, buffer: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG
     ) -> concurrent.futures.Future[Status]:
         """Begin to receive; a future of the Status."""
         self._shared.check()
-        return self._shared.future_of(self._comm.recv(buffer, source, tag))
+        return self._shared.future_of(self._async.recv(buffer, source, tag))
 
+    @forwarded
     def probe(
         self,
         source: int = ANY_SOURCE,
@@ -176,12 +182,11 @@ class Communicator:
         timeout: float | None = None,
     ) -> Status:
         """Wait for a message, and take nothing."""
-        return self._worker._call(timeout, self._comm.probe, source, tag)
 
     def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status | None:
         """The Status of a message that has come; or None."""
         self._make_progress()
-        return self._comm.iprobe(source, tag)
+        return self._async.iprobe(source, tag)
 
     def mprobe(
         self,
@@ -209,24 +214,25 @@ class Communicator:
     ) -> CommMessage | None:
         """Take a message that has come, without its bytes, for mrecv(); or None."""
         self._make_progress()
-        return self._comm.improbe(source, tag)
+        return self._async.improbe(source, tag)
 
     def mrecv(
         self, message: CommMessage, buffer: Any, *, timeout: float | None = None
     ) -> Status:
         """Receive the bytes of a message of mprobe() or improbe()."""
-        return self._worker._call(timeout, message.recv, buffer)
+        return self._wait_for(timeout, message.recv, buffer)
 
+    @forwarded
     def barrier(self, *, timeout: float | None = None) -> None:
         """Wait until every rank has called it."""
-        self._worker._call(timeout, self._comm.barrier)
 
+    @forwarded
     def bcast(
         self, buffer: Any, root: int = 0, *, timeout: float | None = None
     ) -> None:
         """Copy the bytes of the root's ``buffer`` to every rank's."""
-        self._worker._call(timeout, self._comm.bcast, buffer, root)
 
+    @forwarded
     def gather(
         self,
         send: Any,
@@ -238,16 +244,8 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """Collect every rank's ``send`` in the root's ``recv``."""
-        self._worker._call(
-            timeout,
-            self._comm.gather,
-            send,
-            recv,
-            root,
-            counts=counts,
-            displs=displs,
-        )
 
+    @forwarded
     def scatter(
         self,
         send: Any,
@@ -259,20 +257,12 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """Give each rank its part of the root's ``send``, in its ``recv``."""
-        self._worker._call(
-            timeout,
-            self._comm.scatter,
-            send,
-            recv,
-            root,
-            counts=counts,
-            displs=displs,
-        )
 
+    @forwarded
     def allgather(self, send: Any, recv: Any, *, timeout: float | None = None) -> None:
         """Collect every rank's ``send`` in every rank's ``recv``."""
-        self._worker._call(timeout, self._comm.allgather, send, recv)
 
+    @forwarded
     def allgatherv(
         self,
         send: Any,
@@ -283,12 +273,12 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """allgather() of parts of different lengths, in items of ``recv``."""
-        self._worker._call(timeout, self._comm.allgatherv, send, recv, counts, displs)
 
+    @forwarded
     def alltoall(self, send: Any, recv: Any, *, timeout: float | None = None) -> None:
         """Send part i of ``send`` to rank i; receive part i of ``recv`` from it."""
-        self._worker._call(timeout, self._comm.alltoall, send, recv)
 
+    @forwarded
     def alltoallv(
         self,
         send: Any,
@@ -301,23 +291,14 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """alltoall() of parts of different lengths, in items of the buffers."""
-        self._worker._call(
-            timeout,
-            self._comm.alltoallv,
-            send,
-            send_counts,
-            recv,
-            recv_counts,
-            send_displs=send_displs,
-            recv_displs=recv_displs,
-        )
 
+    @forwarded
     def alltoall_buffers(
         self, buffers: Sequence[Any], *, timeout: float | None = None
     ) -> list[memoryview]:
         """Send buffers[i] to rank i; return what the ranks have sent."""
-        return self._worker._call(timeout, self._comm.alltoall_buffers, buffers)
 
+    @forwarded
     def reduce(
         self,
         send: Any,
@@ -328,7 +309,6 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """Combine the arrays of all ranks into the root's ``recv``."""
-        self._worker._call(timeout, self._comm.reduce, send, recv, op, root)
 
     def allreduce(
         self,
@@ -341,13 +321,13 @@ class Communicator:
         """reduce() whose result every rank gets; without ``recv`` in ``send``."""
         if isinstance(recv, str):
             recv, op = None, cast(_ReduceOp, recv)
-        self._worker._call(timeout, self._comm.allreduce, send, recv, op)
+        self._wait_for(timeout, self._async.allreduce, send, recv, op)
 
     def split(
         self, color: int | None, key: int = 0, *, timeout: float | None = None
     ) -> Self | None:
         """Make communicators of the ranks that give the same ``color``."""
-        made = self._worker._call(timeout, self._comm.split, color, key)
+        made = self._wait_for(timeout, self._async.split, color, key)
         return None if made is None else type(self)(made, self._shared)
 
     def abort(
@@ -355,18 +335,18 @@ class Communicator:
     ) -> None:
         """End it on every rank."""
         if not self._worker.closed():
-            self._comm.abort(reason, _fault)
+            self._async.abort(reason, _fault)
 
     def close(self) -> None:
         """Leave it. A second call does nothing."""
         if self._release.alive:
             if not self._worker.closed():
-                self._comm.close()
+                self._async.close()
             self._release()
 
     def closed(self) -> bool:
         """True after close(), and when ucp was shut down."""
-        return self._comm.closed()
+        return self._async.closed()
 
     def __enter__(self) -> Self:
         return self

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Endpoints and listeners whose calls wait."""
 
+# mypy: disable-error-code="empty-body"
+# Methods that are @forwarded have no code.
+
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 from .._core import connect as _connect
@@ -13,6 +17,7 @@ from .._core import worker as _worker
 from .._core.closing import Closing
 from .._core.objects import Tag
 from .._ext import ANY, AnyTag
+from ._forward import forwarded
 from ._runner import call, current_worker, submit
 
 
@@ -23,24 +28,26 @@ class Endpoint(Closing):
     """
 
     def __init__(self, endpoint: _endpoint.Endpoint) -> None:
-        self._endpoint = endpoint
+        self._async = endpoint
         self._worker = cast(_worker.Worker, endpoint.worker)
+        self._wait_for = partial(call, self._worker)
 
     def __repr__(self) -> str:
-        return f"<ucp.sync.Endpoint of {self._endpoint!r}>"
+        return f"<ucp.sync.Endpoint of {self._async!r}>"
 
+    @forwarded
     def send(
         self, buffer: Any, tag: Tag | None = None, *, timeout: float | None = None
     ) -> None:
         """Send all of ``buffer`` as one message."""
-        call(self._worker, timeout, self._endpoint.send, buffer, tag)
 
+    @forwarded
     def recv(
         self, buffer: Any, tag: Tag | None = None, *, timeout: float | None = None
     ) -> None:
         """Receive one message of exactly the length of ``buffer``."""
-        call(self._worker, timeout, self._endpoint.recv, buffer, tag)
 
+    @forwarded
     def recv_into(
         self,
         buffer: Any,
@@ -49,18 +56,16 @@ class Endpoint(Closing):
         timeout: float | None = None,
     ) -> int:
         """Receive a message of at most the length of ``buffer``; return its length."""
-        return call(self._worker, timeout, self._endpoint.recv_into, buffer, tag)
 
+    @forwarded
     def recv_obj(
         self, tag: Tag | None = None, *, timeout: float | None = None
     ) -> bytearray:
         """Receive the next message, of any length, and return its bytes."""
-        message: bytearray = call(self._worker, timeout, self._endpoint.recv_obj, tag)
-        return message
 
+    @forwarded
     def flush(self, *, timeout: float | None = None) -> None:
         """Wait until everything that was sent has reached the peer's memory."""
-        call(self._worker, timeout, self._endpoint.flush)
 
     def close(self, timeout: float | None = None) -> None:
         """Close in agreement with the peer.
@@ -69,25 +74,25 @@ class Endpoint(Closing):
         raised. None is ``Config.close_timeout``.
         """
         if not self._worker.closed():
-            call(self._worker, None, self._endpoint.close, timeout)
+            call(self._worker, None, self._async.close, timeout)
 
     def _close_soon(self) -> None:
         if not self._worker.closed():
-            submit(self._worker, self._endpoint._close_soon)
+            submit(self._worker, self._async._close_soon)
 
     def abort(self) -> None:
         """Close the endpoint immediately; pending operations raise UCXCanceled."""
         if not self._worker.closed():
-            submit(self._worker, self._endpoint.abort)
+            submit(self._worker, self._async.abort)
 
     def closed(self) -> bool:
         """True if either side has closed the endpoint, or it has failed."""
-        return self._endpoint.closed()
+        return self._async.closed()
 
     @property
     def peer_address(self) -> tuple[Any, ...] | None:
         """The peer's (host, port)."""
-        return self._endpoint.peer_address
+        return self._async.peer_address
 
 
 class Listener(Closing):
@@ -95,13 +100,13 @@ class Listener(Closing):
 
     def __init__(self, worker: _worker.Worker, listener: _listener.Listener) -> None:
         self._worker = worker
-        self._listener = listener
+        self._async = listener
         self.host = listener.host
         self.port = listener.port
         self.addresses = listener.addresses
 
     def __repr__(self) -> str:
-        return f"<ucp.sync.Listener of {self._listener!r}>"
+        return f"<ucp.sync.Listener of {self._async!r}>"
 
     def accept(self, *, timeout: float | None = None) -> Endpoint:
         """Wait for the next peer that connects, and return its endpoint.
@@ -109,16 +114,16 @@ class Listener(Closing):
         Raises:
             UCXCloseError: the listener is closed.
         """
-        return Endpoint(call(self._worker, timeout, self._listener.accept))
+        return Endpoint(call(self._worker, timeout, self._async.accept))
 
     def close(self) -> None:
         """Stop listening; end accept(). A second call does nothing."""
         if not self._worker.closed():
-            submit(self._worker, self._listener.close)
+            submit(self._worker, self._async.close)
 
     def closed(self) -> bool:
         """True after close()."""
-        return self._listener.closed()
+        return self._async.closed()
 
 
 def connect(

@@ -49,7 +49,7 @@ typedef struct block                 block;
     X(status)                   \
     X(op)                       \
     X(peer)                     \
-    X(length)                   \
+    X(nbytes)                   \
     X(unsent_bytes)             \
     X(results)                  \
     X(strides)                  \

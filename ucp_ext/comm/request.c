@@ -20,7 +20,7 @@ comm_request_error(RequestObject *req)
              req->info.channel, req->info.tag, req->info.length,
              req->hold.buf.len);
     exc = errors_new(req->worker->st, req->status, req->type->name, text);
-    if (exc != NULL && request_set_size(exc, NAME(req->worker->st, length),
+    if (exc != NULL && request_set_size(exc, NAME(req->worker->st, nbytes),
                                         req->info.length) < 0) {
         Py_CLEAR(exc);
     }

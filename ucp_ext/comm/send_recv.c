@@ -267,7 +267,7 @@ const char comm_recv_doc[] =
     "`buffer` has. The receive begins with the call, so irecv() is the "
     "same.\n\n"
     "UCXMsgTruncated: the message is longer; it is consumed, and\n"
-    "`.length` is its length. UCXRankFailed: the communicator has failed, or\n"
+    "`.nbytes` is its length. UCXRankFailed: the communicator has failed, or\n"
     "`source` has left it, for any rank all others have, and no such message\n"
     "is left.";
 

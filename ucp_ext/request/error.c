@@ -49,7 +49,7 @@ make_length_error(RequestObject *self, umx_status status,
         }
     }
     exc = errors_new(self->worker->st, status, request_op_name(self), text);
-    if (exc != NULL && request_set_size(exc, NAME(self->worker->st, length),
+    if (exc != NULL && request_set_size(exc, NAME(self->worker->st, nbytes),
                                         info->length) < 0) {
         Py_CLEAR(exc);
     }

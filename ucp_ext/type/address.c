@@ -131,7 +131,8 @@ static PyMethodDef address_methods[] = {
 };
 
 static PyGetSetDef address_getset[] = {
-    {"length", get_length, NULL, "Bytes.", NULL},
+    {"nbytes", get_length, NULL, "Bytes.", NULL},
+    {"length", get_length, NULL, "`nbytes`, as in ucx-py.", NULL},
     {"address", get_address, NULL, "Where they are in memory.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -160,7 +160,7 @@ static PyMethodDef message_methods[] = {
 };
 
 static PyGetSetDef message_getset[] = {
-    {"length", get_length, NULL, "Length in bytes.", NULL},
+    {"nbytes", get_length, NULL, "Length in bytes.", NULL},
     {"tag", get_tag, NULL, "The tag, an int of 64 bits, or None.", NULL},
     {"header", get_header, NULL, "The header of am_send().", NULL},
     {"is_here", get_is_here, NULL,

@@ -81,7 +81,7 @@ static PyMethodDef tag_message_methods[] = {
 };
 
 static PyGetSetDef tag_message_getset[] = {
-    {"length", get_length, NULL, "Length in bytes.", NULL},
+    {"nbytes", get_length, NULL, "Length in bytes.", NULL},
     {"tag", get_tag, NULL, "The tag, an int of 64 bits.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -78,7 +78,7 @@ def heaps() -> None:
 async def addresses() -> None:
     address = ucp.get_worker_address()
     assert_type(address, ucp.UCXAddress)
-    assert_type(address.length, int)
+    assert_type(address.nbytes, int)
     assert_type(ucp.get_ucx_address_from_buffer(b"x"), ucp.UCXAddress)
     ep = await ucp.create_endpoint_from_worker_address(address, connect_timeout=1.0)
     assert_type(ep, ucp.Endpoint)

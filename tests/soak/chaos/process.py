@@ -71,7 +71,7 @@ class Watch:
             for wait in self._waits.values():
                 wait.look()
             if any(now - wait.since > STALL_S for wait in self._waits.values()):
-                fault(f"STALL, {ucp.current_worker().stats()}\n{self.describe()}")
+                fault(f"STALL, {ucp.current_worker().statistics}\n{self.describe()}")
 
     def describe(self):
         """What waits, the longest first."""
@@ -90,7 +90,7 @@ class Wait:
     def look(self):
         """Has the other side moved something?"""
         if self.talk is not None and self.talk.is_served:
-            messages = self.ep.stats()["received_messages"]
+            messages = self.ep.statistics.received_messages
             if messages != self._messages:
                 self._messages = messages
                 self.touch()
@@ -98,7 +98,7 @@ class Wait:
     def __str__(self):
         words = f"{time.monotonic() - self.since:.1f} s: {self.what}"
         if self.ep is not None:
-            words += f", {self.ep!r} {self.ep.stats()}"
+            words += f", {self.ep!r} {self.ep.statistics}"
         if self.talk is not None:
             words += f", {self.talk.received} received"
         return words

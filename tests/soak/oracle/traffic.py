@@ -153,7 +153,7 @@ async def _received(request, buffer, taken):
         taken.got = await request
         taken.data = buffer.data().tobytes()
     except ucp.UCXMsgTruncated as exc:
-        taken.got = ucp.Status((taken.source, taken.tag, exc.length))
+        taken.got = ucp.Status((taken.source, taken.tag, exc.nbytes))
     buffer.close()
 
 

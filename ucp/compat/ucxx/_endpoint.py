@@ -203,7 +203,7 @@ class Endpoint:
                 return [_array(frame) for frame in await self.ucp.recv_multi()]
             if force_tag:
                 message = await self.ucp.worker.recv_message(_raw(tag))
-                data = bytearray(message.length)
+                data = bytearray(message.nbytes)
                 await message.recv(data)
             else:
                 data = await self.ucp.recv_obj(_multi(tag, force_tag))

@@ -12,16 +12,16 @@ from .._core.memory import Memory
 _UNIT = 1 << 20
 
 
-class Store:
+class MemoryCache:
     """Memory that partitions are written to, and which is used again.
 
     New memory costs as much as a copy of what is written to it, as the system
-    clears it. A store keeps memory when nobody reads it any more, for the next
+    clears it. A cache keeps memory when nobody reads it any more, for the next
     shuffle or join:
 
-        store = ucp.shuffle.Store()
+        cache = ucp.shuffle.MemoryCache()
         for left, right in tables:
-            result = await ucp.join.inner(left, right, on="key", comm=comm, store=store)
+            result = await ucp.join.inner(left, right, on="key", comm=comm, cache=cache)
 
     Args:
         keep: bytes of unused memory at most that it keeps; what is more is given
@@ -39,8 +39,8 @@ class Store:
 
     def __repr__(self) -> str:
         if self._is_closed:
-            return "<ucp.shuffle.Store, closed>"
-        return f"<ucp.shuffle.Store, {self.taken} bytes taken, {self.free} free>"
+            return "<ucp.shuffle.MemoryCache, closed>"
+        return f"<ucp.shuffle.MemoryCache, {self.taken} bytes taken, {self.free} free>"
 
     @property
     def taken(self) -> int:
@@ -58,13 +58,13 @@ class Store:
 
         Raises:
             UCXNoMemory: there is not enough.
-            ValueError: ``nbytes`` is negative, or the store is closed.
+            ValueError: ``nbytes`` is negative, or the cache is closed.
         """
         if nbytes < 0:
             raise ValueError(f"nbytes is {nbytes}")
         with self._lock:
             if self._is_closed:
-                raise ValueError("the store is closed")
+                raise ValueError("the cache is closed")
             memory = self._find(nbytes)
         if memory is None:
             memory = Memory.allocate(max(1, -(-nbytes // _UNIT)) * _UNIT)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What objects have done so far, as numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Statistics:
+    """The base of all statistics, which are frozen dataclasses."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by their names; statistics within statistics too."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EndpointStatistics(Statistics):
+    """What an endpoint has done so far: ``Endpoint.statistics``.
+
+    Attributes:
+        sent_messages: messages that were given to UCX.
+        sent_bytes: their bytes.
+        received_messages: messages that have come, whether read or not.
+        received_bytes: their bytes.
+        pending_bytes: bytes of sends that are not complete.
+        waiting_sends: sends that wait until the peer grants credit.
+        unexpected_messages: messages that no receive has asked for.
+        unexpected_bytes: their bytes.
+    """
+
+    sent_messages: int
+    sent_bytes: int
+    received_messages: int
+    received_bytes: int
+    pending_bytes: int
+    waiting_sends: int
+    unexpected_messages: int
+    unexpected_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerStatistics(Statistics):
+    """What a worker has done so far: ``Worker.statistics``.
+
+    Attributes:
+        requests_in_use: operations that were begun, and whose end is not reported.
+        requests_peak: the largest value of ``requests_in_use`` so far.
+        requests_lost: those of them that UCX does not end.
+        endpoints: endpoints that exist, those of the library included.
+        listeners: listeners that exist.
+        unexpected_messages: messages that no receive has asked for.
+        unexpected_bytes: their bytes.
+        protocol_errors: messages of peers that are not as they have to be.
+        stray_messages: messages for endpoints that never were.
+        wakeups: wake-ups of the event loop that found something to do.
+        spins: waits that looked for events for a short time before they slept.
+        spin_hits: those of them that found what they waited for.
+        loans: messages that the receiver has read from this process's memory.
+        renewals: how often UCX's worker was replaced.
+        extended_turns: turns in which a task continued once more.
+    """
+
+    requests_in_use: int
+    requests_peak: int
+    requests_lost: int
+    endpoints: int
+    listeners: int
+    unexpected_messages: int
+    unexpected_bytes: int
+    protocol_errors: int
+    stray_messages: int
+    wakeups: int
+    spins: int
+    spin_hits: int
+    loans: int
+    renewals: int
+    extended_turns: int
+
+
+def warn_of_stats() -> None:
+    """Warn the caller of a ``stats()``."""
+    warnings.warn(
+        "stats() is the property statistics now, whose as_dict() gives this dict",
+        DeprecationWarning,
+        stacklevel=3,
+    )
