@@ -43,17 +43,18 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
 /* ---- arrival, inside UCX's callback --------------------------------------
  */
 
-/* Sorted by seq. */
+static bool
+is_behind(umi_node *node, umi_node *other, const void *arg)
+{
+    (void)arg;
+    return umi_seq_diff(umi_message_at(node)->info.seq,
+                        umi_message_at(other)->info.seq) > 0;
+}
+
 static void
 park(umi_channel *channel, umx_message *message)
 {
-    umi_node *pos = channel->parked.prev;
-
-    while (pos != &channel->parked &&
-           umi_seq_diff(umi_message_at(pos)->info.seq, message->info.seq) > 0) {
-        pos = pos->prev;
-    }
-    umi_node_insert_before(pos->next, &message->node);
+    umi_list_insert_sorted(&channel->parked, &message->node, is_behind, NULL);
 }
 
 static int

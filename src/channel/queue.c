@@ -9,19 +9,20 @@ order_of(const umi_channel *channel, const umx_message *message)
     return channel->ops->place(&message->info) + message->read;
 }
 
-/* New messages go to the end at once. */
+static bool
+is_behind(umi_node *node, umi_node *other, const void *arg)
+{
+    const umi_channel *channel = arg;
+
+    return channel->ops->distance(order_of(channel, umi_message_at(node)),
+                                  order_of(channel, umi_message_at(other))) > 0;
+}
+
 void
 umi_channel_insert(umi_channel *channel, umx_message *message)
 {
-    umi_list *list = &channel->unexpected;
-    umi_node *pos  = list->prev;
-
-    while (pos != list &&
-           channel->ops->distance(order_of(channel, umi_message_at(pos)),
-                                  order_of(channel, message)) > 0) {
-        pos = pos->prev;
-    }
-    umi_node_insert_before(pos->next, &message->node);
+    umi_list_insert_sorted(&channel->unexpected, &message->node, is_behind,
+                           channel);
 }
 
 umx_message *

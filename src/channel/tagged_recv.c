@@ -24,19 +24,19 @@ find_unexpected(const umi_channel *channel, const umx_match *match)
     return umi_tagged_find(channel, match->tag, match->mask, match->flags);
 }
 
-/* Nearly every receive is the last one. */
+static bool
+is_behind(umi_node *node, umi_node *other, const void *arg)
+{
+    (void)arg;
+    return umi_seq_diff(umi_landing_of(umi_channel_request_at(node))->order,
+                        umi_landing_of(umi_channel_request_at(other))->order) >
+           0;
+}
+
 void
 umi_tagged_post(umi_channel *channel, umx_request *req)
 {
-    uint32_t  order = umi_landing_of(req)->order;
-    umi_node *pos   = channel->posted.prev;
-
-    while (pos != &channel->posted &&
-           umi_seq_diff(umi_landing_of(umi_channel_request_at(pos))->order,
-                        order) > 0) {
-        pos = pos->prev;
-    }
-    umi_node_insert_before(pos->next, &req->node);
+    umi_list_insert_sorted(&channel->posted, &req->node, is_behind, NULL);
 }
 
 umx_status

@@ -72,17 +72,18 @@ drop_withdrawn(umx_comm *comm)
 
 /* Insert a message in the order of arrival: one that was put back is older than
  * others. */
+static bool
+is_behind(umi_node *node, umi_node *other, const void *arg)
+{
+    (void)arg;
+    return umi_container_of(node, umx_comm_message, node)->order >
+           umi_container_of(other, umx_comm_message, node)->order;
+}
+
 static void
 insert(umx_comm *comm, umx_comm_message *message)
 {
-    umi_node *pos = comm->unexpected.prev;
-
-    while (pos != &comm->unexpected &&
-           umi_container_of(pos, umx_comm_message, node)->order >
-               message->order) {
-        pos = pos->prev;
-    }
-    umi_node_insert_before(pos->next, &message->node);
+    umi_list_insert_sorted(&comm->unexpected, &message->node, is_behind, NULL);
 }
 
 umx_comm_message *

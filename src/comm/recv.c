@@ -73,18 +73,19 @@ umi_comm_recv_end(umi_comm_recv *recv, umx_status status)
     umi_comm_put(comm);
 }
 
+static bool
+is_behind(umi_node *node, umi_node *other, const void *arg)
+{
+    (void)arg;
+    return umi_container_of(node, umi_comm_recv, node)->order >
+           umi_container_of(other, umi_comm_recv, node)->order;
+}
+
 /* Put a receive into `posted`, in the order of posting. */
 static void
 post(umi_comm_recv *recv)
 {
-    umi_list *posted = &recv->comm->posted;
-    umi_node *pos    = posted->prev;
-
-    while (pos != posted &&
-           umi_container_of(pos, umi_comm_recv, node)->order > recv->order) {
-        pos = pos->prev;
-    }
-    umi_node_insert_before(pos->next, &recv->node);
+    umi_list_insert_sorted(&recv->comm->posted, &recv->node, is_behind, NULL);
 }
 
 /* ---- a message meets a receive -------------------------------------------

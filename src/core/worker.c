@@ -708,25 +708,25 @@ umi_timer_init(umi_timer *timer, umi_timer_fn fn)
     timer->fn = fn;
 }
 
+static bool
+is_behind(umi_node *node, umi_node *other, const void *arg)
+{
+    (void)arg;
+    return umi_container_of(node, umi_timer, node)->deadline_ns >
+           umi_container_of(other, umi_timer, node)->deadline_ns;
+}
+
 void
 umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns)
 {
-    uint64_t  now = umi_clock_ns();
-    umi_node *pos;
+    uint64_t now = umi_clock_ns();
 
     umi_timer_stop(timer);
     if (timeout_ns >= UINT64_MAX - now) {
         return;
     }
     timer->deadline_ns = now + timeout_ns;
-    /* Search from the end: most timers have the same timeout. */
-    for (pos = worker->timers.prev; pos != &worker->timers; pos = pos->prev) {
-        if (umi_container_of(pos, umi_timer, node)->deadline_ns <=
-            timer->deadline_ns) {
-            break;
-        }
-    }
-    umi_node_insert_before(pos->next, &timer->node);
+    umi_list_insert_sorted(&worker->timers, &timer->node, is_behind, NULL);
 }
 
 void

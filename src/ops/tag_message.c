@@ -30,18 +30,22 @@ umi_tag_find(umx_worker *worker, uint64_t tag, uint64_t mask)
     return NULL;
 }
 
+static bool
+is_behind(umi_node *node, umi_node *other, const void *arg)
+{
+    (void)arg;
+    return (int32_t)(message_of(node)->info.seq - message_of(other)->info.seq) >
+           0;
+}
+
 void
 umi_tag_return(umx_tag_message *message)
 {
     umx_worker *worker = message->worker;
-    umi_node   *pos    = worker->tags->returned.next;
 
-    while (pos != &worker->tags->returned &&
-           (int32_t)(message_of(pos)->info.seq - message->info.seq) < 0) {
-        pos = pos->next;
-    }
     umi_node_remove(&message->node);
-    umi_node_insert_before(pos, &message->node);
+    umi_list_insert_sorted(&worker->tags->returned, &message->node, is_behind,
+                           NULL);
     worker->has_events = true; /* umi_tag_look() */
     worker->is_armed   = false;
 }

@@ -76,6 +76,23 @@ umi_node_remove(umi_node *node)
     umi_node_init(node);
 }
 
+/* Does `node` belong behind `other`? */
+typedef bool umi_is_behind_fn(umi_node *node, umi_node *other, const void *arg);
+
+/* Insert a node where it belongs in a list that is sorted. What is new belongs
+ * at the end, where the search begins; what is put back has an older place. */
+static inline void
+umi_list_insert_sorted(umi_list *list, umi_node *node,
+                       umi_is_behind_fn *is_behind, const void *arg)
+{
+    umi_node *pos = list->prev;
+
+    while (pos != list && is_behind(pos, node, arg)) {
+        pos = pos->prev;
+    }
+    umi_node_insert_before(pos->next, node);
+}
+
 /* The first node, taken off; NULL if empty. */
 static inline umi_node *
 umi_list_pop(umi_list *list)

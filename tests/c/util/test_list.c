@@ -10,7 +10,7 @@ typedef struct item {
 
 static umi_list list;
 static umi_list other;
-static item     items[4];
+static item     items[5];
 
 static int
 setup(void **state)
@@ -18,7 +18,7 @@ setup(void **state)
     (void)state;
     umi_list_init(&list);
     umi_list_init(&other);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         items[i].before = i;
         umi_node_init(&items[i].node);
     }
@@ -74,6 +74,28 @@ test_prepend_and_insert_before(void **state)
     umi_list_prepend(&list, &items[1].node);
     umi_node_insert_before(&items[0].node, &items[2].node);
     ASSERT_LIST(&list, 3, 1, 2, 0);
+}
+
+/* Items are sorted by their tens: 0 to 9 are equal. */
+static bool
+is_behind(umi_node *node, umi_node *before, const void *arg)
+{
+    const int *values = arg;
+
+    return values[umi_container_of(node, item, node) - items] / 10 >
+           values[umi_container_of(before, item, node) - items] / 10;
+}
+
+static void
+test_insert_sorted_puts_equals_behind(void **state)
+{
+    static const int values[] = {21, 11, 20, 12, 31};
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        umi_list_insert_sorted(&list, &items[i].node, is_behind, values);
+    }
+    ASSERT_LIST(&list, 5, 1, 3, 0, 2, 4);
 }
 
 static void
@@ -138,7 +160,7 @@ test_foreach_visits_in_order(void **state)
     UMI_LIST_FOREACH(node, &list) {
         fail();
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         umi_list_append(&list, &items[i].node);
     }
     UMI_LIST_FOREACH(node, &list) {
@@ -152,7 +174,7 @@ static void
 test_foreach_safe_allows_removal(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         umi_list_append(&list, &items[i].node);
     }
     UMI_LIST_FOREACH_SAFE(node, &list) {
@@ -174,6 +196,7 @@ main(void)
         cmocka_unit_test_setup(test_empty, setup),
         cmocka_unit_test_setup(test_append_keeps_order, setup),
         cmocka_unit_test_setup(test_prepend_and_insert_before, setup),
+        cmocka_unit_test_setup(test_insert_sorted_puts_equals_behind, setup),
         cmocka_unit_test_setup(test_pop_takes_the_first, setup),
         cmocka_unit_test_setup(test_remove_twice_is_harmless, setup),
         cmocka_unit_test_setup(test_splice_moves_all_to_the_end, setup),
