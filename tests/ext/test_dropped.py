@@ -18,6 +18,13 @@ import ucp
 from ucp import _ext
 from ucp.testing import connected_pair, live_objects, until
 
+
+@pytest.fixture(autouse=True)
+def _no_requests_of_other_tests():
+    """Requests that are part of a cycle last until the next collection."""
+    gc.collect()
+
+
 # Start of the warnings about dropped requests.
 WAITED = r"^ucp: the Request of {}\(\) was dropped while it waited"
 
