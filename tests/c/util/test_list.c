@@ -160,7 +160,7 @@ test_foreach_visits_in_order(void **state)
     UMI_LIST_FOREACH(node, &list) {
         fail();
     }
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 4; i++) {
         umi_list_append(&list, &items[i].node);
     }
     UMI_LIST_FOREACH(node, &list) {
@@ -174,7 +174,7 @@ static void
 test_foreach_safe_allows_removal(void **state)
 {
     (void)state;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 4; i++) {
         umi_list_append(&list, &items[i].node);
     }
     UMI_LIST_FOREACH_SAFE(node, &list) {
