@@ -593,8 +593,11 @@ test_a_cancelled_send_of_frames(void **state)
 /* ---- limits --------------------------------------------------------------
  */
 
-/* More than the sockets take: it cannot all have come when it begins to land. */
-static const shape limited = {2, {MIB, 16 * MIB}};
+static const shape limited = {2, {MIB, MIB}};
+
+/* More than the sockets take: it cannot all have come when it begins to land.
+ */
+static const shape long_one = {2, {MIB, 16 * MIB}};
 
 static void
 test_a_copy_above_the_limit_is_deferred(void **state)
@@ -624,12 +627,12 @@ test_a_deferred_receive_ends_when_its_bytes_are_in(void **state)
 
     p->config.cancel_bytes = MIB;
     pair_open(p);
-    recv_message(&recvs[0], p->server, &got[0], &limited);
-    send_message(p, &send, &sent, &limited, 1);
+    recv_message(&recvs[0], p->server, &got[0], &long_one);
+    send_message(p, &send, &sent, &long_one, 1);
     run_until_landing(p, &recvs[0]);
     assert_int_equal(umx_request_cancel(recvs[0].req), UMX_INPROGRESS);
     assert_int_equal(umx_request_cancel(recvs[0].req), UMX_INPROGRESS);
-    recv_message(&recvs[1], p->server, &got[1], &limited);
+    recv_message(&recvs[1], p->server, &got[1], &long_one);
     assert_int_equal(op_wait(p, &recvs[0]), UMX_ERR_CANCELED);
     expect(p, &recvs[1], &got[1], 1);
     memory_free(&got[0]);
@@ -645,8 +648,8 @@ test_who_abandons_does_not_wait(void **state)
 
     p->config.cancel_bytes = 0;
     pair_open(p);
-    recv_message(&recvs[0], p->server, &got[0], &limited);
-    send_message(p, &send, &sent, &limited, 1);
+    recv_message(&recvs[0], p->server, &got[0], &long_one);
+    send_message(p, &send, &sent, &long_one, 1);
     run_until_landing(p, &recvs[0]);
     assert_int_equal(umx_request_cancel(recvs[0].req), UMX_INPROGRESS);
     assert_int_equal(umx_request_abandon(recvs[0].req), UMX_OK);
@@ -657,7 +660,7 @@ test_who_abandons_does_not_wait(void **state)
         memory_fill(&sent, POISON);
         assert_int_equal(op_wait(p, &send), UMX_ERR_CANCELED);
     }
-    recv_message(&recvs[1], p->server, &got[1], &limited);
+    recv_message(&recvs[1], p->server, &got[1], &long_one);
     assert_int_equal(op_wait(p, &recvs[0]), UMX_ERR_CANCELED);
     expect(p, &recvs[1], &got[1], 1);
     memory_end(&got[0], POISON);
