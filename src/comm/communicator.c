@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "util/bytes.h"
+#include "util/utf8.h"
 
 /* ---- life ----------------------------------------------------------------
  */
@@ -327,6 +328,7 @@ umi_comm_revoke(umx_comm *comm, int rank, umx_status cause, bool is_told,
     va_start(args, format);
     (void)vsnprintf(comm->reason, sizeof(comm->reason), format, args);
     va_end(args);
+    umi_utf8_end(comm->reason);
     revoke(comm, rank, cause, NULL, is_told);
 }
 
@@ -348,6 +350,7 @@ umi_comm_on_failed(umx_comm *comm, umi_comm_member *from,
         memcpy(comm->reason, failed->reason.data, len);
     }
     comm->reason[len] = '\0';
+    umi_utf8_end(comm->reason);
     /* Tell the others, too: a rank with an endpoint to this one might see this
      * rank's end before it hears of the failure from anybody else. */
     revoke(comm, rank,

@@ -2,6 +2,7 @@
 #include "util/utf8.h"
 
 #include <stdint.h>
+#include <string.h>
 
 /* Bytes behind the first of a character; and the limits of the second, which
  * exclude long forms, surrogates, and what is above U+10FFFF. */
@@ -52,4 +53,24 @@ umi_utf8_is_valid(const void *data, size_t len)
         }
     }
     return true;
+}
+
+void
+umi_utf8_end(char *text)
+{
+    size_t  len   = strlen(text);
+    size_t  begin = len;
+    uint8_t low, high;
+
+    do {
+        if (begin == 0 || len - begin == 4) {
+            return;
+        }
+        begin--;
+    } while (((uint8_t)text[begin] & 0xC0) == 0x80);
+    if ((uint8_t)text[begin] >= 0x80 &&
+        read_first((uint8_t)text[begin], &low, &high) >
+            (int)(len - begin - 1)) {
+        text[begin] = '\0';
+    }
 }

@@ -9,4 +9,7 @@
 /* Shortest forms only, and no surrogates: what Python decodes. */
 bool umi_utf8_is_valid(const void *data, size_t len);
 
+/* Cut off a character of which a text, cut by bytes, has the beginning only. */
+void umi_utf8_end(char *text);
+
 #endif

@@ -1525,3 +1525,47 @@ def test_a_child_names_the_rank_in_its_own_numbers():
     ends = world(3, main)
     assert isinstance(ends[1], ucp.UCXRankFailed)
     assert ends[1].rank == 1
+
+
+class _Unsaid(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("caf\udce9.csv"), r"ValueError: caf\?\.csv"),
+        (ValueError("\u0434" * 300), "ValueError: \u0434{50,}$"),
+        (ValueError("x" * 62 + "\u4e2d" * 90), "ValueError: x{62}\u4e2d{20,}$"),
+        (ValueError("a\0b"), r"ValueError: a\\0b$"),
+        (_Unsaid(), "_Unsaid$"),
+    ],
+    ids=["surrogate", "two bytes", "three bytes", "NUL", "no text"],
+)
+def test_any_exception_is_told_to_the_others(error, text):
+    async def main(comm):
+        await comm.barrier()
+        if comm.rank == 0:
+            with pytest.raises(type(error)):
+                async with comm:
+                    raise error
+            assert comm.closed()
+        else:
+            with pytest.raises(ucp.exceptions.UCXRankFailed, match=text) as caught:
+                await comm.barrier()
+            assert str(comm.failure) in str(caught.value)
+            assert "\ufffd" not in str(caught.value)
+
+    good_world(2, main)
+
+
+def test_reasons_that_are_no_text():
+    async def main(comm):
+        with pytest.raises(TypeError, match="reason must be a str, not bytes"):
+            comm.abort(b"why")
+        with pytest.raises(ValueError, match=r"reason has a NUL: 'a\\x00b'"):
+            comm.abort("a\0b")
+        await comm.barrier()
+
+    good_world(1, main)

@@ -231,9 +231,11 @@ class Communicator(_ext.Communicator):
         traceback: TracebackType | None,
     ) -> None:
         """Close; after an exception abort, which tells it to the other ranks."""
-        if exc is not None:
-            self.abort(reason_of(exc), fault_of(exc))
-        self.close()
+        try:
+            if exc is not None:
+                self.abort(reason_of(exc), fault_of(exc))
+        finally:
+            self.close()
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
@@ -248,7 +250,10 @@ class Communicator(_ext.Communicator):
 
 def reason_of(exc: BaseException) -> str:
     """Say to the other ranks why this one aborts."""
-    text = str(exc)
+    try:
+        text = str(exc).replace("\0", "\\0")
+    except Exception:  # a program's class may raise
+        text = ""
     name = type(exc).__name__
     return (f"{name}: {text}" if text else name)[:_MAX_REASON]
 

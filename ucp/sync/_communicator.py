@@ -358,6 +358,8 @@ class Communicator:
         traceback: TracebackType | None,
     ) -> None:
         """Close; after an exception abort, which tells it to the other ranks."""
-        if exc is not None:
-            self.abort(_communicator.reason_of(exc), _communicator.fault_of(exc))
-        self.close()
+        try:
+            if exc is not None:
+                self.abort(_communicator.reason_of(exc), _communicator.fault_of(exc))
+        finally:
+            self.close()

@@ -392,3 +392,28 @@ args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p)
     *ns_p = (value >= 1e9) ? UMX_TIMEOUT_INFINITE : (uint64_t)(value * 1e9);
     return 0;
 }
+
+int
+args_reason(PyObject *reason, PyObject **bytes_p)
+{
+    *bytes_p = NULL;
+    if (reason == NULL || reason == Py_None) {
+        return 0;
+    }
+    if (!PyUnicode_Check(reason)) {
+        PyErr_Format(PyExc_TypeError, "reason must be a str, not %.200s",
+                     Py_TYPE(reason)->tp_name);
+        return -1;
+    }
+    *bytes_p = PyUnicode_AsEncodedString(reason, "utf-8", "replace");
+    if (*bytes_p == NULL) {
+        return -1;
+    }
+    if (strlen(PyBytes_AS_STRING(*bytes_p)) !=
+        (size_t)PyBytes_GET_SIZE(*bytes_p)) {
+        PyErr_Format(PyExc_ValueError, "reason has a NUL: %R", reason);
+        Py_CLEAR(*bytes_p);
+        return -1;
+    }
+    return 0;
+}

@@ -30,6 +30,10 @@ int args_mask(PyObject *mask, uint64_t *value_p);
 /* An int of 64 bits, or what has __index__; `name` is for errors. */
 int args_raw_tag(PyObject *tag, const char *name, uint64_t *value_p);
 
+/* A str that says why, or None or NULL, as bytes with what is no text replaced;
+ * `*bytes_p` is NULL for None. */
+int args_reason(PyObject *reason, PyObject **bytes_p);
+
 /* 32 or 64, as bytes; NULL is 64. */
 int args_bits(PyObject *bits, unsigned *size_p);
 

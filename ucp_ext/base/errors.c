@@ -150,6 +150,13 @@ class_of(mod_state *st, umx_status status)
     return st->exceptions[EXC_UCXError];
 }
 
+/* What a peer says need not be text. */
+static PyObject *
+from_text(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
 static PyObject *
 make_text(umx_status status, const char *op, const char *detail)
 {
@@ -158,8 +165,7 @@ make_text(umx_status status, const char *op, const char *detail)
     }
     if (status == UMX_ERR_LENGTH_MISMATCH ||
         status == UMX_ERR_MESSAGE_TRUNCATED) {
-        return PyUnicode_FromString(detail != NULL ? detail :
-                                                     umx_status_string(status));
+        return from_text(detail != NULL ? detail : umx_status_string(status));
     }
     if (op == NULL && detail == NULL) {
         return PyUnicode_FromString(umx_status_string(status));
@@ -197,7 +203,7 @@ PyObject *
 errors_new_text(mod_state *st, umx_status status, const char *op,
                 const char *text)
 {
-    PyObject *object = PyUnicode_FromString(text);
+    PyObject *object = from_text(text);
     PyObject *exc;
 
     if (object == NULL) {

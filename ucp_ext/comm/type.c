@@ -138,32 +138,26 @@ comm_abort(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     static const char *const keywords[] = {"reason", "_fault"};
     CommObject              *self       = (CommObject *)op;
     PyObject                *values[2];
-    const char              *reason = NULL;
+    PyObject                *reason;
     umx_comm_failure         fault;
 
     if (args_parse("abort", args, nargs, kwnames, keywords, 2, 2, 0, values) <
             0 ||
-        parse_fault(values[1], &fault) < 0) {
+        parse_fault(values[1], &fault) < 0 ||
+        args_reason(values[0], &reason) < 0) {
         return NULL;
     }
-    if (values[0] != NULL && values[0] != Py_None) {
-        if (!PyUnicode_Check(values[0])) {
-            return PyErr_Format(PyExc_TypeError,
-                                "reason must be a str, not %.200s",
-                                Py_TYPE(values[0])->tp_name);
-        }
-        reason = PyUnicode_AsUTF8(values[0]);
-        if (reason == NULL) {
-            return NULL;
-        }
-    }
     if (self->umx == NULL || self->worker->umx == NULL) {
+        Py_XDECREF(reason);
         Py_RETURN_NONE;
     }
     if (comm_check(self) < 0) {
+        Py_XDECREF(reason);
         return NULL;
     }
-    umx_comm_abort_for(self->umx, &fault, reason);
+    umx_comm_abort_for(self->umx, &fault,
+                       (reason != NULL) ? PyBytes_AS_STRING(reason) : NULL);
+    Py_XDECREF(reason);
     worker_after_call(self->worker);
     worker_schedule_drain(self->worker);
     Py_RETURN_NONE;

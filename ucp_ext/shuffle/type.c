@@ -155,28 +155,21 @@ shuffler_abort(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     static const char *const keywords[] = {"reason"};
     ShufflerObject          *self       = (ShufflerObject *)op;
     PyObject                *values[1];
-    const char              *reason = "it was aborted";
+    PyObject                *reason;
 
     if (args_parse("abort", args, nargs, kwnames, keywords, 1, 1, 0, values) <
-        0) {
+            0 ||
+        args_reason(values[0], &reason) < 0) {
         return NULL;
-    }
-    if (values[0] != NULL && values[0] != Py_None) {
-        if (!PyUnicode_Check(values[0])) {
-            return PyErr_Format(PyExc_TypeError,
-                                "reason must be a str, not %.200s",
-                                Py_TYPE(values[0])->tp_name);
-        }
-        reason = PyUnicode_AsUTF8(values[0]);
-        if (reason == NULL) {
-            return NULL;
-        }
     }
     self->is_closed = true;
     if (self->umx != NULL && self->worker->umx != NULL &&
         !worker_is_forked(self->worker) && worker_is_mine(self->worker)) {
-        umx_shuffler_abort(self->umx, reason);
+        umx_shuffler_abort(self->umx, (reason != NULL) ?
+                                          PyBytes_AS_STRING(reason) :
+                                          "it was aborted");
     }
+    Py_XDECREF(reason);
     give_back(op);
     Py_RETURN_NONE;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tests: codec/pack util/utf8 */
+/* tests: codec/pack */
 #include "unit.h"
 
 #include <string.h>
