@@ -16,6 +16,7 @@ from paths import ROOT
 
 import ucp
 import ucp.message
+import ucp.shuffle
 import ucp.sync
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -202,6 +203,8 @@ CLASSES = {
             ucp.Worker,
             ucp.message.MessageListener,
             ucp.message.MessageSender,
+            ucp.shuffle.Shuffler,
+            ucp.shuffle.StagingQueue,
         )
     },
     "sync.Communicator": ucp.sync.Communicator,
