@@ -3,7 +3,7 @@
  * @file am.h  Active messages: a number, a short header, a payload of any
  * length, and a receiver that may be a function.
  *
- * Each id is an ordered lane of its own, with flow control as a channel's
+ * Each id is an ordered sequence of its own, with flow control as a channel's
  * (umx/channel.h). A message meets a receive that waits for it; else, if its
  * id has a handler, the handler; else it is kept until one of them comes.
  * Thread: the worker's owner.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* channel.h: one ordered lane of an endpoint. Thread: the worker's owner.
+/* channel.h: an ordered sequence of messages. Thread: the worker's owner.
  *
  * Sending:   post() takes the next seq once UCX has accepted the message;
  *            without credit the request waits in `waiting`.

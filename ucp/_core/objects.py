@@ -153,7 +153,7 @@ class Frames:
 
 
 class Channel(_ext.Channel, Objects, Frames):  # order: see Endpoint
-    """An ordered lane of an endpoint, made by ``Endpoint.channel``.
+    """An ordered sequence of messages, made by ``Endpoint.channel``.
 
     A channel has the methods for messages that an endpoint has. Its queue, its
     order and its limit of unread messages are its own: a message on a channel

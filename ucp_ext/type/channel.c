@@ -126,7 +126,7 @@ static PyGetSetDef channel_getset[] = {
 
 PyDoc_STRVAR(channel_doc,
              "Channel(endpoint, number)\n--\n\n"
-             "An ordered lane of an endpoint, with a queue of its own.");
+             "An ordered sequence of messages, with a queue of its own.");
 
 static PyType_Slot channel_slots[] = {
     {Py_tp_doc, (void *)channel_doc},
