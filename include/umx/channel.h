@@ -2,8 +2,8 @@
 /**
  * @file channel.h  Messages between the two ends of an endpoint.
  *
- * A channel is an ordered sequence of messages, with a queue; 0 to 65535, 0 is what
- * Python's send/recv use, others exist on first use. Matching is by
+ * A channel is an ordered sequence of messages, with a queue; 0 to 65535, 0 is
+ * what Python's send/recv use, others exist on first use. Matching is by
  * (tag, mask) in order of posting and of sending. Thread: the worker's owner.
  */
 #ifndef UMX_CHANNEL_H

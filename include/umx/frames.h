@@ -3,9 +3,9 @@
  * @file frames.h  Many buffers and a header as one message.
  *
  * Frames have channels of their own, 0 to 65535, beside those of umx/channel.h:
- * each an ordered sequence with a queue of whole messages. Small frames are copied
- * together; large ones go from and to the memory that is given, without a copy
- * in between. The receiver learns sizes and header before it needs memory.
+ * each an ordered sequence with a queue of whole messages. Small frames are
+ * copied together; large ones go from and to the memory that is given, without a
+ * copy in between. The receiver learns sizes and header before it needs memory.
  * Thread: the worker's owner.
  */
 #ifndef UMX_FRAMES_H
