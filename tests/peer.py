@@ -75,6 +75,10 @@ class Peer:
     def stop(self):
         """SIGSTOP; returns once the process has stopped."""
         os.kill(self.pid, signal.SIGSTOP)
+        self.wait_stopped()
+
+    def wait_stopped(self):
+        """Wait until the process has stopped, itself for example."""
         os.waitpid(self.pid, os.WUNTRACED)
 
     def resume(self):

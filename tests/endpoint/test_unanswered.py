@@ -238,6 +238,7 @@ async def test_who_has_heard_of_the_peers_close_does_not_wait_for_it(
         "for _ in range(5): await asyncio.sleep(0)\n"
         "os.kill(os.getpid(), signal.SIGSTOP)"
     )
+    peer.wait_stopped()
     await until(ep.closed)
     await ep.close(timeout=HOUR)
     peer.resume()

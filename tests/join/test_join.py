@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/local ucp/memory_cache ucp/plan ucp/statistics ucp/tables
+# tests: ucp/local ucp/memory_cache ucp/plan ucp/stages ucp/statistics ucp/tables
 """``ucp.join``: tables whose rows are on many ranks."""
 
 import asyncio
+import contextlib
 import decimal
 import gc
 import itertools
@@ -736,6 +737,100 @@ def test_a_join_that_is_given_up_while_ranks_agree_ends_alone():
     good_world(2, main)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_joins_go_on_wherever_one_is_given_up(seed):
+    """The nth part of a join belongs to the nth on the other ranks, always."""
+
+    async def main(comm):
+        rng = random.Random(seed)
+        for _ in range(40):
+            delay, who = rng.random() * 0.006, rng.randrange(2)
+            joining = asyncio.ensure_future(
+                join(comm, "inner", LEFT, RIGHT, strategy="shuffle")
+            )
+            if comm.rank == who:
+                await asyncio.sleep(delay)
+                joining.cancel()
+            with contextlib.suppress(
+                asyncio.CancelledError, ucp.exceptions.UCXRankFailed
+            ):
+                await asyncio.wait_for(joining, 20)
+        found = await join(comm, "inner", LEFT, RIGHT)
+        assert found.statistics.rows == (4, 4)
+        await comm.barrier()
+
+    good_world(2, main)
+
+
+class _Unsaid(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class _Exit(BaseException):
+    """Not an Exception."""
+
+
+class _Bad:
+    """A table whose code raises."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [_Unsaid(), _Exit()], ids=["no text", "exit"])
+def test_whatever_a_table_raises_is_told(error):
+    async def main(comm):
+        left = _Bad(error) if comm.rank else LEFT
+        with pytest.raises((Exception, _Exit)) as caught:
+            await asyncio.wait_for(join(comm, "inner", left, RIGHT), 20)
+        assert not isinstance(caught.value, TimeoutError)
+        assert (await join(comm, "inner", LEFT, RIGHT)).statistics.rows == (4, 4)
+
+    good_world(2, main)
+
+
+def test_a_local_join_that_raises_stop_iteration_ends():
+    class Stops(ArrowJoin):
+        def join(self, left, right, spec):
+            if left.num_rows:
+                raise StopIteration
+            return super().join(left, right, spec)
+
+    async def main(comm):
+        with pytest.raises((RuntimeError, ucp.exceptions.UCXRankFailed)) as caught:
+            await asyncio.wait_for(join(comm, "inner", LEFT, LEFT, local=Stops()), 20)
+        return str(caught.value)
+
+    assert any("StopIteration" in text for text in good_world(2, main))
+
+
+def test_dictionaries_with_nulls():
+    async def main(comm):
+        words = pa.DictionaryArray.from_arrays(
+            pa.array([0, 1, 2]), pa.array(["a", None, f"r{comm.rank}"])
+        )
+        mine = pa.table({"k": [1, 2, 3], "s": words})
+        found = await join(comm, "inner", mine, pa.table({"k": [1, 2, 3]}))
+        return found.table["s"].to_pylist()
+
+    found = sorted(map(str, itertools.chain(*good_world(2, main))))
+    assert found == [*["None"] * 4, *["a"] * 4, *["r0"] * 2, *["r1"] * 2]
+
+
+def test_a_frame_without_rows_may_have_other_categories():
+    async def main(comm):
+        frame = pd.DataFrame({"k": [1, 2], "s": pd.Categorical(["a", "b"])})
+        empty = pd.DataFrame({"k": [1], "s": pd.Categorical([7])})[:0]
+        mine = frame if comm.rank else empty
+        return (await join(comm, "left", mine, pd.DataFrame({"k": [1]}))).table
+
+    assert sorted(pd.concat(good_world(2, main))["s"]) == ["a", "a", "b"]
+
+
 def test_keys_may_be_a_generator_and_suffixes_none():
     async def main(comm):
         names = (name for name in ["k"])
@@ -900,6 +995,7 @@ BAD = {
         *(ValueError, "over_decomposition is 0, not 1 to"),
     ),
     "seed": (LEFT, RIGHT, {"seed": -1}, ValueError, "seed is -1"),
+    "large budget": (LEFT, RIGHT, {"budget": 2**70}, ValueError, "budget is 1180"),
     "budget": (LEFT, RIGHT, {"budget": 0}, ValueError, "budget is 0"),
     "no number": (LEFT, RIGHT, {"budget": 1e6}, TypeError, "'float' object cannot"),
     "no cache": (LEFT, RIGHT, {"cache": 7}, TypeError, "cache must be a MemoryCache"),

@@ -59,7 +59,10 @@ def describe_error(error: Exception) -> dict[str, Any]:
     """What a rank says instead of its arguments, which are wrong."""
     names = [kind.__name__ for kind in type(error).__mro__]
     name = next((name for name in names if name in _KINDS), "ValueError")
-    text = str(error.args[0]) if name == "KeyError" and error.args else str(error)
+    try:
+        text = str(error.args[0]) if name == "KeyError" and error.args else str(error)
+    except Exception:  # a program's class may raise
+        text = "it has no text"
     if name not in names:
         text = f"{names[0]}: {text}"
     return {"error": [name, text]}

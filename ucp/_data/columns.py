@@ -176,6 +176,8 @@ class ArrowSchema:
 
     def _shape(self, field: Any, known: dict[Any, Shape]) -> Shape:
         kind = field.type
+        if _storage(kind) is not kind:  # a program's class may have no hash
+            return _arrow_shape(field.name, kind)
         if kind not in known:
             known[kind] = _arrow_shape(field.name, kind)
         return known[kind]

@@ -24,8 +24,9 @@ from .._communicator.communicator import Communicator
 from ..exceptions import UCXBusy, UCXRankFailed
 from ..shuffle import MemoryCache
 from ._local import ArrowJoin, CudfJoin, How, JoinSpec, LocalJoin, PandasJoin
-from ._plan import Call, describe, describe_failure, make_plan, name_of, tell_all
+from ._plan import Call, describe, describe_failure, make_plan, name_of
 from ._run import JoinRun, Memories, check_columns
+from ._stages import Stages
 from ._statistics import (
     JoinStatistics,
     PeerBytes,
@@ -106,7 +107,8 @@ async def _join(
         raise UCXBusy("a join is under way on this communicator: split it")
     _busy.add(comm)
     try:
-        return await _join_alone(how, left, right, comm, options)
+        with Stages(comm) as stages:
+            return await _join_stages(how, left, right, comm, options, stages)
     except UCXRankFailed as exc:
         # What has failed is a part of it, and the communicator goes on.
         if exc.args and comm.failure is None:
@@ -117,8 +119,13 @@ async def _join(
         _busy.discard(comm)
 
 
-async def _join_alone(
-    how: How, left: Any, right: Any, comm: Communicator, options: dict[str, Any]
+async def _join_stages(
+    how: How,
+    left: Any,
+    right: Any,
+    comm: Communicator,
+    options: dict[str, Any],
+    stages: Stages,
 ) -> JoinResult:
     begun = time.monotonic()
     tables: list[Any] = []
@@ -135,16 +142,17 @@ async def _join_alone(
             if arrow is not None:
                 check_columns(arrow, side)
             tables.append(arrow)
-        mine = describe(call, name_of(local), tables, [is_frame(left), is_frame(right)])
+        are_frames = [is_frame(left), is_frame(right)]
+        mine = describe(call, name_of(local), tables, are_frames)
     except Exception as error:  # whatever code of a table raises, too
         cause = error
         mine = describe_failure(error)
-    said = await tell_all(comm, mine)
+    said = await stages.tell_all(mine)
     try:
         plan = make_plan(said, comm.rank, local)
     except Exception as error:
         raise error from cause
-    run = JoinRun(comm, plan, call.seed, memories, begun)
+    run = JoinRun(stages, comm, plan, call.seed, memories, begun)
     return JoinResult(*await run.run((tables[0], tables[1])))
 
 
@@ -254,10 +262,12 @@ def _known_memories(
 ) -> Memories:
     if budget is not None:
         budget = operator.index(budget)
-        if budget < 1:
-            raise ValueError(f"budget is {budget}")
+        if not 1 <= budget < 2**63:
+            raise ValueError(f"budget is {budget}, not 1 to 2**63 - 1")
     if spill_dir is not None and not os.access(spill_dir, os.W_OK | os.X_OK):
         raise OSError(f"spill_dir, {os.fspath(spill_dir)!r}, cannot be written to")
+    if spill_dir is not None and not os.path.isdir(spill_dir):
+        raise OSError(f"spill_dir, {os.fspath(spill_dir)!r}, is no directory")
     if not isinstance(cache, MemoryCache | None):
         raise TypeError(f"cache must be a MemoryCache, not {type(cache).__name__}")
     return Memories(budget, spill_dir, cache)

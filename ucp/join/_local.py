@@ -218,10 +218,10 @@ class PandasJoin:
 
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
-            for batch in table.to_batches() or [_no_rows(table.schema)]:
-                writer.write_batch(batch)
+            writer.write_table(table)
         copy = pa.ipc.open_stream(sink.getvalue()).read_all()
-        return copy.to_pandas(types_mapper=_nullable_types(copy).get)
+        frame = copy.to_pandas(types_mapper=_nullable_types(copy).get)
+        return frame if len(frame) else _with_chunks(frame)
 
     def _filter(self, first: Any, second: Any, spec: JoinSpec) -> Any:
         there = max([*first.columns, ""], key=len) + "+"  # no column of theirs
@@ -242,12 +242,15 @@ class CudfJoin(PandasJoin):
         return importlib.import_module(self._module).DataFrame.from_arrow(table)
 
 
-def _no_rows(schema: Any) -> Any:
-    """A batch: pandas fails to merge columns that have no chunk."""
-    import pyarrow as pa
-
-    arrays = [column.chunk(0) for column in schema.empty_table().columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _with_chunks(frame: Any) -> Any:
+    """A frame without rows: pandas fails to merge strings that have no chunk."""
+    pd = importlib.import_module("pandas")
+    strings = {
+        name: dtype
+        for name, dtype in frame.dtypes.items()
+        if isinstance(dtype, pd.StringDtype)
+    }
+    return frame.astype(dict.fromkeys(strings, object)).astype(strings)
 
 
 def _nullable_types(table: Any) -> dict[Any, Any]:

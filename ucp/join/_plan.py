@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import math
@@ -17,14 +16,10 @@ from .._communicator.agree import (
     host_id,
     raise_first_error,
 )
-from .._communicator.communicator import Communicator
-from .._core.memory import Memory
 from .._data.columns import ArrowSchema
-from ..shuffle import Shuffler
 from ._local import ArrowJoin, How, JoinSpec, LocalJoin, PandasJoin, check_names
 
 MAX_PARTITIONS = 65535
-_AGREE_ID = int.from_bytes(b"join.say", "little")
 _LENGTH = 8  # bytes of the length in front of what a rank says
 SIDES = ("left", "right")
 
@@ -189,27 +184,6 @@ def describe(
     return _pack(said, blobs)
 
 
-async def tell_all(comm: Communicator, parts: Sequence[Any]) -> list[bytes]:
-    """What each rank tells.
-
-    It is a shuffle of its own: a rank that gives up, or fails, ends this, and not
-    the communicator.
-    """
-    data = b"".join(map(memoryview, parts))
-    memory: Any = Memory.allocate(max(1, len(data)))
-    with memory, memoryview(memory)[: len(data)] as view:
-        view[:] = data
-        async with Shuffler(comm, _AGREE_ID, comm.size) as shuffler:
-            inserts = [shuffler.insert(rank, view) for rank in range(comm.size)]
-            shuffler.insert_finished()
-            chunks = await shuffler.extract(comm.rank)
-            said = {chunk.source: bytes(chunk) for chunk in chunks}
-            for chunk in chunks:
-                chunk.release()
-            await asyncio.gather(*inserts)  # until nobody reads the memory
-    return [said[rank] for rank in range(comm.size)]
-
-
 # --- what follows from that ---------------------------------------------------
 
 
@@ -253,7 +227,7 @@ def _read_side(said: list[dict[str, Any]], blobs: list[Any], number: int) -> Sid
         if table is None:
             continue
         found = _decode(table["schema"])
-        if not table["rows"] and table["is_frame"]:
+        if _has_no_types(table):
             found = _without_types(found)
         if schema is None:
             schema, owner = found, rank
@@ -275,13 +249,19 @@ def _read_dictionaries(
 ) -> dict[int, list[Any]]:
     found: dict[int, list[Any]] = {}
     for rank, table in tables:
+        if _has_no_types(table):
+            continue
         for column, blob in table["dictionaries"]:
             found.setdefault(column, []).append(_decode_array(blobs[rank][blob]))
     return found
 
 
-def _without_types(schema: Any) -> Any:
+def _has_no_types(table: dict[str, Any]) -> bool:
     """pandas gives columns without rows any type."""
+    return bool(table["is_frame"]) and not table["rows"]
+
+
+def _without_types(schema: Any) -> Any:
     import pyarrow as pa
 
     return pa.schema([(name, pa.null()) for name in schema.names])

@@ -9,7 +9,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from itertools import chain
 from os import PathLike
 from typing import Any, NamedTuple, TypeVar
@@ -19,14 +18,13 @@ from .._core.memory import Memory
 from .._data.columns import ArrowSchema
 from .._data.partition import Partitions, hash_partition_to, read_partition
 from .._ext import Chunk
-from ..exceptions import UCXError, UCXWarning
+from ..exceptions import UCXWarning
 from ..shuffle import MemoryCache, Shuffler
 from ._plan import SIDES, Plan
+from ._stages import ENDS, ROWS, Stages
 from ._statistics import JoinStatistics, PeerBytes, Span
 from ._tables import unify
 
-_OP_ID = int.from_bytes(b"ucp.join", "little")
-_END_ID = int.from_bytes(b"join.end", "little")
 _LEAST_PIECE = 1 << 20  # bytes of a table that are partitioned at a time
 _VIEW_SECONDS = 1.0  # how long chunks may be viewed after their rows were joined
 _AHEAD = 2  # partitions that are taken before the one is joined that is joined now
@@ -52,12 +50,14 @@ class JoinRun:
 
     def __init__(
         self,
+        stages: Stages,
         comm: Communicator,
         plan: Plan,
         seed: int,
         memories: Memories,
         begun: float,
     ) -> None:
+        self._stages = stages
         self._comm = comm
         self._plan = plan
         self._seed = seed
@@ -79,15 +79,11 @@ class JoinRun:
         """Join the rows that this rank has; None: it has no table."""
         try:
             result, shuffler = await self._run(given)
-        except BaseException as exc:
-            with suppress(Exception):
-                self._ends().abort(reason_of(exc))
-            raise
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._give_back()
         # A rank that failed late has failed on all of them.
-        async with self._ends() as ends:
+        async with self._stages.make(ENDS, self._comm.size) as ends:
             ends.insert_finished()
             await ends.wait()
         return result, self._statistics(shuffler, result)
@@ -108,28 +104,15 @@ class JoinRun:
             self._add_span("release", begun)
         return result, shuffler
 
-    def _ends(self) -> Shuffler:
-        """What each rank finishes when it has its result."""
-        return Shuffler(self._comm, _END_ID, self._comm.size)
-
     def _begin(self, given: tuple[Any, Any]) -> tuple[Shuffler, tuple[Any, Any], Any]:
         """The shuffler, whole tables, and the result of tables without rows."""
-        memories = self._memories
-        try:
-            left, right = (
-                self._common_table(number, table) for number, table in enumerate(given)
-            )
-            nothing = self._plan.local.join(
-                left.schema.empty_table(), right.schema.empty_table(), self._plan.spec
-            )
-            shuffler = self._shuffler(memories.budget, memories.spill_dir)
-        except BaseException as exc:
-            # The other ranks wait for this one, unless its shuffler has failed.
-            if not isinstance(exc, UCXError):
-                with suppress(Exception):
-                    self._shuffler().abort(reason_of(exc))
-            raise
-        return shuffler, (left, right), nothing
+        left, right = (
+            self._common_table(number, table) for number, table in enumerate(given)
+        )
+        nothing = self._plan.local.join(
+            left.schema.empty_table(), right.schema.empty_table(), self._plan.spec
+        )
+        return self._shuffler(), (left, right), nothing
 
     def _common_table(self, number: int, table: Any) -> Any:
         """The table with the types, and the dictionaries, that all ranks have."""
@@ -146,20 +129,15 @@ class JoinRun:
             table = table.set_column(i, schema.field(i), column)
         return table
 
-    def _shuffler(
-        self,
-        budget: int | None = None,
-        spill_dir: str | PathLike[str] | None = None,
-    ) -> Shuffler:
+    def _shuffler(self) -> Shuffler:
         count = self._plan.num_partitions
         sides = 1 if self._plan.broadcast is not None else 2
-        return Shuffler(
-            self._comm,
-            _OP_ID,
+        return self._stages.make(
+            ROWS,
             sides * count,
             owners=[p % count % self._comm.size for p in range(sides * count)],
-            budget=budget,
-            spill_dir=spill_dir,
+            budget=self._memories.budget,
+            spill_dir=self._memories.spill_dir,
             progress=self._on_progress,
         )
 
@@ -400,7 +378,10 @@ class JoinRun:
     ) -> Future[_T]:
         def timed() -> _T:
             begun = self._now()
-            found = work()
+            try:
+                found = work()
+            except StopIteration as exc:  # no future takes it
+                raise RuntimeError("the local join raised StopIteration") from exc
             self._spans.append(Span(name, begun, self._now(), partition))
             return found
 

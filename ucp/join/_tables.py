@@ -43,20 +43,25 @@ def to_arrow(table: Any, side: str) -> Any:
         if table.num_rows:
             raise ValueError(f"{side} has {table.num_rows} rows, but no columns")
         return None
-    return _normal(without_views(table))
+    return _normal(without_views(table), side)
 
 
-def _normal(table: Any) -> Any:
+def _normal(table: Any, side: str) -> Any:
     """Without metadata, with one dictionary for each column that has any."""
     import pyarrow as pa
 
     fields = []
-    for field in table.schema:
+    for i, field in enumerate(table.schema):
         kind = field.type
+        _check_dictionary(field, side)
         if pa.types.is_dictionary(kind):
             # The library that made the table has chosen the index by the number of
             # values, which differs from rank to rank.
             kind = pa.dictionary(pa.int32(), kind.value_type, kind.ordered)
+            if any(chunk.dictionary.null_count for chunk in table[i].chunks):
+                # Arrow does not unify such; a value that is null is one, too.
+                plain = table[i].cast(kind.value_type).dictionary_encode()
+                table = table.set_column(i, field.name, plain)
         fields.append(pa.field(field.name, kind))
     schema = pa.schema(fields)
     if schema.types != table.schema.types:
@@ -64,6 +69,24 @@ def _normal(table: Any) -> Any:
     else:
         table = pa.Table.from_arrays(table.columns, schema=schema)
     return table.unify_dictionaries()
+
+
+def _check_dictionary(field: Any, side: str) -> None:
+    """Refuse what Arrow cannot put together of several ranks."""
+    import pyarrow as pa
+
+    kind = field.type
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_extension = isinstance(inner, pa.BaseExtensionType)
+    if inner is not kind and is_extension:
+        what = "a dictionary of an extension type"
+    elif is_extension and pa.types.is_dictionary(inner.storage_type):
+        what = "an extension type over a dictionary"
+    else:
+        return
+    raise TypeError(
+        f"column {field.name!r} of the {side} table has type {kind}, {what}: cast it"
+    )
 
 
 def unify(column: Any, dictionaries: Sequence[Any]) -> tuple[Any, Any]:

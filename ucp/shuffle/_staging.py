@@ -17,6 +17,7 @@ and ranks that send to each other in a circle do not stop for want of buffers.
 from __future__ import annotations
 
 import asyncio
+import operator
 import pickle
 import struct
 from collections import deque
@@ -669,10 +670,15 @@ def _bytes_view(data: Any, *, writable: bool = False) -> memoryview:
 def _known_numbers(
     nbytes: SupportsIndex, count: SupportsIndex, depth: SupportsIndex
 ) -> dict[str, int]:
-    numbers = {"nbytes": int(nbytes), "count": int(count), "depth": int(depth)}
+    numbers = {
+        name: operator.index(value)
+        for name, value in (("nbytes", nbytes), ("count", count), ("depth", depth))
+    }
     for name, value in numbers.items():
         if value < 1:
             raise ValueError(f"{name} is {value}")
+        if (value >= 2**31 and name != "nbytes") or value >= 2**63:
+            raise OverflowError(f"{name} is {value}")
     return numbers
 
 
