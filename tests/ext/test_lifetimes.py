@@ -148,16 +148,34 @@ async def test_everything_describes_itself_when_all_is_closed():
 # ---- collected ---------------------------------------------------------------
 
 
+_others: dict[str, int] = {}
+
+
+@pytest.fixture(autouse=True)
+def _objects_of_other_tests():
+    """What another test, or what it uses, keeps is not looked at."""
+    ucp.reset()
+    gc.collect()
+    _others.update(live_objects())
+
+
+def left():
+    """What is alive beside what was when the test began."""
+    gc.collect()
+    now = live_objects()
+    return {kind: n for kind, n in now.items() if n > _others[kind]}
+
+
 async def emptied():
     """Endpoints close in the background; then nothing may be left."""
     try:
         async with asyncio.timeout(30):
-            await until(lambda: gc.collect() or not live_objects()["endpoints"])
+            await until(lambda: "endpoints" not in left())
             ucp.reset()
-            await until(lambda: gc.collect() or not any(live_objects().values()))
+            await until(lambda: not left())
     except TimeoutError:
         pass
-    assert not any(live_objects().values()), live_objects()
+    assert left() == {}
 
 
 @pytest.mark.parametrize("kind", KINDS)
