@@ -515,6 +515,7 @@ def hosts(request):
     hosts = Hosts()
     yield hosts
     hosts.close()
+    hosts.hosts.clear()  # Hypothesis keeps the class of the program
     ucp.reset()
 
 
