@@ -97,20 +97,15 @@ def _widen(table: Any) -> Any:
     Arrow joins batches of at most ``_BATCH`` rows, and with offsets of 32 bits a
     batch that would have 2 GiB of a column writes where it must not.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     for i, field in enumerate(table.schema):
         wide = _wide(field.type)
         if wide is None:
             continue
-        kind = field.type
-        values = table[i]
-        if pa.types.is_dictionary(kind):
-            continue  # a batch has its indices only
-        longest = pc.max(pc.binary_length(values)).as_py()
+        longest = pc.max(pc.binary_length(table[i])).as_py()
         if longest is not None and longest * _BATCH >= _MOST_BYTES:
-            table = table.set_column(i, field.name, values.cast(wide))
+            table = table.set_column(i, field.name, table[i].cast(wide))
     return table
 
 
@@ -179,10 +174,13 @@ def _compact(table: Any) -> Any:
     Arrow allocates whole batches, so a hundred rows of a thousand columns hold
     hundreds of times as much as they are.
     """
+    return _copy(table) if table.nbytes < 4 * _BATCH * table.num_columns else table
+
+
+def _copy(table: Any) -> Any:
+    """The table in memory of its own, and no more than it needs."""
     import pyarrow as pa
 
-    if table.nbytes >= 4 * _BATCH * table.num_columns:
-        return table
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -214,12 +212,7 @@ class PandasJoin:
 
     def _frame(self, table: Any) -> Any:
         """A copy: pandas keeps views, also in what it merges."""
-        import pyarrow as pa
-
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        copy = pa.ipc.open_stream(sink.getvalue()).read_all()
+        copy = _copy(table)
         frame = copy.to_pandas(types_mapper=_nullable_types(copy).get)
         return frame if len(frame) else _with_chunks(frame)
 
