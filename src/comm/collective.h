@@ -84,9 +84,10 @@ struct umi_comm_coll {
     umx_comm                 *comm; /* held */
     umx_request   *req; /* NULL: the call has not returned, or has ended it */
     uint64_t       number;
-    int            root;  /* or -1 */
-    uint64_t       what;  /* the same on every rank */
-    uint64_t       bytes; /* the same on every rank, if not 0 */
+    int            root;    /* or -1 */
+    uint64_t       what;    /* the same on every rank */
+    uint64_t       bytes;   /* the same on every rank, if not 0 */
+    uint64_t       history; /* of the calls before, the same on every rank */
     unsigned       round;
     unsigned       num_pending; /* xfers */
     umx_status     status;
@@ -151,6 +152,22 @@ bool umi_comm_coll_needs(const umx_comm *comm, uint64_t number);
 void umi_comm_coll_describe_first(const umx_comm *comm, const char **name_p,
                                   uint64_t *number_p);
 
+/* ---- collective_agree.c: do the ranks call the same operations? ----------
+ */
+
+/* Give an operation, which begins, its number, and remember the call. */
+void umi_comm_coll_note(umi_comm_coll *coll);
+
+/* Compare what a rank has called with the call of the same number here. False:
+ * they differ, or those before do, and the communicator is revoked. A call that
+ * has not been made here yet is compared when it is. */
+bool umi_comm_call_check(umx_comm *comm, int rank, const umi_comm_call *theirs);
+
+/* A message of a rank has come for an operation that is over here, and that
+ * needs none any more: the rank has called another one. */
+void umi_comm_call_is_late(umx_comm *comm, int rank,
+                           const umi_comm_call *theirs);
+
 /* ---- collective_messages.c: the messages of a round ----------------------
  */
 
@@ -166,10 +183,6 @@ void umi_comm_coll_arrive(umx_comm *comm, const umi_comm_parcel *parcel);
 /* Rank `rank` has pulled what was lent to it. */
 void umi_comm_coll_on_done(umx_comm *comm, int rank, uint64_t number,
                            unsigned round);
-
-/* Rank `rank` says which operation it waits in. */
-void umi_comm_coll_on_state(umx_comm *comm, int rank,
-                            const umi_comm_header *header, uint64_t what);
 
 /* End a message that was lent to a rank of this host, or pulled from it. */
 void umi_comm_xfer_end_lent(umi_comm_xfer *xfer);

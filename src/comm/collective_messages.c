@@ -203,14 +203,15 @@ static umx_status
 send_by(umi_comm_xfer *xfer, umx_ep *ep)
 {
     umi_comm_coll  *coll   = xfer->coll;
-    umi_comm_header header = {.kind   = UMI_COMM_COLLECTIVE,
-                              .op     = (uint8_t)coll->type->kind,
-                              .round  = xfer->round,
-                              .source = (uint32_t)coll->comm->rank,
-                              .comm   = coll->comm->id,
-                              .number = coll->number,
-                              .what   = coll->what,
-                              .bytes  = coll->bytes};
+    umi_comm_header header = {.kind    = UMI_COMM_COLLECTIVE,
+                              .op      = (uint8_t)coll->type->kind,
+                              .round   = xfer->round,
+                              .source  = (uint32_t)coll->comm->rank,
+                              .comm    = coll->comm->id,
+                              .number  = coll->number,
+                              .what    = coll->what,
+                              .bytes   = coll->bytes,
+                              .history = coll->history};
     uint8_t         bytes[UMI_COMM_HEADER_MAX];
     size_t          len    = umi_comm_header_encode(&header, bytes);
     umx_op_params   params = xfer_params(xfer);
@@ -268,55 +269,32 @@ static bool
 is_same(const umi_comm_coll *coll, const umi_comm_header *header)
 {
     return header->op == coll->type->kind && header->what == coll->what &&
-           header->bytes == coll->bytes;
+           header->bytes == coll->bytes && header->history == coll->history;
 }
 
-/* Revoke the communicator, whose ranks are in different operations. */
-static void
-fail_different(umi_comm_coll *coll, int rank, unsigned op, uint64_t what,
-               uint64_t bytes)
+static umi_comm_call
+call_of(const umi_comm_header *header)
 {
-    char text[UMI_COMM_REASON_MAX];
-
-    if (op != coll->type->kind) {
-        (void)snprintf(text, sizeof(text), "rank %d has called %s, rank %d %s",
-                       rank, umi_comm_coll_name(op), coll->comm->rank,
-                       umi_comm_coll_name(coll->type->kind));
-    } else if ((uint32_t)what != (uint32_t)coll->what) {
-        (void)snprintf(text, sizeof(text),
-                       "the root is %d on rank %d, and %d on rank %d",
-                       (int)(uint32_t)what, rank, (int)(uint32_t)coll->what,
-                       coll->comm->rank);
-    } else if (what != coll->what) {
-        (void)snprintf(text, sizeof(text),
-                       "rank %d reduces another type, or otherwise, than rank "
-                       "%d",
-                       rank, coll->comm->rank);
-    } else {
-        (void)snprintf(text, sizeof(text),
-                       "rank %d gives %llu bytes, rank %d %llu", rank,
-                       (unsigned long long)bytes, coll->comm->rank,
-                       (unsigned long long)coll->bytes);
-    }
-    umi_comm_coll_fail(coll, rank, UMX_ERR_INVALID_PARAM, text);
+    return (umi_comm_call){.number  = header->number,
+                           .op      = header->op,
+                           .what    = header->what,
+                           .bytes   = header->bytes,
+                           .history = header->history};
 }
 
 bool
 umi_comm_coll_check_early(umi_comm_coll *coll)
 {
     UMI_LIST_FOREACH(node, &coll->comm->early) {
-        const umi_comm_early *early = umi_container_of(node, umi_comm_early,
-                                                       node);
-        umi_comm_header       header;
+        const umi_comm_header *header =
+            &umi_container_of(node, umi_comm_early, node)->parcel.header;
 
-        if (early->parcel.header.number != coll->number ||
-            is_same(coll, &early->parcel.header)) {
-            continue;
+        if (header->number == coll->number && !is_same(coll, header)) {
+            umi_comm_call theirs = call_of(header);
+
+            return umi_comm_call_check(coll->comm, (int)header->source,
+                                       &theirs);
         }
-        header = early->parcel.header; /* it goes with the communicator */
-        fail_different(coll, (int)header.source, header.op, header.what,
-                       header.bytes);
-        return false;
     }
     return true;
 }
@@ -471,18 +449,19 @@ umi_comm_coll_arrive(umx_comm *comm, const umi_comm_parcel *parcel)
     if (parcel->message != NULL) {
         umi_comm_inbox_offer(comm, (int)header->source);
     }
-    if (coll == NULL) {
-        if (header->number < comm->next_number) { /* it is over here */
-            drop(comm, parcel);
-        } else {
-            keep(comm, parcel);
-        }
+    if (coll == NULL && header->number >= comm->next_number) {
+        keep(comm, parcel);
         return;
     }
-    if (!is_same(coll, header)) {
+    if (coll == NULL || !is_same(coll, header)) {
+        umi_comm_call theirs = call_of(header);
+
         drop(comm, parcel);
-        fail_different(coll, (int)header->source, header->op, header->what,
-                       header->bytes);
+        if (coll == NULL) {
+            umi_comm_call_is_late(comm, (int)header->source, &theirs);
+        } else {
+            (void)umi_comm_call_check(comm, (int)header->source, &theirs);
+        }
         return;
     }
     xfer = find_recv(coll, header);
@@ -523,19 +502,5 @@ umi_comm_coll_on_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
             umi_comm_put(comm);
             return;
         }
-    }
-}
-
-void
-umi_comm_coll_on_state(umx_comm *comm, int rank, const umi_comm_header *header,
-                       uint64_t what)
-{
-    umi_comm_coll *coll = find(comm, header->number);
-
-    if (coll == NULL || comm->is_revoked || comm->is_closed) {
-        return;
-    }
-    if (header->op != coll->type->kind || what != coll->what) {
-        fail_different(coll, rank, header->op, what, coll->bytes);
     }
 }

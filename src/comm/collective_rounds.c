@@ -304,13 +304,19 @@ say_state(umx_timer *timer)
                               .source = (uint32_t)comm->rank,
                               .comm   = comm->id,
                               .number = coll->number};
-    uint64_t        what   = coll->what;
+    umi_comm_call   call   = {.op      = coll->type->kind,
+                              .what    = coll->what,
+                              .bytes   = coll->bytes,
+                              .history = coll->history};
+    uint8_t         data[UMI_COMM_CALL_SIZE];
+
+    umi_comm_call_encode(&call, data);
 
     UMI_LIST_FOREACH(node, &coll->recvs) {
         const umi_comm_xfer *xfer = umi_container_of(node, umi_comm_xfer, node);
 
-        umi_comm_member_send(comm->ranks[xfer->rank].member, &header, &what,
-                             sizeof(what));
+        umi_comm_member_send(comm->ranks[xfer->rank].member, &header, data,
+                             sizeof(data));
     }
 }
 
@@ -374,12 +380,30 @@ umi_comm_coll_new(umx_comm *comm, const umi_comm_coll_type *type,
 static int
 find_gone(const umx_comm *comm, uint64_t number)
 {
-    for (int i = 0; i < comm->size; i++) {
+    for (int i = 0; i < comm->size && comm->num_gone != 0; i++) {
         if (comm->ranks[i].is_gone && comm->ranks[i].gone_at <= number) {
             return i;
         }
     }
     return -1;
+}
+
+/* Compare the operation with the last one of ranks that have left after it.
+ * False: they are different, and the communicator is revoked. */
+static bool
+check_gone(const umi_comm_coll *coll)
+{
+    umx_comm *comm = coll->comm;
+
+    for (int i = 0; i < comm->size && comm->num_gone != 0; i++) {
+        const umi_comm_rank *rank = &comm->ranks[i];
+
+        if (rank->is_gone && rank->last.number == coll->number &&
+            !umi_comm_call_check(comm, i, &rank->last)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Look again and again for what ranks of this host send, for about as long as
@@ -419,15 +443,16 @@ umi_comm_coll_start(umi_comm_coll *coll, const umx_op_params *params,
     if (req == NULL) {
         return umi_comm_coll_give_up(coll, UMX_ERR_NO_MEMORY);
     }
-    coll->number = comm->next_number++;
-    gone         = find_gone(comm, coll->number);
+    umi_comm_coll_note(coll);
+    gone = find_gone(comm, coll->number);
     umi_list_append(&comm->colls, &coll->node);
     coll->is_moving = true;
     if (gone >= 0) {
         umi_comm_revoke(comm, gone, UMX_ERR_PEER_CLOSED, false,
                         "rank %d has left the communicator", gone);
     }
-    (void)(coll->status == UMX_INPROGRESS && umi_comm_coll_check_early(coll));
+    (void)(coll->status == UMX_INPROGRESS && check_gone(coll) &&
+           umi_comm_coll_check_early(coll));
     coll->is_moving = false;
     if (!move(coll) && !spin(coll)) {
         coll->req                                 = req;

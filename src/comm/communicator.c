@@ -50,6 +50,7 @@ umi_comm_new(umi_comm_group *group, const char *name)
     comm->size         = group->size;
     comm->refs         = 1;
     comm->next_number  = 1;
+    comm->history      = 1;
     comm->failure.rank = -1;
     comm->failure.op   = "";
     group->refs++;
@@ -453,7 +454,8 @@ say_goodbye(umx_comm *comm)
                               .source = (uint32_t)comm->rank,
                               .comm   = comm->id,
                               .number = comm->next_number};
-    uint64_t       *sent   = malloc(size * sizeof(*sent));
+    size_t          len    = size * sizeof(uint64_t) + UMI_COMM_CALL_SIZE;
+    uint64_t       *sent   = malloc(len);
 
     if (sent == NULL) {
         umi_comm_revoke(comm, comm->rank, UMX_ERR_NO_MEMORY, false,
@@ -463,10 +465,11 @@ say_goodbye(umx_comm *comm)
     for (size_t i = 0; i < size; i++) {
         sent[i] = comm->ranks[i].num_sent;
     }
+    umi_comm_call_encode(&comm->calls[(comm->next_number - 1) % UMI_COMM_CALLS],
+                         (uint8_t *)(sent + size));
     for (int i = 0; i < comm->size; i++) {
         if (is_told_by(comm, i)) {
-            umi_comm_member_send(comm->ranks[i].member, &header, sent,
-                                 size * sizeof(*sent));
+            umi_comm_member_send(comm->ranks[i].member, &header, sent, len);
         }
     }
     free(sent);
@@ -493,10 +496,12 @@ umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
                 size_t len)
 {
     int            rank = header->round;
+    size_t         at   = (size_t)comm->size * sizeof(uint64_t);
     umi_comm_rank *from;
+    umi_comm_call  last = {.number = header->number - 1};
 
-    if (rank >= comm->size || rank == comm->rank ||
-        len != (size_t)comm->size * sizeof(uint64_t) ||
+    if (rank >= comm->size || rank == comm->rank || len < at ||
+        !umi_comm_call_decode(&last, (const uint8_t *)data + at, len - at) ||
         (rank != (int)header->source && root_of(comm) != (int)header->source) ||
         comm->ranks[rank].is_gone) {
         return;
@@ -504,6 +509,8 @@ umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
     from          = &comm->ranks[rank];
     from->is_gone = true;
     from->gone_at = header->number;
+    from->last    = last;
+    comm->num_gone++;
     memcpy(&from->num_expected,
            (const uint8_t *)data + (size_t)comm->rank * sizeof(uint64_t),
            sizeof(from->num_expected));
@@ -514,6 +521,9 @@ umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
         tell(comm, NULL); /* it may have left without having heard of that */
     }
     if (comm->is_revoked || comm->is_closed) {
+        return;
+    }
+    if (!umi_comm_call_check(comm, rank, &last)) {
         return;
     }
     if (umi_comm_coll_needs(comm, from->gone_at)) {

@@ -9,11 +9,17 @@
 #include "comm/wire.h"
 #include "util/list.h"
 
+enum {
+    UMI_COMM_CALLS = 32 /* the last calls, with which those of others are
+                           compared */
+};
+
 /* A rank of a communicator. */
 struct umi_comm_rank {
     umi_comm_member *member;
     bool             is_gone;  /* the rank has said goodbye */
     uint64_t         gone_at;  /* the first operation without the rank */
+    umi_comm_call    last;     /* is_gone: what the rank has called before it */
     uint64_t         num_sent; /* messages */
     uint64_t         num_received;
     uint64_t         num_expected; /* is_gone: so many has the rank sent */
@@ -28,7 +34,8 @@ struct umx_comm {
     int              rank; /* -1: the communicator is being made */
     int              size;
     umi_comm_rank   *ranks; /* NULL: the communicator is being made */
-    umi_comm_rank   *room;  /* memory of `ranks`, enough for the group's */
+    int              num_gone;
+    umi_comm_rank   *room; /* memory of `ranks`, enough for the group's */
     char             name[UMX_COMM_NAME_MAX + 1];
     unsigned         refs; /* the user, and each thing under way */
     bool             is_closed;
@@ -44,12 +51,14 @@ struct umx_comm {
     uint64_t num_recvs; /* that were posted */
     /* collective operations */
     uint64_t        next_number;
-    umi_list        colls;        /* umi_comm_coll.node */
-    umi_list        early;        /* umi_comm_early.node */
-    umi_comm_inbox *inbox;        /* NULL: there is no inbox ... */
-    bool            has_no_inbox; /* ... and none can be made */
-    umx_comm       *parent;       /* revokes a derived communicator; or NULL */
-    umi_comm_label *labels;       /* of derived ones */
+    uint64_t        history; /* a hash of all calls so far; never 0 */
+    umi_comm_call   calls[UMI_COMM_CALLS]; /* by number % UMI_COMM_CALLS */
+    umi_list        colls;                 /* umi_comm_coll.node */
+    umi_list        early;                 /* umi_comm_early.node */
+    umi_comm_inbox *inbox;                 /* NULL: there is no inbox ... */
+    bool            has_no_inbox;          /* ... and none can be made */
+    umx_comm       *parent; /* revokes a derived communicator; or NULL */
+    umi_comm_label *labels; /* of derived ones */
 };
 
 void umi_comm_hold(umx_comm *comm);

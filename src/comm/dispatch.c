@@ -112,7 +112,7 @@ on_control(umx_comm *comm, umx_ep *ep, const umi_comm_header *header,
 {
     int             rank = (int)header->source;
     umi_comm_failed failed;
-    umi_reader      r;
+    umi_comm_call   call;
 
     switch (header->kind) {
     case UMI_COMM_FAILED:
@@ -124,8 +124,10 @@ on_control(umx_comm *comm, umx_ep *ep, const umi_comm_header *header,
         umi_comm_on_bye(comm, header, data, len);
         return;
     case UMI_COMM_STATE:
-        umi_reader_init(&r, data, len);
-        umi_comm_coll_on_state(comm, rank, header, umi_read_u64(&r));
+        if (umi_comm_call_decode(&call, data, len)) {
+            call.number = header->number;
+            (void)umi_comm_call_check(comm, rank, &call);
+        }
         return;
     case UMI_COMM_INBOX:
         umi_comm_inbox_on_offer(comm, rank, ep, data, len);

@@ -413,13 +413,14 @@ umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer)
     umx_comm         *comm = coll->comm;
     const umx_buffer *buf  = &xfer->buf;
     peer             *p    = peer_to(comm, xfer->rank);
-    umi_comm_cell     c    = {.kind   = UMI_COMM_CELL_DATA,
-                              .op     = (uint8_t)coll->type->kind,
-                              .round  = xfer->round,
-                              .number = coll->number,
-                              .what   = coll->what,
-                              .bytes  = coll->bytes,
-                              .len    = buf->len};
+    umi_comm_cell     c    = {.kind    = UMI_COMM_CELL_DATA,
+                              .op      = (uint8_t)coll->type->kind,
+                              .round   = xfer->round,
+                              .number  = coll->number,
+                              .what    = coll->what,
+                              .bytes   = coll->bytes,
+                              .history = coll->history,
+                              .len     = buf->len};
     const void       *key;
     size_t            len = buf->len;
 

@@ -54,7 +54,7 @@ typedef struct umi_comm_cell {
     uint64_t number;
     uint64_t what;
     uint64_t bytes;
-    uint64_t history; /* reserved, like that of umi_comm_header */
+    uint64_t history;
     uint64_t len;
     uint64_t word; /* DATA, SYNC: the bytes, if they fit; PULL: their place in
                       the memory; LOAN: its number */

@@ -126,6 +126,31 @@ umi_comm_hello_decode(umi_comm_hello *hello, const void *data, size_t len)
            hello->name.len <= UMX_COMM_NAME_MAX;
 }
 
+void
+umi_comm_call_encode(const umi_comm_call *call, uint8_t *data)
+{
+    umi_writer w;
+
+    umi_writer_init(&w, data, UMI_COMM_CALL_SIZE);
+    umi_write_u64(&w, call->op);
+    umi_write_u64(&w, call->what);
+    umi_write_u64(&w, call->bytes);
+    umi_write_u64(&w, call->history);
+}
+
+bool
+umi_comm_call_decode(umi_comm_call *call, const void *data, size_t len)
+{
+    umi_reader r;
+
+    umi_reader_init(&r, data, len);
+    call->op      = umi_read_u64(&r);
+    call->what    = umi_read_u64(&r);
+    call->bytes   = umi_read_u64(&r);
+    call->history = umi_read_u64(&r);
+    return is_whole(&r);
+}
+
 size_t
 umi_comm_failed_encode(const umi_comm_failed *failed, uint8_t *data,
                        size_t size)

@@ -8,10 +8,10 @@
  *   and for collective operations: what u64 | bytes u64 | history u64
  *
  * `number` is the tag of a message, or the number of the operation. `what` and
- * `bytes` describe the operation: ranks that call different ones find out by
- * them. `history` is reserved for a hash of the operations before; it is 0, and
- * a receiver does not look at it. Of control messages `communicator` is that of
- * the group, or of the one communicator that is meant, and the payload is:
+ * `bytes` describe the operation, and `history` is a hash of those before it:
+ * ranks that call different ones find out by them. Of control messages
+ * `communicator` is that of the group, or of the one communicator that is
+ * meant, and the payload is:
  *
  *   HELLO    magic u32 | rank i32 | size u32 | name | address    (texts: length
  *            u16, bytes)
@@ -20,13 +20,14 @@
  *   PENDING  count u32 | count x rank u32: the ranks that have not come
  *   FAILED   rank i32 | cause i32 | number u64 | reason; with `round`
  *            UMI_COMM_WHOLE_GROUP, from the root or that process: it has ended
- *   BYE      size x messages sent u64: rank `round` has left, and takes no part
- *            in operation `number`
+ *   BYE      size x messages sent u64 | call: rank `round` has left, and takes
+ *            no part in operation `number`; the call is of the one before it
  *   PING     nothing
  *   INBOX    the key of its memory
  *   DONE     nothing; of the operation `number` and its `round`
- *   STATE    what u64: of the operation `number`, an `op`, in which `source`
- *            waits
+ *   STATE    call: of the operation `number`, in which `source` waits
+ *
+ * where a call is: op u64 | what u64 | bytes u64 | history u64.
  */
 #ifndef UMI_COMM_WIRE_H
 #define UMI_COMM_WIRE_H
@@ -40,7 +41,8 @@
 
 enum {
     UMI_COMM_HEADER_MAX  = 48, /* bytes */
-    UMI_COMM_WHOLE_GROUP = 1   /* `round` of FAILED */
+    UMI_COMM_CALL_SIZE   = 32,
+    UMI_COMM_WHOLE_GROUP = 1 /* `round` of FAILED */
 };
 
 typedef enum umi_comm_kind {
@@ -95,6 +97,19 @@ typedef struct umi_comm_hello {
 size_t umi_comm_hello_encode(const umi_comm_hello *hello, uint8_t *data,
                              size_t size);
 bool umi_comm_hello_decode(umi_comm_hello *hello, const void *data, size_t len);
+
+/* What a rank has called as operation `number`. */
+typedef struct umi_comm_call {
+    uint64_t number;
+    uint64_t op;      /* umi_comm_coll_kind */
+    uint64_t what;    /* the same on every rank: the root, a type of items */
+    uint64_t bytes;   /* the same on every rank, if not 0 */
+    uint64_t history; /* a hash of the calls before; never 0 */
+} umi_comm_call;
+
+/* Write a call without its number to UMI_COMM_CALL_SIZE bytes. */
+void umi_comm_call_encode(const umi_comm_call *call, uint8_t *data);
+bool umi_comm_call_decode(umi_comm_call *call, const void *data, size_t len);
 
 typedef struct umi_comm_failed {
     int32_t       rank;

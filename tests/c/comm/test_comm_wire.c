@@ -60,11 +60,40 @@ test_layout_is_frozen(void **state)
     expect_frozen(&collective, collective_bytes, sizeof(collective_bytes));
 }
 
+static void
+test_layout_of_a_call_is_frozen(void **state)
+{
+    static const umi_comm_call call = {
+        .number  = 7, /* which the header has */
+        .op      = 0x0102030405060708,
+        .what    = 0x1112131415161718,
+        .bytes   = 0x2122232425262728,
+        .history = 0x3132333435363738,
+    };
+    static const uint8_t bytes[UMI_COMM_CALL_SIZE] = {
+        0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, 0x18, 0x17, 0x16,
+        0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23,
+        0x22, 0x21, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31,
+    };
+    umi_comm_call decoded = {.number = 7};
+    uint8_t       encoded[UMI_COMM_CALL_SIZE];
+
+    (void)state;
+    umi_comm_call_encode(&call, encoded);
+    assert_memory_equal(encoded, bytes, sizeof(bytes));
+    assert_true(umi_comm_call_decode(&decoded, bytes, sizeof(bytes)));
+    assert_memory_equal(&decoded, &call, sizeof(call));
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        assert_false(umi_comm_call_decode(&decoded, bytes, i));
+    }
+}
+
 int
 main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_is_frozen),
+        cmocka_unit_test(test_layout_of_a_call_is_frozen),
     };
 
     return UNIT_RUN(tests);

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* collective_agree.c: do the ranks call the same operations in the same order?
+ *
+ * Each message of an operation, each goodbye, and what a rank says while it
+ * waits, tell what the rank has called, and a hash of all that it has called
+ * before. So ranks that differ find out even if none waits for the other, as
+ * where two only send: at the latest when they exchange the next message. */
+#include <stdio.h>
+
+#include "comm/collective.h"
+
+enum {
+    LISTED = 4 /* calls, in the text that cannot name the one that differs */
+};
+
+/* ---- the calls of this rank ----------------------------------------------
+ */
+
+/* Mix a word into a hash: two steps of a multiplication whose upper bits, which
+ * depend on all, are folded down. */
+static uint64_t
+mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 32;
+}
+
+void
+umi_comm_coll_note(umi_comm_coll *coll)
+{
+    umx_comm     *comm   = coll->comm;
+    uint64_t      number = comm->next_number++;
+    umi_comm_call call   = {.number  = number,
+                            .op      = coll->type->kind,
+                            .what    = coll->what,
+                            .bytes   = coll->bytes,
+                            .history = comm->history};
+
+    coll->number  = number;
+    coll->history = comm->history;
+    comm->history =
+        mix(mix(mix(comm->history, call.op), call.what), call.bytes) | 1;
+    comm->calls[number % UMI_COMM_CALLS] = call;
+}
+
+/* Find the call with that number; NULL: it is too long ago, or to come. */
+static const umi_comm_call *
+find(const umx_comm *comm, uint64_t number)
+{
+    const umi_comm_call *call = &comm->calls[number % UMI_COMM_CALLS];
+
+    return (number != 0 && call->number == number) ? call : NULL;
+}
+
+/* ---- those of others -----------------------------------------------------
+ */
+
+/* Revoke the communicator, whose ranks have called different operations. */
+static void
+fail(umx_comm *comm, int rank, const umi_comm_call *named, const char *text)
+{
+    umi_comm_revoke(comm, rank, UMX_ERR_INVALID_PARAM, false,
+                    "%s (operation %llu): %s",
+                    umi_comm_coll_name((unsigned)named->op),
+                    (unsigned long long)named->number, text);
+}
+
+/* Say how two calls differ. */
+static void
+describe(char *text, size_t size, const umx_comm *comm, int rank,
+         const umi_comm_call *theirs, const umi_comm_call *own)
+{
+    if (theirs->op != own->op) {
+        (void)snprintf(text, size, "rank %d has called %s, rank %d %s", rank,
+                       umi_comm_coll_name((unsigned)theirs->op), comm->rank,
+                       umi_comm_coll_name((unsigned)own->op));
+    } else if ((uint32_t)theirs->what != (uint32_t)own->what) {
+        (void)snprintf(text, size,
+                       "the root is %d on rank %d, and %d on rank %d",
+                       (int)(uint32_t)theirs->what, rank,
+                       (int)(uint32_t)own->what, comm->rank);
+    } else if (theirs->what != own->what) {
+        (void)snprintf(text, size,
+                       "rank %d reduces another type, or otherwise, than rank "
+                       "%d",
+                       rank, comm->rank);
+    } else {
+        (void)snprintf(text, size, "rank %d gives %llu bytes, rank %d %llu",
+                       rank, (unsigned long long)theirs->bytes, comm->rank,
+                       (unsigned long long)own->bytes);
+    }
+}
+
+/* The calls before `number` differ, and it is not known from which on: list the
+ * last ones of this rank. */
+static void
+describe_before(char *text, size_t size, const umx_comm *comm, int rank,
+                uint64_t number)
+{
+    uint64_t first = (number > LISTED) ? number - LISTED : 1;
+    size_t   len;
+
+    len = (size_t)snprintf(text, size,
+                           "ranks %d and %d have called different operations "
+                           "before it; the last ones of rank %d were",
+                           rank, comm->rank, comm->rank);
+    for (uint64_t i = first; i < number && len < size; i++) {
+        const umi_comm_call *call = find(comm, i);
+
+        len += (size_t)snprintf(
+            text + len, size - len, "%s %s", (i == first) ? "" : ",",
+            (call != NULL) ? umi_comm_coll_name((unsigned)call->op) : "?");
+    }
+}
+
+static bool
+is_equal(const umi_comm_call *a, const umi_comm_call *b)
+{
+    return a->op == b->op && a->what == b->what && a->bytes == b->bytes;
+}
+
+bool
+umi_comm_call_check(umx_comm *comm, int rank, const umi_comm_call *theirs)
+{
+    const umi_comm_call *own = find(comm, theirs->number);
+    char                 text[UMI_COMM_REASON_MAX];
+
+    if (comm->is_revoked || comm->is_closed) {
+        return false;
+    }
+    if (own == NULL ||
+        (is_equal(own, theirs) && own->history == theirs->history)) {
+        return true;
+    }
+    if (is_equal(own, theirs)) {
+        describe_before(text, sizeof(text), comm, rank, theirs->number);
+    } else {
+        describe(text, sizeof(text), comm, rank, theirs, own);
+    }
+    fail(comm, rank, own, text);
+    return false;
+}
+
+void
+umi_comm_call_is_late(umx_comm *comm, int rank, const umi_comm_call *theirs)
+{
+    char text[UMI_COMM_REASON_MAX];
+
+    if (umi_comm_call_check(comm, rank, theirs) &&
+        find(comm, theirs->number) == NULL) {
+        (void)snprintf(text, sizeof(text),
+                       "rank %d has called it, and rank %d has ended another "
+                       "operation with that number",
+                       rank, comm->rank);
+        fail(comm, rank, theirs, text);
+    }
+}
