@@ -88,25 +88,21 @@ end_pull(const umi_comm_xfer *xfer)
     return true;
 }
 
-/* Suspect the rank of a message if `status` may be its end. True: the message
- * is lost; another message, which says who has failed, is on its way and ends
- * the operation. */
+/* Is a message that has come to `status` lost, so that it waits for the message
+ * that ends the operation? */
 static bool
-suspect(const umi_comm_xfer *xfer, umx_status status, const char *why)
+is_lost(const umi_comm_xfer *xfer, umx_status status, const char *why)
 {
-    const umi_comm_coll *coll   = xfer->coll;
-    const umi_comm_rank *rank   = &coll->comm->ranks[xfer->rank];
-    umi_comm_member     *member = rank->member;
+    const umi_comm_coll *coll = xfer->coll;
     char                 text[UMI_COMM_REASON_MAX];
 
-    if (status >= 0 || rank->is_gone || coll->comm->is_revoked) {
+    if (status >= 0 || coll->comm->ranks[xfer->rank].is_gone) {
         return false;
     }
     (void)snprintf(text, sizeof(text), "%s (operation %llu): %s",
                    umi_comm_coll_name(coll->type->kind),
                    (unsigned long long)coll->number, why);
-    umi_comm_member_check(member, status, text);
-    return member->state == UMI_COMM_MEMBER_SUSPECT;
+    return umi_comm_doubt(coll->comm, xfer->rank, status, text);
 }
 
 /* Keep what is lost until withdraw() ends it. */
@@ -130,7 +126,7 @@ on_xfer(umx_request *sub, umx_status status, void *arg)
     xfer->sub = NULL;
     if (status != UMX_OK && coll->status == UMX_INPROGRESS &&
         (status == UMX_ERR_WITHDRAWN ||
-         suspect(xfer, status, umx_status_string(status)))) {
+         is_lost(xfer, status, umx_status_string(status)))) {
         keep_lost(xfer); /* a rank that withdraws says why it has failed */
         return;
     }
@@ -250,7 +246,7 @@ umi_comm_coll_send(umi_comm_coll *coll, int rank, unsigned round,
         status = send_by(xfer, ep);
         why    = umx_ep_reason(ep);
     }
-    if (suspect(xfer, status, why)) {
+    if (is_lost(xfer, status, why)) {
         keep_lost(xfer);
         status = UMX_INPROGRESS;
     }
@@ -361,8 +357,7 @@ take(umi_comm_xfer *xfer, const umi_comm_parcel *parcel)
         umx_message_drop(message);
     }
     if (status == UMX_ERR_WITHDRAWN ||
-        (status == UMX_ERR_CONNECTION_RESET &&
-         suspect(xfer, status, umx_status_string(status)))) {
+        is_lost(xfer, status, umx_status_string(status))) {
         keep_lost(xfer);
         return UMX_INPROGRESS;
     }

@@ -22,8 +22,13 @@
 #include "util/bytes.h"
 #include "util/utf8.h"
 
+/* How long a lost operation waits for the message that says why. */
+#define DOUBT_NS UINT64_C(1000000000)
+
 /* ---- life ----------------------------------------------------------------
  */
+
+static void on_doubt(umx_timer *timer);
 
 umx_comm *
 umi_comm_new(umi_comm_group *group, const char *name)
@@ -44,6 +49,7 @@ umi_comm_new(umi_comm_group *group, const char *name)
     umi_list_init(&comm->sends);
     umi_list_init(&comm->colls);
     umi_list_init(&comm->early);
+    umx_timer_init(&comm->doubt, on_doubt);
     (void)snprintf(comm->name, sizeof(comm->name), "%s", name);
     comm->group        = group;
     comm->rank         = -1;
@@ -52,6 +58,7 @@ umi_comm_new(umi_comm_group *group, const char *name)
     comm->next_number  = 1;
     comm->history      = 1;
     comm->failure.rank = -1;
+    comm->doubt_rank   = -1;
     comm->failure.op   = "";
     group->refs++;
     umi_list_append(&group->comms, &comm->group_node);
@@ -94,6 +101,7 @@ umi_comm_put(umx_comm *comm)
         dispatch->past[dispatch->num_past++ % UMI_COMM_PAST_MAX] = comm->id;
     }
     umi_comm_inbox_end(comm);
+    umx_timer_stop(&comm->doubt);
     umi_node_remove(&comm->group_node);
     disown(comm);
     umi_comm_free_labels(comm);
@@ -301,8 +309,9 @@ static void
 revoke(umx_comm *comm, int rank, umx_status cause,
        const umi_comm_member *except, bool is_told)
 {
-    comm->is_revoked    = true;
-    comm->failure.rank  = rank;
+    comm->is_revoked   = true;
+    comm->failure.rank = rank;
+    umx_timer_stop(&comm->doubt);
     comm->failure.cause = cause;
     umi_comm_coll_describe_first(comm, &comm->failure.op, &comm->failure.op_id);
     umi_comm_hold(comm);
@@ -390,6 +399,43 @@ umi_comm_lose(umx_comm *comm, const umi_comm_member *member, const char *why)
                     "rank %d has ended: %s%s%s", rank, text,
                     (why != NULL && why[0] != '\0') ? ": " : "",
                     (why != NULL) ? why : "");
+}
+
+/* Nobody has said why an operation was lost. */
+static void
+on_doubt(umx_timer *timer)
+{
+    umx_comm *comm = umi_container_of(timer, umx_comm, doubt);
+
+    revoke(comm, comm->doubt_rank, comm->doubt_status, NULL, false);
+}
+
+bool
+umi_comm_doubt(umx_comm *comm, int rank, umx_status status, const char *why)
+{
+    umi_comm_member *member = comm->ranks[rank].member;
+
+    if (status >= 0 || comm->is_revoked) {
+        return false;
+    }
+    umi_comm_member_check(member, status, why);
+    if (comm->is_revoked || member->state == UMI_COMM_MEMBER_SUSPECT) {
+        return !comm->is_revoked;
+    }
+    if (!umi_comm_may_be_end(status)) {
+        return false;
+    }
+    if (comm->doubt_rank < 0) {
+        comm->doubt_rank   = rank;
+        comm->doubt_status = status;
+        (void)snprintf(comm->reason, sizeof(comm->reason),
+                       "an operation with rank %d has failed on rank %d: %s",
+                       rank, comm->rank,
+                       (why != NULL) ? why : umx_status_string(status));
+        umi_utf8_end(comm->reason);
+        umx_timer_start(comm->group->dispatch->worker, &comm->doubt, DOUBT_NS);
+    }
+    return true;
 }
 
 /* `rank`: whose fault it is. */

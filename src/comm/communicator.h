@@ -43,6 +43,9 @@ struct umx_comm {
     bool             is_revoked;
     umx_comm_failure failure;
     char             reason[UMI_COMM_REASON_MAX];
+    umx_timer  doubt; /* revokes, if nobody says why an operation is lost */
+    int        doubt_rank; /* with which it was lost; or -1 */
+    umx_status doubt_status;
     /* messages */
     umi_list posted;     /* umi_comm_recv.node: receives and probes */
     umi_list unexpected; /* umx_comm_message.node */
@@ -94,6 +97,12 @@ void umi_comm_on_failed(umx_comm *comm, umi_comm_member *from,
                         const umi_comm_failed *failed);
 void umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header,
                      const void *data, size_t len);
+
+/* An operation with a rank has come to `status`. True: the operation is lost,
+ * and the message that says why is on its way, or the rank is suspected: so the
+ * operation waits for the end of the communicator, for a second at most. */
+bool umi_comm_doubt(umx_comm *comm, int rank, umx_status status,
+                    const char *why);
 
 /* A member has died. */
 void umi_comm_lose(umx_comm *comm, const umi_comm_member *member,

@@ -259,12 +259,9 @@ umi_comm_member_suspect(umi_comm_member *member, umx_status cause,
     umi_comm_group_await_verdict(group);
 }
 
-void
-umi_comm_member_check(umi_comm_member *member, umx_status status,
-                      const char *why)
+bool
+umi_comm_may_be_end(umx_status status)
 {
-    const umx_ep *ep = member->out;
-
     switch (status) {
     case UMX_ERR_IO_ERROR:
     case UMX_ERR_UNREACHABLE:
@@ -277,13 +274,21 @@ umi_comm_member_check(umi_comm_member *member, umx_status status,
     case UMX_ERR_PEER_CLOSED:
     case UMX_ERR_WORKER_GONE:
     case UMX_ERR_STALE_KEY:
-        umi_comm_member_suspect(member, status, why);
-        return;
+        return true;
     default:
-        break;
+        return false;
     }
-    if (status < 0 && ep != NULL &&
-        (umx_ep_get_state(ep) != UMX_EP_OPEN || umx_ep_is_peer_closed(ep))) {
+}
+
+void
+umi_comm_member_check(umi_comm_member *member, umx_status status,
+                      const char *why)
+{
+    const umx_ep *ep = member->out;
+
+    if ((ep == NULL && umi_comm_may_be_end(status)) ||
+        (ep != NULL && status < 0 &&
+         (umx_ep_get_state(ep) != UMX_EP_OPEN || umx_ep_is_peer_closed(ep)))) {
         umi_comm_member_suspect(member, status, why);
     }
 }

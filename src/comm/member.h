@@ -93,8 +93,13 @@ void umi_comm_member_fail(umi_comm_member *member, umx_status cause,
 void umi_comm_member_suspect(umi_comm_member *member, umx_status cause,
                              const char *why);
 
-/* An operation with the member has come to `status`: suspect the member if that
- * may be its end. */
+/* May an operation come to `status` because the process that it is with has
+ * ended? */
+bool umi_comm_may_be_end(umx_status status);
+
+/* An operation with the member has come to `status`: suspect the member if its
+ * endpoint has ended, or none can be made. What becomes of one transfer says
+ * nothing about the process. */
 void umi_comm_member_check(umi_comm_member *member, umx_status status,
                            const char *why);
 

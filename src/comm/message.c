@@ -151,8 +151,7 @@ umi_comm_message_requeue(umx_comm *comm, umx_comm_message *message)
 void
 umi_comm_message_lose(umx_comm *comm, int source, umx_status status)
 {
-    if (!umi_comm_suspect_rank(comm, source, status,
-                               umx_status_string(status))) {
+    if (!umi_comm_doubt(comm, source, status, umx_status_string(status))) {
         umi_comm_revoke(comm, comm->rank, status, false,
                         "rank %d has lost a message: %s", comm->rank,
                         umx_status_string(status));

@@ -107,9 +107,8 @@ keep_lost_recv(umi_comm_recv *recv, umx_status status)
 {
     umx_comm *comm = recv->comm;
 
-    if (comm->is_closed ||
-        !umi_comm_suspect_rank(comm, recv->got.source, status,
-                               umx_status_string(status))) {
+    if (comm->is_closed || !umi_comm_doubt(comm, recv->got.source, status,
+                                           umx_status_string(status))) {
         return false;
     }
     recv->is_lost = true;

@@ -37,19 +37,6 @@ umi_comm_send_end(umi_comm_send *send, umx_status status)
     umi_comm_put(comm);
 }
 
-bool
-umi_comm_suspect_rank(umx_comm *comm, int rank, umx_status status,
-                      const char *why)
-{
-    umi_comm_member *member = comm->ranks[rank].member;
-
-    if (comm->is_revoked) {
-        return false;
-    }
-    umi_comm_member_check(member, status, why);
-    return status < 0 && member->state == UMI_COMM_MEMBER_SUSPECT;
-}
-
 /* Keep a send that was lost: it ends with the communicator, once it is known
  * which rank has failed. */
 static void
@@ -239,8 +226,7 @@ on_sent(umx_request *sub, umx_status status, void *arg)
     send->sub = NULL;
     if (status != UMX_OK && !comm->is_closed && send->req != NULL &&
         !umx_request_is_cancelled(send->req) &&
-        umi_comm_suspect_rank(comm, send->dest, status,
-                              umx_status_string(status))) {
+        umi_comm_doubt(comm, send->dest, status, umx_status_string(status))) {
         keep_lost(send);
         return;
     }
@@ -323,7 +309,7 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
         return send_to_self(comm, tag, buf, params, req_p);
     }
     status = umi_comm_member_ep(comm->ranks[dest].member, &ep);
-    if (status != UMX_OK && !umi_comm_suspect_rank(comm, dest, status, NULL)) {
+    if (status != UMX_OK && !umi_comm_doubt(comm, dest, status, NULL)) {
         return status;
     }
     send = new_send(comm, dest, buf, params);
@@ -337,7 +323,7 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
     }
     status = send_by(send, ep, tag);
     if (status != UMX_INPROGRESS &&
-        umi_comm_suspect_rank(comm, dest, status, umx_ep_reason(ep))) {
+        umi_comm_doubt(comm, dest, status, umx_ep_reason(ep))) {
         keep_lost(send);
         status = UMX_INPROGRESS;
     }

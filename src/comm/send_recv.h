@@ -157,12 +157,6 @@ void umi_comm_sends_end_lost(umx_comm *comm, int dest, umx_status status);
 /* The communicator is revoked: cancel the sends that the channel still has. */
 void umi_comm_sends_cancel(umx_comm *comm, umx_status status);
 
-/* A message of rank `rank` has come to `status`: suspect the rank if that may
- * be its end. True: the rank is suspected, so what was lost waits for the end
- * of the communicator. */
-bool umi_comm_suspect_rank(umx_comm *comm, int rank, umx_status status,
-                           const char *why);
-
 /* The status that an operation whose bytes are lost will end with. */
 static inline umx_status
 umi_comm_lost_status(const umx_comm *comm, umx_status status)

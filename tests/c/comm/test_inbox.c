@@ -393,9 +393,10 @@ test_a_key_outside_of_the_ring(void **state)
                     .len  = 100});
 }
 
-/* A bcast of rank 1 whose bytes the cell promises elsewhere fails. */
+/* Post a bcast of rank 1, whose bytes the cell promises elsewhere, and wait for
+ * its end. */
 static void
-expect_no_bytes(world *w, umi_comm_cell c)
+receive_nothing(world *w, umi_comm_cell c)
 {
     char          data[100];
     umx_buffer    buf = umx_host_buffer(data, sizeof(data));
@@ -403,16 +404,24 @@ expect_no_bytes(world *w, umi_comm_cell c)
     umx_request  *req = NULL;
     job           j;
 
-    open_mapped(w, 2);
     params = job_params(&j);
     job_posted(&j, umx_bcast(w->comms[0], 1, &buf, &params, &req), &req);
-    c.op     = UMI_COMM_COLL_BCAST;
-    c.number = w->comms[0]->next_number - 1;
-    c.what   = 1;
-    c.bytes  = sizeof(data);
-    c.len    = sizeof(data);
+    c.op      = UMI_COMM_COLL_BCAST;
+    c.number  = w->comms[0]->next_number - 1;
+    c.what    = 1;
+    c.bytes   = sizeof(data);
+    c.history = w->comms[0]->calls[c.number % UMI_COMM_CALLS].history;
+    c.len     = sizeof(data);
     scribble(w, c);
     assert_int_equal(world_wait_one(w, &j), UMX_ERR_RANK_FAILED);
+    assert_null(strstr(umx_comm_reason(w->comms[0]), "different"));
+}
+
+static void
+expect_no_bytes(world *w, umi_comm_cell c)
+{
+    open_mapped(w, 2);
+    receive_nothing(w, c);
     expect_reason(w, 0, "bcast");
 }
 
@@ -510,6 +519,86 @@ test_a_revoked_sender(void **state)
     end_place(&to);
 }
 
+/* Split the ranks of a world whose inboxes are mapped, and map those of the new
+ * communicator, which takes the place of the other one. */
+static void
+split_mapped(world *w, umx_comm **parents)
+{
+    job jobs[2];
+
+    open_mapped(w, 2);
+    for (int r = 0; r < 2; r++) {
+        umx_op_params params = job_params(&jobs[r]);
+        umx_request  *req    = NULL;
+
+        parents[r] = w->comms[r];
+        job_posted(
+            &jobs[r],
+            umx_comm_split(parents[r], 0, 0, &params, &w->comms[r], &req),
+            &req);
+    }
+    world_wait(w, jobs, 2, UMX_OK);
+    for (int i = 0; i < 5; i++) {
+        run_barrier(w);
+        world_step(w);
+    }
+}
+
+/* The communicator has ended, and that it was split off has not. */
+static void
+expect_only_split_ended(world *w, umx_comm **parents)
+{
+    for (int r = 0; r < 2; r++) {
+        umx_comm_destroy(w->comms[r]);
+        w->comms[r] = parents[r];
+        assert_int_equal(parents[r]->group->members[1 - r].state,
+                         UMI_COMM_MEMBER_ALIVE);
+    }
+    run_barrier(w);
+}
+
+/* What rank 1 has lent is gone before rank 0 reads it, and nobody says why:
+ * that says nothing about the process, so it ends this communicator only. */
+static void
+test_a_memory_that_is_gone_ends_one_communicator(void **state)
+{
+    world        *w = *state;
+    place         from, to;
+    umx_comm     *parents[2];
+    umx_op_params params;
+    umx_request  *req = NULL;
+    job           jobs[2];
+
+    split_mapped(w, parents);
+    make_place(w, &from, 1000000, true);
+    make_place(w, &to, 1000000, false);
+    params = job_params(&jobs[1]);
+    job_posted(&jobs[1], umx_bcast(w->comms[1], 1, &from.buf, &params, &req),
+               &req);
+    end_place(&from);
+    params = job_params(&jobs[0]);
+    job_posted(&jobs[0], umx_bcast(w->comms[0], 1, &to.buf, &params, &req),
+               &req);
+    world_wait(w, jobs, 2, UMX_ERR_RANK_FAILED);
+    expect_reason(w, 1, "an operation with rank 1 has failed on rank 0: bcast");
+    end_place(&to);
+    expect_only_split_ended(w, parents);
+}
+
+static void
+test_a_loan_that_is_gone_ends_one_communicator(void **state)
+{
+    world    *w = *state;
+    umx_comm *parents[2];
+
+    split_mapped(w, parents);
+    receive_nothing(
+        w,
+        (umi_comm_cell){.kind = UMI_COMM_CELL_LOAN, .word = 12345, .slot = 3});
+    expect_reason(w, 0, "an operation with rank 1 has failed on rank 0: bcast");
+    expect_only_split_ended(w, parents);
+}
+
 #define LOCAL_TEST(f)                            \
     {                                            \
 #f, f, world_setup, world_teardown, NULL \
@@ -535,6 +624,8 @@ main(void)
         LOCAL_TEST(test_anything_at_all),
         LOCAL_TEST(test_a_receiver_that_lies),
         LOCAL_TEST(test_a_revoked_sender),
+        LOCAL_TEST(test_a_loan_that_is_gone_ends_one_communicator),
+        LOCAL_TEST(test_a_memory_that_is_gone_ends_one_communicator),
     };
 
     return UNIT_RUN(tests);
