@@ -71,11 +71,17 @@ umi_comm_hold(umx_comm *comm)
     comm->refs++;
 }
 
-/* Let go of the communicators that are derived from one that is freed: nothing
- * revokes them with it any more. */
+/* Part a communicator that is freed from its parent, and from those that are
+ * derived from it: nothing revokes them with it any more. */
 static void
 disown(const umx_comm *comm)
 {
+    if (comm->parent != NULL) {
+        comm->parent->num_derived--;
+    }
+    if (comm->num_derived == 0) {
+        return;
+    }
     UMI_LIST_FOREACH(node, &comm->group->comms) {
         umx_comm *child = umi_container_of(node, umx_comm, group_node);
 
@@ -98,7 +104,8 @@ umi_comm_put(umx_comm *comm)
         umi_comm_dispatch *dispatch = comm->group->dispatch;
 
         umi_node_remove(&comm->node);
-        dispatch->past[dispatch->num_past++ % UMI_COMM_PAST_MAX] = comm->id;
+        umi_map_remove(&dispatch->by_id, &comm->map_node);
+        umi_comm_dispatch_forget(dispatch, comm->id);
     }
     umi_comm_inbox_end(comm);
     umx_timer_stop(&comm->doubt);
@@ -129,6 +136,7 @@ void
 umi_comm_register(umx_comm *comm)
 {
     umi_list_append(&comm->group->dispatch->comms, &comm->node);
+    umi_map_add(&comm->group->dispatch->by_id, &comm->map_node, comm->id);
     if (comm->is_revoked) { /* given up before it was made */
         comm->failure.rank = comm->rank;
         tell(comm, NULL);
@@ -146,19 +154,9 @@ umi_comm_register(umx_comm *comm)
 umx_comm *
 umi_comm_find(umi_comm_dispatch *dispatch, uint64_t id)
 {
-    UMI_LIST_FOREACH(node, &dispatch->comms) {
-        umx_comm *comm = umi_container_of(node, umx_comm, node);
+    umi_map_node *node = umi_map_find(&dispatch->by_id, id);
 
-        if (comm->id == id) {
-            if (node !=
-                dispatch->comms.next) { /* the next message is its, too */
-                umi_node_remove(node);
-                umi_list_prepend(&dispatch->comms, node);
-            }
-            return comm;
-        }
-    }
-    return NULL;
+    return (node != NULL) ? umi_container_of(node, umx_comm, map_node) : NULL;
 }
 
 int
@@ -489,8 +487,8 @@ umx_comm_abort_for(umx_comm *comm, const umx_comm_failure *failure,
 /* ---- leaving -------------------------------------------------------------
  */
 
-/* Tell each rank that this one leaves, and how many messages were sent to it:
- * by that number it knows when all have come. */
+/* Tell each rank that has not left that this one leaves, and how many messages
+ * were sent to it: by that number it knows when all have come. */
 static void
 say_goodbye(umx_comm *comm)
 {
@@ -514,7 +512,7 @@ say_goodbye(umx_comm *comm)
     umi_comm_call_encode(&comm->calls[(comm->next_number - 1) % UMI_COMM_CALLS],
                          (uint8_t *)(sent + size));
     for (int i = 0; i < comm->size; i++) {
-        if (is_told_by(comm, i)) {
+        if (is_told_by(comm, i) && !comm->ranks[i].is_gone) {
             umi_comm_member_send(comm->ranks[i].member, &header, sent, len);
         }
     }

@@ -29,6 +29,7 @@ struct umi_comm_rank {
 struct umx_comm {
     umi_node         node;       /* dispatch->comms, once it has an id */
     umi_node         group_node; /* group->comms */
+    umi_map_node     map_node;   /* dispatch->by_id, with `node` */
     umi_comm_group  *group;      /* held */
     uint64_t         id;
     int              rank; /* -1: the communicator is being made */
@@ -60,8 +61,9 @@ struct umx_comm {
     umi_list        early;                 /* umi_comm_early.node */
     umi_comm_inbox *inbox;                 /* NULL: there is no inbox ... */
     bool            has_no_inbox;          /* ... and none can be made */
-    umx_comm       *parent; /* revokes a derived communicator; or NULL */
-    umi_comm_label *labels; /* of derived ones */
+    umx_comm       *parent;      /* revokes a derived communicator; or NULL */
+    unsigned        num_derived; /* whose parent this one is */
+    umi_comm_label *labels;      /* of derived ones */
 };
 
 void umi_comm_hold(umx_comm *comm);

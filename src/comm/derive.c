@@ -81,6 +81,7 @@ umx_comm_derive(umx_comm *comm, uint64_t label, umx_comm **comm_p)
         members[i] = comm->ranks[i].member;
     }
     made->parent = comm;
+    comm->num_derived++;
     umi_comm_set_ranks(made, derived_id(comm, used), comm->rank, comm->size,
                        members);
     used->count++;

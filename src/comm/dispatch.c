@@ -178,12 +178,33 @@ on_group_control(umi_comm_dispatch *dispatch, umx_ep *ep,
 static bool
 is_past(const umi_comm_dispatch *dispatch, uint64_t id)
 {
-    for (unsigned i = 0; i < UMI_COMM_PAST_MAX; i++) {
-        if (dispatch->past[i] == id) {
-            return true;
-        }
+    return umi_map_find(&dispatch->past, id) != NULL;
+}
+
+static void
+free_oldest(umi_comm_dispatch *dispatch)
+{
+    umi_comm_past *past = umi_container_of(dispatch->oldest.next, umi_comm_past,
+                                           node);
+
+    umi_node_remove(&past->node);
+    umi_map_remove(&dispatch->past, &past->map_node);
+    free(past);
+}
+
+void
+umi_comm_dispatch_forget(umi_comm_dispatch *dispatch, uint64_t id)
+{
+    umi_comm_past *past = malloc(sizeof(*past));
+
+    if (past == NULL) { /* messages to it wait for the end of their endpoint */
+        return;
     }
-    return false;
+    if (dispatch->past.count >= UMI_COMM_PAST_MAX) {
+        free_oldest(dispatch);
+    }
+    umi_map_add(&dispatch->past, &past->map_node, id);
+    umi_list_append(&dispatch->oldest, &past->node);
 }
 
 /* Hand a message to what it is for. False: its communicator is not known here.
@@ -330,6 +351,9 @@ umi_comm_dispatch_get(umx_worker *worker)
     umi_list_init(&dispatch->groups);
     umi_list_init(&dispatch->comms);
     umi_list_init(&dispatch->orphans);
+    umi_list_init(&dispatch->oldest);
+    umi_map_init(&dispatch->by_id);
+    umi_map_init(&dispatch->past);
     dispatch->worker               = worker;
     dispatch->max_orphans          = MAX_ORPHANS;
     dispatch->refs                 = 2; /* the worker's, and the caller's */
@@ -348,7 +372,13 @@ umi_comm_dispatch_get(umx_worker *worker)
 void
 umi_comm_dispatch_put(umi_comm_dispatch *dispatch)
 {
-    if (--dispatch->refs == 0) {
-        free(dispatch);
+    if (--dispatch->refs != 0) {
+        return;
     }
+    while (!umi_list_is_empty(&dispatch->oldest)) {
+        free_oldest(dispatch);
+    }
+    umi_map_fini(&dispatch->past);
+    umi_map_fini(&dispatch->by_id);
+    free(dispatch);
 }

@@ -5,11 +5,19 @@
 
 #include "comm/types.h"
 #include "util/list.h"
+#include "util/map.h"
 
 enum {
-    /* Numbers of freed communicators that are remembered. */
-    UMI_COMM_PAST_MAX = 256
+    /* Communicators that have been freed and are remembered: messages to them
+     * may be on the way. */
+    UMI_COMM_PAST_MAX = 65536
 };
+
+/* A communicator that has been freed. */
+typedef struct umi_comm_past {
+    umi_map_node map_node; /* dispatch->past */
+    umi_node     node;     /* dispatch->oldest */
+} umi_comm_past;
 
 /* A message of a communicator that is not known here. */
 typedef struct umi_comm_orphan {
@@ -27,11 +35,12 @@ struct umi_comm_dispatch {
     umx_worker   *worker; /* NULL: the worker is being destroyed */
     umi_list      groups; /* umi_comm_group.node */
     umi_list      comms;  /* umx_comm.node */
+    umi_map       by_id;  /* umx_comm.map_node */
     umi_list      orphans;
     unsigned      num_orphans;
-    unsigned max_orphans; /* with more, those of ended endpoints are dropped */
-    uint64_t past[UMI_COMM_PAST_MAX]; /* ids of communicators that are freed */
-    unsigned num_past;
+    unsigned max_orphans;  /* with more, those of ended endpoints are dropped */
+    umi_map  past;         /* umi_comm_past.map_node */
+    umi_list oldest;       /* umi_comm_past.node */
     unsigned num_controls; /* control messages that are being sent */
     unsigned refs;
 };
@@ -40,6 +49,9 @@ struct umi_comm_dispatch {
  * reference. NULL: out of memory. */
 umi_comm_dispatch *umi_comm_dispatch_get(umx_worker *worker);
 void               umi_comm_dispatch_put(umi_comm_dispatch *dispatch);
+
+/* Remember that a communicator has been freed. */
+void umi_comm_dispatch_forget(umi_comm_dispatch *dispatch, uint64_t id);
 
 /* Look again at the messages that came too early: a communicator has been made,
  * or a bootstrap has begun, that some of them may be for. */

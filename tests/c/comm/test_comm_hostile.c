@@ -897,6 +897,60 @@ test_a_thousand_communicators(void **state)
     }
 }
 
+/* Goodbyes that cross, as each rank leaves before it hears of the other, are
+ * known to be of what has ended here; and a rank that has left gets none. */
+static void
+test_goodbyes_do_not_pile_up(void **state)
+{
+    enum {
+        COUNT = 600
+    };
+
+    static umx_comm *comms[COUNT][2];
+
+    world *w = *state;
+    job    jobs[2];
+
+    world_open(w, 2);
+    for (int is_crossing = 0; is_crossing < 2; is_crossing++) {
+        for (int k = 0; k < COUNT; k++) {
+            for (int i = 0; i < 2; i++) {
+                comms[k][i] = split(w, i, 0, &jobs[i]);
+            }
+            world_wait(w, jobs, 2, UMX_OK);
+        }
+        for (int i = 0; i < 2; i++) {
+            for (int k = 0; k < COUNT; k++) {
+                leave(comms[k][i]);
+            }
+            if (!is_crossing) {
+                steps(w, 20);
+            }
+        }
+        steps(w, 20);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(w->comms[i]->group->dispatch->num_orphans, 0);
+        }
+    }
+}
+
+/* The ids of the oldest are forgotten. */
+static void
+test_few_freed_communicators_are_remembered(void **state)
+{
+    world             *w = *state;
+    umi_comm_dispatch *dispatch;
+
+    world_open(w, 2);
+    dispatch = w->comms[0]->group->dispatch;
+    for (uint64_t id = 1; id <= UMI_COMM_PAST_MAX + 10; id++) {
+        umi_comm_dispatch_forget(dispatch, id);
+    }
+    assert_int_equal(dispatch->past.count, UMI_COMM_PAST_MAX);
+    assert_null(umi_map_find(&dispatch->past, 10));
+    assert_non_null(umi_map_find(&dispatch->past, 11));
+}
+
 int
 main(void)
 {
@@ -923,6 +977,8 @@ main(void)
         WORLD_TEST(test_floods_of_ended_ranks_are_forgotten),
         WORLD_TEST(test_lies_end_in_an_error_or_in_nothing),
         WORLD_TEST(test_a_thousand_communicators),
+        WORLD_TEST(test_goodbyes_do_not_pile_up),
+        WORLD_TEST(test_few_freed_communicators_are_remembered),
     };
 
     return UNIT_RUN(tests);
