@@ -29,8 +29,8 @@ typedef struct umx_request_class {
     const char *name;
     /* umx_request_cancel() has been called on a request that is not complete:
      * complete it now, with any status, if nothing uses its buffers any more.
-     * Else it is deferred, and completes later; umx_request_abandon() calls this
-     * again. NULL: it is always deferred. */
+     * Else it is deferred, and completes later; umx_request_abandon() calls
+     * this again. NULL: it is always deferred. */
     void (*cancel)(umx_request *req);
     /* The same of a request that is complete with `status`, and not reported
      * yet: give back what it has received, while its buffer still has it.
@@ -61,7 +61,8 @@ UMX_API bool umx_request_is_cancelled(const umx_request *req);
 /** Has umx_request_abandon() been called: can the caller not wait? */
 UMX_API bool umx_request_is_abandoned(const umx_request *req);
 
-/** Note, once, the buffer of a request, for umx_request_class.cancel_complete().
+/** Note, once, the buffer of a request, for
+ * umx_request_class.cancel_complete().
  */
 UMX_API void umx_request_set_buffer(umx_request *req, const umx_buffer *buf);
 
@@ -89,14 +90,14 @@ UMX_API void umx_request_discard(umx_request *req);
 UMX_API bool umx_request_was_sent(const umx_request *req);
 
 /**
- * Give the buffer back that umx_message_recv() has begun to fill: the bytes land
- * in memory of the library's instead, together with those that have come. The
- * message stays the caller's, and the receive ends as before.
+ * Give the buffer back that umx_message_recv() has begun to fill: the bytes
+ * land in memory of the library's instead, together with those that have come.
+ * The message stays the caller's, and the receive ends as before.
  *
  * @param is_forced    umx_config.cancel_bytes does not count
  * @param[out] data_p  the memory: umx_copy_free(), after `on_done`
- * @return UMX_OK: the buffer is the caller's. UMX_INPROGRESS: it stays lent until
- *         `on_done`, as with umx_request_cancel(). UMX_ERR_NO_MEMORY; what a
+ * @return UMX_OK: the buffer is the caller's. UMX_INPROGRESS: it stays lent
+ * until `on_done`, as with umx_request_cancel(). UMX_ERR_NO_MEMORY; what a
  *         device's driver says
  */
 UMX_API UMX_MUST_CHECK umx_status umx_request_move(umx_request *req,
@@ -105,13 +106,13 @@ UMX_API UMX_MUST_CHECK umx_status umx_request_move(umx_request *req,
 
 /**
  * Give that buffer back: nobody wants the message any more.
- * @return UMX_OK: the buffer is the caller's, and `on_done` runs in the next (P)
- *         call; UMX_INPROGRESS: as above
+ * @return UMX_OK: the buffer is the caller's, and `on_done` runs in the next
+ * (P) call; UMX_INPROGRESS: as above
  */
 UMX_API umx_status umx_request_drop(umx_request *req);
 
-/** Has the sender cancelled the message whose bytes umx_message_recv() has begun
- * to receive? Then that ends with UMX_ERR_WITHDRAWN. Before `on_done`. */
+/** Has the sender cancelled the message whose bytes umx_message_recv() has
+ * begun to receive? Then that ends with UMX_ERR_WITHDRAWN. Before `on_done`. */
 UMX_API bool umx_request_is_withdrawn(const umx_request *req);
 
 /** Memory for the copy of a message, which counts in umx_config.cancel_bytes,
@@ -167,6 +168,17 @@ UMX_API bool umx_worker_is_in_thread(const umx_worker *worker);
 /** umx_ep_set_on_state() of a layer's endpoint. */
 UMX_API void umx_layer_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn,
                                        void *arg);
+
+/** What the system says of a process. */
+typedef enum umx_process_state {
+    UMX_PROCESS_UNKNOWN, /**< it is of another host, or the system is silent */
+    UMX_PROCESS_RUNS,    /**< or could, if there was something to do */
+    UMX_PROCESS_STOPPED, /**< by a signal, or a debugger */
+    UMX_PROCESS_ENDED    /**< also if its parent has not been told yet */
+} umx_process_state;
+
+/** Ask the system about the peer's process, if it is one of this host. */
+UMX_API umx_process_state umx_ep_peer_process(const umx_ep *ep);
 
 /* ---- timers --------------------------------------------------------------
  */

@@ -169,8 +169,9 @@ on_group_control(umi_comm_dispatch *dispatch, umx_ep *ep,
         return;
     }
     member->heard_ns = umi_clock_ns();
-    if (header->kind == UMI_COMM_FAILED &&
-        umi_comm_failed_decode(&failed, data, len)) {
+    if (header->kind == UMI_COMM_PING) {
+        umi_comm_group_on_ping(member, header->round == UMI_COMM_ANSWER);
+    } else if (umi_comm_failed_decode(&failed, data, len)) {
         umi_comm_group_on_failed(member, &failed);
     }
 }

@@ -11,6 +11,7 @@
 #include "comm/group.h"
 #include "comm/member.h"
 #include "util/clock.h"
+#include "util/log.h"
 
 enum {
     VERDICT_NS = 1000000000
@@ -265,23 +266,118 @@ umi_comm_group_on_failed(umi_comm_member *from, const umi_comm_failed *failed)
 /* ---- heartbeats ----------------------------------------------------------
  */
 
+static double
+seconds(uint64_t ns)
+{
+    return (double)ns / 1e9;
+}
+
+/* Find out with which members heartbeats are exchanged: in each communicator
+ * the lowest rank that has not left watches the others, and they watch it. */
+static void
+mark_due(umi_comm_group *group)
+{
+    for (int i = 0; i < group->size; i++) {
+        group->members[i].is_due = false;
+    }
+    UMI_LIST_FOREACH(node, &group->comms) {
+        const umx_comm *comm    = umi_container_of(node, umx_comm, group_node);
+        int             watcher = 0;
+
+        if (comm->ranks == NULL || comm->is_closed || comm->is_revoked) {
+            continue;
+        }
+        while (comm->ranks[watcher].is_gone) { /* this rank is not */
+            watcher++;
+        }
+        if (watcher != comm->rank) {
+            comm->ranks[watcher].member->is_due = true;
+            continue;
+        }
+        for (int i = watcher + 1; i < comm->size; i++) {
+            if (!comm->ranks[i].is_gone) {
+                comm->ranks[i].member->is_due = true;
+            }
+        }
+    }
+}
+
+/* Start and end the watching of members as communicators come and go. */
+static void
+update_watched(umi_comm_group *group, uint64_t now)
+{
+    mark_due(group);
+    for (int i = 0; i < group->size; i++) {
+        umi_comm_member *member = &group->members[i];
+
+        if (member->is_due && !member->is_watched) {
+            member->heard_ns = now;
+        }
+        member->is_watched = member->is_due;
+    }
+}
+
+static void
+ping(umi_comm_member *member, bool is_answer)
+{
+    umi_comm_header header = {.kind   = UMI_COMM_PING,
+                              .round  = is_answer ? UMI_COMM_ANSWER : 0,
+                              .source = (uint32_t)member->group->rank,
+                              .comm   = member->group->id};
+
+    umi_comm_member_send(member, &header, NULL, 0);
+}
+
+void
+umi_comm_group_on_ping(umi_comm_member *member, bool is_answer)
+{
+    if (!is_answer && !member->is_watched && !member->group->is_left) {
+        ping(member, true);
+    }
+}
+
+/* The member has been silent for too long. A process of this host that runs is
+ * waited for: it computes, and makes no progress meanwhile. */
+static void
+judge(umi_comm_member *member, uint64_t now)
+{
+    umi_comm_group   *group  = member->group;
+    double            silent = seconds(now - member->heard_ns);
+    umx_process_state state  = (member->out != NULL) ?
+                                   umx_ep_peer_process(member->out) :
+                                   UMX_PROCESS_UNKNOWN;
+    char              why[UMI_COMM_REASON_MAX];
+
+    if (state == UMX_PROCESS_RUNS) {
+        if (now - member->warned_ns >= group->heartbeat_ns) {
+            member->warned_ns = now;
+            umi_log(UMI_LOG_WARN,
+                    "communicator: process %d has given no sign of life for "
+                    "%.1f s, but runs: it is waited for",
+                    member->rank, silent);
+        }
+        return;
+    }
+    (void)snprintf(why, sizeof(why), "no sign of life for %.1f s: %s", silent,
+                   (state == UMX_PROCESS_STOPPED) ?
+                       "its process is stopped" :
+                   (state == UMX_PROCESS_ENDED) ?
+                       "its process has ended" :
+                       "a process that is not of this host, and makes no "
+                       "progress, counts as ended");
+    umi_comm_member_fail(member, UMX_ERR_TIMED_OUT, why);
+}
+
 static void
 check(umi_comm_member *member, uint64_t now)
 {
-    umi_comm_group *group  = member->group;
-    umi_comm_header header = {.kind   = UMI_COMM_PING,
-                              .source = (uint32_t)group->rank,
-                              .comm   = group->id};
-
-    if (!umi_comm_member_is_up(member) || member->rank == group->rank ||
-        (member->state == UMI_COMM_MEMBER_LEFT &&
-         umi_comm_member_has_said_goodbye(member))) {
+    if (!member->is_watched || !umi_comm_member_is_up(member)) {
         return;
     }
-    if (now - member->heard_ns > group->heartbeat_ns * 3 / 2) {
-        umi_comm_member_fail(member, UMX_ERR_TIMED_OUT, "no sign of life");
+    if (now - member->heard_ns > member->group->heartbeat_ns * 3 / 2) {
+        judge(member, now);
     } else {
-        umi_comm_member_send(member, &header, NULL, 0);
+        ping(member, false);
     }
 }
 
@@ -305,8 +401,7 @@ umi_comm_group_stopped_ns(const umi_comm_group *group)
     return (late != 0) ? late : group->late_ns;
 }
 
-/* Send heartbeats: the root and each other process tell each other that they
- * are alive. */
+/* Send heartbeats to those that are watched, and look who is silent. */
 static void
 beat(umx_timer *timer)
 {
@@ -323,12 +418,9 @@ beat(umx_timer *timer)
             group->members[i].heard_ns = now;
         }
     }
-    if (group->rank != 0) {
-        check(&group->members[0], now);
-    } else {
-        for (int i = 1; i < group->size; i++) {
-            check(&group->members[i], now);
-        }
+    update_watched(group, now);
+    for (int i = 0; i < group->size; i++) {
+        check(&group->members[i], now);
     }
     group->next_beat_ns = now + group->heartbeat_ns / 2;
     umx_timer_start(group->dispatch->worker, timer, group->heartbeat_ns / 2);

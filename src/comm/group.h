@@ -46,6 +46,10 @@ void umi_comm_group_start(umi_comm_group *group);
  * others take it for dead; or 0. */
 uint64_t umi_comm_group_stopped_ns(const umi_comm_group *group);
 
+/* A member has sent a heartbeat, which is answered if this process sends it
+ * none by itself. */
+void umi_comm_group_on_ping(umi_comm_member *member, bool is_answer);
+
 /* Tell the group, on its root, that a member is dead. */
 void umi_comm_group_tell_dead(const umi_comm_member *member, const char *why);
 

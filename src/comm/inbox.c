@@ -427,6 +427,9 @@ umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer)
     if (p == NULL || buf->memtype > UMX_MEMTYPE_HOST) {
         return UMX_ERR_UNSUPPORTED;
     }
+    if (umi_comm_inbox_is_spoilt(comm, xfer->rank)) {
+        return UMX_ERR_CONNECTION_RESET; /* it says why, or its end does */
+    }
     if (len >= PULL_MIN && is_in_shared_memory(buf, &c.word) && may_pull(p)) {
         key       = umx_memh_key(buf->memh, &len);
         c.kind    = UMI_COMM_CELL_PULL;

@@ -15,7 +15,8 @@ void umi_comm_inbox_on_offer(umx_comm *comm, int rank, umx_ep *ep,
 
 /* Send a message of an operation. UMX_OK: the bytes are copied. UMX_INPROGRESS:
  * the bytes are lent until umi_comm_coll_on_done(). UMX_ERR_UNSUPPORTED: the
- * message has to take the channel. */
+ * message has to take the channel. UMX_ERR_CONNECTION_RESET: the communicator
+ * has ended there. */
 umx_status umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer);
 
 /* Receive the bytes of a parcel, which is gone then, as umx_rma_get() does. */

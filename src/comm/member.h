@@ -40,6 +40,9 @@ struct umi_comm_member {
     umx_status            cause;     /* SUSPECT, DEAD: of the end */
     char                 *why;       /* SUSPECT: of malloc(); or NULL */
     uint64_t              heard_ns;  /* when its last message came */
+    uint64_t warned_ns;  /* when its silence was last logged; or 0 */
+    bool     is_watched; /* heartbeats are exchanged with it */
+    bool     is_due;     /* the same, while that is found out */
 };
 
 /* Is the member neither suspected nor dead? Then messages are sent to it. */

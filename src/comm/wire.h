@@ -22,7 +22,7 @@
  *            UMI_COMM_WHOLE_GROUP, from the root or that process: it has ended
  *   BYE      size x messages sent u64 | call: rank `round` has left, and takes
  *            no part in operation `number`; the call is of the one before it
- *   PING     nothing
+ *   PING     nothing; with `round` UMI_COMM_ANSWER, the answer to one
  *   INBOX    the key of its memory
  *   DONE     nothing; of the operation `number` and its `round`
  *   STATE    call: of the operation `number`, in which `source` waits
@@ -42,7 +42,8 @@
 enum {
     UMI_COMM_HEADER_MAX  = 48, /* bytes */
     UMI_COMM_CALL_SIZE   = 32,
-    UMI_COMM_WHOLE_GROUP = 1 /* `round` of FAILED */
+    UMI_COMM_WHOLE_GROUP = 1, /* `round` of FAILED */
+    UMI_COMM_ANSWER      = 1  /* `round` of PING */
 };
 
 typedef enum umi_comm_kind {

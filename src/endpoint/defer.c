@@ -5,7 +5,7 @@
  * Signs of life are what arrives, an answer over the socket, and on this host a
  * process that is neither stopped nor dead. A peer without any for
  * config.cancel_timeout_ns is given up: silence.c. */
-#include <stdio.h>
+#include <umx/layer.h>
 
 #include "endpoint/endpoint.h"
 
@@ -16,28 +16,6 @@ has_deferred(const umx_ep *ep)
            ep->hooks->has_deferred(ep) ||
            umi_requests_have_deferred(&umi_endpoint_worker(ep)->inflight,
                                       &ep->base);
-}
-
-/* True if the peer is a process of this host that runs, or could. */
-static bool
-is_running(const umx_ep *ep)
-{
-    char  path[64], state = 0;
-    FILE *stat;
-
-    if (!ep->socket.is_local || ep->peer_pid == 0) {
-        return false;
-    }
-    snprintf(path, sizeof(path), "/proc/%u/stat", (unsigned)ep->peer_pid);
-    stat = fopen(path, "re");
-    if (stat == NULL) {
-        return false;
-    }
-    if (fscanf(stat, "%*d (%*[^)]) %c", &state) != 1) {
-        state = 0;
-    }
-    fclose(stat);
-    return state == 'R' || state == 'S' || state == 'D';
 }
 
 static void
@@ -54,7 +32,8 @@ on_quarter(umi_timer *timer)
     umx_ep *ep = umi_container_of(timer, umx_ep, deferred.timer);
 
     if (has_deferred(ep) &&
-        umi_silence_count(ep, &ep->deferred, is_running(ep),
+        umi_silence_count(ep, &ep->deferred,
+                          umx_ep_peer_process(ep) == UMX_PROCESS_RUNS,
                           "the peer shows no sign of life, and a cancelled "
                           "operation waits for it")) {
         umi_socket_ping(&ep->socket);

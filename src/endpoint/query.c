@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <umx/control.h>
+#include <umx/layer.h>
 
 #include "endpoint/accept.h"
 #include "endpoint/endpoint.h"
 #include "util/clock.h"
+#include "util/process.h"
 
 enum {
     MAX_ASKED = 16,
@@ -293,6 +295,21 @@ umx_ep_peer_id(const umx_ep *ep, umx_peer_id *peer)
     peer->version[1] = ep->peer_version >> 8 & 0xff;
     peer->version[2] = ep->peer_version & 0xff;
     return UMX_OK;
+}
+
+_Static_assert(UMX_PROCESS_UNKNOWN == (int)UMI_PROCESS_UNKNOWN &&
+                   UMX_PROCESS_RUNS == (int)UMI_PROCESS_RUNS &&
+                   UMX_PROCESS_STOPPED == (int)UMI_PROCESS_STOPPED &&
+                   UMX_PROCESS_ENDED == (int)UMI_PROCESS_ENDED,
+               "one set of states");
+
+umx_process_state
+umx_ep_peer_process(const umx_ep *ep)
+{
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    return (ep->socket.is_local && ep->peer_pid != 0) ?
+               (umx_process_state)umi_process_state_of((pid_t)ep->peer_pid) :
+               UMX_PROCESS_UNKNOWN;
 }
 
 void

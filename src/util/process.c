@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "util/process.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -52,6 +53,45 @@ umi_process_memory(umi_memory *memory)
         memory->peak = (uint64_t)usage.ru_maxrss * 1024;
     }
     read_host(memory);
+}
+
+umi_process_state
+umi_process_state_of(pid_t pid)
+{
+    char  path[64], line[512], *name_end;
+    FILE *stat;
+
+    (void)snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+    stat = fopen(path, "re");
+    if (stat == NULL) {
+        return (errno == ENOENT && access("/proc/self/stat", R_OK) == 0) ?
+                   UMI_PROCESS_ENDED :
+                   UMI_PROCESS_UNKNOWN;
+    }
+    if (fgets(line, sizeof(line), stat) == NULL) {
+        line[0] = '\0';
+    }
+    (void)fclose(stat);
+    name_end = strrchr(line, ')'); /* a name may have any bytes */
+    if (name_end == NULL || name_end[1] != ' ') {
+        return UMI_PROCESS_UNKNOWN;
+    }
+    switch (name_end[2]) {
+    case 'R':
+    case 'S':
+    case 'D':
+    case 'I':
+        return UMI_PROCESS_RUNS;
+    case 'T':
+    case 't':
+        return UMI_PROCESS_STOPPED;
+    case 'Z':
+    case 'X':
+    case 'x':
+        return UMI_PROCESS_ENDED;
+    default:
+        return UMI_PROCESS_UNKNOWN;
+    }
 }
 
 bool

@@ -7,6 +7,8 @@
 
 #include "comm/communicator.h"
 #include "comm/member.h"
+#include "endpoint/endpoint.h"
+#include "util/clock.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -1093,33 +1095,196 @@ test_a_send_to_one_that_is_lost_is_cancelled(void **state)
     w->is_stopped[0] = false;
 }
 
-static void
-test_a_stopped_rank_is_missed(void **state)
-{
-    world  *w = *state;
-    receipt r;
-    job     jobs[3];
-    char    byte;
+enum {
+    BEAT_NS = 200000000
+};
 
-    world_workers(w, 3);
-    for (int i = 0; i < 3; i++) {
+/* A world whose ranks exchange heartbeats. */
+static void
+open_with_heartbeat(world *w, int size)
+{
+    job jobs[MAX_RANKS];
+
+    world_workers(w, size);
+    for (int i = 0; i < size; i++) {
         umx_comm_params params = world_params(w, i);
         umx_op_params   how    = job_params(&jobs[i]);
         umx_request    *req    = NULL;
 
         params.field_mask |= UMX_COMM_FIELD_HEARTBEAT;
-        params.heartbeat_ns = SECOND_NS / 5;
+        params.heartbeat_ns = BEAT_NS;
         job_posted(
             &jobs[i],
             umx_comm_create(w->workers[i], &params, &how, &w->comms[i], &req),
             &req);
     }
-    world_wait(w, jobs, 3, UMX_OK);
+    world_wait(w, jobs, size, UMX_OK);
+}
+
+/* Let all ranks but `rank` take its process for one of another host. */
+static void
+move_away(world *w, int rank)
+{
+    for (int i = 0; i < w->size; i++) {
+        umi_comm_member *member = &w->comms[i]->group->members[rank];
+
+        if (i == rank) {
+            continue;
+        }
+        if (member->mine != NULL) {
+            member->mine->peer_pid = 0;
+        }
+        if (member->theirs != NULL) {
+            member->theirs->peer_pid = 0;
+        }
+    }
+}
+
+static void
+run_barriers(world *w, int count)
+{
+    job jobs[MAX_RANKS];
+
+    for (int i = 0; i < count; i++) {
+        for (int r = 0; r < w->size; r++) {
+            umx_op_params params = job_params(&jobs[r]);
+            umx_request  *req    = NULL;
+
+            job_posted(&jobs[r], umx_barrier(w->comms[r], &params, &req), &req);
+        }
+        world_wait(w, jobs, w->size, UMX_OK);
+        world_step(w);
+    }
+}
+
+static void
+step_for(world *w, uint64_t ns)
+{
+    uint64_t end = umi_clock_ns() + ns;
+
+    while (umi_clock_ns() < end) {
+        world_step(w);
+    }
+}
+
+static void
+test_a_silent_rank_of_another_host_is_missed(void **state)
+{
+    world  *w = *state;
+    receipt r;
+    char    byte;
+
+    open_with_heartbeat(w, 3);
+    move_away(w, 2);
     recv_from(w, 1, 0, 1, UINT64_MAX, &byte, 1, &r);
     w->is_stopped[2] = true;
     assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_RANK_FAILED);
     expect_failure(w, 1, 2);
+    expect_reason(w, 1, "makes no progress, counts as ended");
     w->is_stopped[2] = false;
+}
+
+static void
+count_line(int level, const char *text, void *arg)
+{
+    (void)level;
+    if (strstr(text, "process 2 has given no sign of life") != NULL) {
+        ++*(unsigned *)arg;
+    }
+}
+
+/* A process that runs is waited for, however long it computes; a line tells so
+ * for each heartbeat. */
+static void
+test_a_silent_rank_of_this_host_is_waited_for(void **state)
+{
+    world   *w     = *state;
+    unsigned lines = 0;
+
+    open_with_heartbeat(w, 3);
+    run_barriers(w, 1);
+    umx_log_set(count_line, &lines);
+    w->is_stopped[2] = true;
+    step_for(w, 6 * (uint64_t)BEAT_NS);
+    assert_in_range(lines, 2, 6);
+    w->is_stopped[2] = false;
+    run_barriers(w, 2);
+    step_for(w, 3 * (uint64_t)BEAT_NS);
+    umx_log_set(NULL, NULL);
+}
+
+/* The root has left: the lowest of the other ranks watches. */
+static void
+test_a_silent_rank_is_missed_without_the_root(void **state)
+{
+    world    *w = *state;
+    umx_comm *parents[4];
+    job       jobs[4];
+    receipt   r[4];
+    char      bytes[4];
+
+    open_with_heartbeat(w, 4);
+    for (int i = 0; i < 4; i++) {
+        umx_op_params params = job_params(&jobs[i]);
+        umx_request  *req    = NULL;
+
+        parents[i] = w->comms[i];
+        job_posted(&jobs[i],
+                   umx_comm_split(parents[i], (i == 0) ? -1 : 1, 0, &params,
+                                  &w->comms[i], &req),
+                   &req);
+    }
+    world_wait(w, jobs, 4, UMX_OK);
+    umx_comm_close(parents[0]);
+    for (int i = 1; i < 4; i++) {
+        umx_op_params params = job_params(&jobs[i]);
+        umx_request  *req    = NULL;
+
+        job_posted(&jobs[i], umx_barrier(w->comms[i], &params, &req), &req);
+    }
+    world_wait(w, jobs + 1, 3, UMX_OK);
+    step_for(w, 3 * (uint64_t)BEAT_NS);
+    w->comms[0] = parents[0];
+    move_away(w, 2);
+    for (int i = 1; i < 4; i += 2) { /* from each other */
+        recv_from(w, i, (i == 1) ? 2 : 0, 1, UINT64_MAX, &bytes[i], 1, &r[i]);
+    }
+    w->is_stopped[2] = true;
+    for (int i = 1; i < 4; i += 2) {
+        assert_int_equal(world_wait_one(w, &r[i].j), UMX_ERR_RANK_FAILED);
+        expect_failure(w, i, 1);
+    }
+    w->is_stopped[2] = false;
+    for (int i = 1; i < 4; i++) {
+        umx_comm_destroy(w->comms[i]);
+        w->comms[i] = parents[i];
+    }
+}
+
+/* A rank that the others have given up hears of it in its next operation, also
+ * in one that only sends. */
+static void
+test_a_rank_that_was_given_up_fails(void **state)
+{
+    world        *w    = *state;
+    uint64_t      word = 0;
+    umx_buffer    buf  = umx_host_buffer(&word, sizeof(word));
+    umx_op_params params;
+    umx_request  *req = NULL;
+    job           j;
+
+    open_with_heartbeat(w, 2);
+    run_barriers(w, 5);
+    move_away(w, 1);
+    w->is_stopped[1] = true;
+    while (!w->comms[0]->is_revoked) {
+        world_step(w);
+    }
+    w->is_stopped[1] = false;
+    params           = job_params(&j);
+    job_posted(&j, umx_bcast(w->comms[1], 1, &buf, &params, &req), &req);
+    assert_int_equal(world_wait_one(w, &j), UMX_ERR_RANK_FAILED);
+    expect_reason(w, 1, "rank 1 has made no progress for");
 }
 
 /* ---- the beginning -------------------------------------------------------
@@ -1348,7 +1513,10 @@ main(void)
         cmocka_unit_test(test_states_change_by_the_edges_that_are_drawn),
         WORLD_TEST(test_asking_for_an_endpoint_does_not_take_it),
         WORLD_TEST(test_a_send_to_one_that_is_lost_is_cancelled),
-        WORLD_TEST(test_a_stopped_rank_is_missed),
+        WORLD_TEST(test_a_silent_rank_of_another_host_is_missed),
+        WORLD_TEST(test_a_silent_rank_of_this_host_is_waited_for),
+        WORLD_TEST(test_a_silent_rank_is_missed_without_the_root),
+        WORLD_TEST(test_a_rank_that_was_given_up_fails),
         WORLD_TEST(test_the_root_assigns_ranks),
         WORLD_TEST(test_worker_addresses),
         WORLD_TEST(test_two_with_one_rank),
