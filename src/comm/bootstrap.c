@@ -46,9 +46,7 @@ free_bootstrap(umi_comm_bootstrap *bootstrap)
     bootstrap->group->bootstrap = NULL;
     umx_timer_stop(&bootstrap->timer);
     umx_timer_stop(&bootstrap->retry);
-    if (bootstrap->listener != NULL) {
-        umx_listener_destroy(bootstrap->listener);
-    }
+    umi_comm_bootstrap_leave_door(bootstrap);
     umi_comm_bootstrap_free_guests(bootstrap);
     if (bootstrap->ep != NULL) {
         umx_layer_ep_set_on_state(bootstrap->ep, NULL, NULL);

@@ -16,6 +16,17 @@ enum {
     UMI_COMM_PENDING_MAX    = 64   /* ranks that PENDING names */
 };
 
+/* Where a root listens. Communicators of several names can be made there at the
+ * same time. */
+typedef struct umi_comm_door {
+    umi_node                node; /* dispatch->doors */
+    umi_comm_dispatch      *dispatch;
+    umx_listener           *listener;
+    struct sockaddr_storage addr;
+    size_t                  addr_len;
+    unsigned                refs; /* one of each bootstrap */
+} umi_comm_door;
+
 struct umi_comm_bootstrap {
     umi_comm_group *group;
     umx_comm       *comm; /* held */
@@ -23,9 +34,9 @@ struct umi_comm_bootstrap {
     uint64_t        timeout_ns;
     umx_timer       timer;
     /* on the root */
-    umx_listener *listener;   /* NULL: guests use the worker's address */
-    umi_list      guests;     /* umi_comm_guest.node */
-    int           num_guests; /* whose HELLO has come */
+    umi_comm_door *door;       /* NULL: guests use the worker's address */
+    umi_list       guests;     /* umi_comm_guest.node */
+    int            num_guests; /* whose HELLO has come */
     /* on the other processes */
     umx_ep                 *ep; /* to the root */
     umx_timer               retry;
@@ -77,6 +88,10 @@ bool umi_comm_bootstrap_has_name(const umi_comm_bootstrap *bootstrap,
 
 umx_status umi_comm_bootstrap_listen(umi_comm_bootstrap    *bootstrap,
                                      const umx_comm_params *params);
+
+/* Leave the door: those that have not said for whom they come stay for another
+ * bootstrap that is there, if any is. */
+void umi_comm_bootstrap_leave_door(umi_comm_bootstrap *bootstrap);
 
 /* Tell the guests why there will be no communicator. */
 void umi_comm_bootstrap_refuse_guests(umi_comm_bootstrap *bootstrap,

@@ -284,32 +284,142 @@ add_guest(umi_comm_bootstrap *bootstrap, umx_ep *ep)
 }
 
 static void
+move_guest(umi_comm_guest *guest, umi_comm_bootstrap *bootstrap)
+{
+    umi_node_remove(&guest->node);
+    umi_list_append(&bootstrap->guests, &guest->node);
+    guest->bootstrap = bootstrap;
+}
+
+/* Find a root that waits at that door, or at the worker's address if `door` is
+ * NULL; for ranks of a communicator of that name, if one is given. */
+static umi_comm_bootstrap *
+find_bootstrap(umi_comm_dispatch *dispatch, const umi_comm_door *door,
+               const umi_comm_text *name)
+{
+    UMI_LIST_FOREACH(node, &dispatch->groups) {
+        umi_comm_bootstrap *bootstrap =
+            umi_container_of(node, umi_comm_group, node)->bootstrap;
+
+        if (bootstrap != NULL && umi_comm_bootstrap_is_root(bootstrap) &&
+            bootstrap->door == door &&
+            (name == NULL || umi_comm_bootstrap_has_name(bootstrap, name))) {
+            return bootstrap;
+        }
+    }
+    return NULL;
+}
+
+static void
 on_accept(umx_listener *listener, umx_ep *ep, void *arg)
 {
-    umi_comm_bootstrap *bootstrap = arg;
+    umi_comm_door      *door      = arg;
+    umi_comm_bootstrap *bootstrap = find_bootstrap(door->dispatch, door, NULL);
 
     (void)listener;
-    if (add_guest(bootstrap, ep) == NULL) {
+    if (bootstrap == NULL || add_guest(bootstrap, ep) == NULL) {
         umx_ep_destroy(ep);
     } else {
         umi_comm_dispatch_adopt(
-            bootstrap->group->dispatch); /* the progress thread is earlier */
+            door->dispatch); /* the progress thread is earlier */
     }
+}
+
+/* ---- the door ------------------------------------------------------------
+ */
+
+static umi_comm_door *
+find_door(umi_comm_dispatch *dispatch, const umx_comm_params *params)
+{
+    UMI_LIST_FOREACH(node, &dispatch->doors) {
+        umi_comm_door *door = umi_container_of(node, umi_comm_door, node);
+
+        if (door->addr_len == params->addr_len &&
+            memcmp(&door->addr, params->addr, params->addr_len) == 0) {
+            return door;
+        }
+    }
+    return NULL;
+}
+
+static umx_status
+make_door(umi_comm_dispatch *dispatch, const umx_comm_params *params,
+          umi_comm_door **door_p)
+{
+    umi_comm_door      *door   = calloc(1, sizeof(*door));
+    umx_listener_params listen = {.addr      = params->addr,
+                                  .addr_len  = params->addr_len,
+                                  .on_accept = on_accept,
+                                  .arg       = door};
+    umx_status          status;
+
+    if (door == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    door->dispatch = dispatch;
+    status = umx_listener_create(dispatch->worker, &listen, &door->listener);
+    if (status != UMX_OK) {
+        free(door);
+        return status;
+    }
+    memcpy(&door->addr, params->addr, params->addr_len);
+    door->addr_len = params->addr_len;
+    umi_list_append(&dispatch->doors, &door->node);
+    *door_p = door;
+    return UMX_OK;
 }
 
 umx_status
 umi_comm_bootstrap_listen(umi_comm_bootstrap    *bootstrap,
                           const umx_comm_params *params)
 {
-    umx_listener_params listen = {.addr      = params->addr,
-                                  .addr_len  = params->addr_len,
-                                  .on_accept = on_accept,
-                                  .arg       = bootstrap};
+    umi_comm_dispatch *dispatch = bootstrap->group->dispatch;
+    umi_comm_text      name     = {(const uint8_t *)bootstrap->comm->name,
+                                   strlen(bootstrap->comm->name)};
+    umi_comm_door     *door;
+    umx_status         status;
 
-    return (params->addr == NULL) ?
-               UMX_OK :
-               umx_listener_create(bootstrap->group->dispatch->worker, &listen,
-                                   &bootstrap->listener);
+    if (params->addr == NULL) {
+        return UMX_OK;
+    }
+    door = find_door(dispatch, params);
+    if (door != NULL && find_bootstrap(dispatch, door, &name) != NULL) {
+        return UMX_ERR_BUSY;
+    }
+    if (door == NULL) {
+        status = make_door(dispatch, params, &door);
+        if (status != UMX_OK) {
+            return status;
+        }
+    }
+    door->refs++;
+    bootstrap->door = door;
+    return UMX_OK;
+}
+
+void
+umi_comm_bootstrap_leave_door(umi_comm_bootstrap *bootstrap)
+{
+    umi_comm_door      *door = bootstrap->door;
+    umi_comm_bootstrap *heir;
+
+    if (door == NULL) {
+        return;
+    }
+    bootstrap->door = NULL;
+    heir            = find_bootstrap(door->dispatch, door, NULL);
+    UMI_LIST_FOREACH_SAFE(node, &bootstrap->guests) {
+        umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
+
+        if (heir != NULL && !guest->has_hello) {
+            move_guest(guest, heir);
+        }
+    }
+    if (--door->refs == 0) {
+        umi_node_remove(&door->node);
+        umx_listener_destroy(door->listener);
+        free(door);
+    }
 }
 
 /* ---- a HELLO -------------------------------------------------------------
@@ -429,24 +539,6 @@ find_guest(umi_comm_dispatch *dispatch, umx_ep *ep)
     return NULL;
 }
 
-/* Find a root that waits, at the worker's address, for ranks of a communicator
- * of that name. */
-static umi_comm_bootstrap *
-find_bootstrap(umi_comm_dispatch *dispatch, const umi_comm_text *name)
-{
-    UMI_LIST_FOREACH(node, &dispatch->groups) {
-        umi_comm_bootstrap *bootstrap =
-            umi_container_of(node, umi_comm_group, node)->bootstrap;
-
-        if (bootstrap != NULL && umi_comm_bootstrap_is_root(bootstrap) &&
-            bootstrap->listener == NULL &&
-            umi_comm_bootstrap_has_name(bootstrap, name)) {
-            return bootstrap;
-        }
-    }
-    return NULL;
-}
-
 bool
 umi_comm_bootstrap_on_hello(umi_comm_dispatch *dispatch, umx_ep *ep,
                             umx_message *message)
@@ -461,7 +553,7 @@ umi_comm_bootstrap_on_hello(umi_comm_dispatch *dispatch, umx_ep *ep,
         return true;
     }
     if (guest == NULL) {
-        bootstrap = find_bootstrap(dispatch, &hello.name);
+        bootstrap = find_bootstrap(dispatch, NULL, &hello.name);
         if (bootstrap == NULL || !umx_ep_claim(ep)) {
             return false;
         }
@@ -471,6 +563,10 @@ umi_comm_bootstrap_on_hello(umi_comm_dispatch *dispatch, umx_ep *ep,
             umx_ep_destroy(ep);
             return true;
         }
+    }
+    bootstrap = find_bootstrap(dispatch, guest->bootstrap->door, &hello.name);
+    if (bootstrap != NULL && !guest->has_hello) {
+        move_guest(guest, bootstrap);
     }
     if (!umi_comm_bootstrap_has_name(guest->bootstrap, &hello.name)) {
         refuse(dispatch, ep, UMX_ERR_REJECTED,

@@ -352,6 +352,7 @@ umi_comm_dispatch_get(umx_worker *worker)
     umi_list_init(&dispatch->groups);
     umi_list_init(&dispatch->comms);
     umi_list_init(&dispatch->orphans);
+    umi_list_init(&dispatch->doors);
     umi_list_init(&dispatch->oldest);
     umi_map_init(&dispatch->by_id);
     umi_map_init(&dispatch->past);

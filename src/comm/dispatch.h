@@ -36,6 +36,7 @@ struct umi_comm_dispatch {
     umi_list      groups; /* umi_comm_group.node */
     umi_list      comms;  /* umx_comm.node */
     umi_map       by_id;  /* umx_comm.map_node */
+    umi_list      doors;  /* umi_comm_door.node */
     umi_list      orphans;
     unsigned      num_orphans;
     unsigned max_orphans;  /* with more, those of ended endpoints are dropped */

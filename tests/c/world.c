@@ -7,6 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "comm/communicator.h"
+#include "comm/member.h"
+#include "endpoint/endpoint.h"
 #include "port.h"
 
 enum {
@@ -281,4 +284,22 @@ expect_reason(world *w, int rank, const char *text)
         print_message("rank %d: %s\n", rank, umx_comm_reason(w->comms[rank]));
     }
     assert_non_null(strstr(umx_comm_reason(w->comms[rank]), text));
+}
+
+void
+world_move_away(world *w, int rank)
+{
+    for (int i = 0; i < w->size; i++) {
+        umi_comm_member *member = &w->comms[i]->group->members[rank];
+
+        if (i == rank) {
+            continue;
+        }
+        if (member->mine != NULL) {
+            member->mine->peer_pid = 0;
+        }
+        if (member->theirs != NULL) {
+            member->theirs->peer_pid = 0;
+        }
+    }
 }

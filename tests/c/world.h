@@ -50,6 +50,10 @@ void world_open(world *w, int size);
 /* Progress all workers; sleep if nothing happens. */
 void world_step(world *w);
 
+/* Let all ranks but `rank` take its process for one of another host, whose
+ * silence means its end. */
+void world_move_away(world *w, int rank);
+
 /* Parameters for an operation that tells `job`; and what its call returned. */
 umx_op_params job_params(job *j);
 void          job_posted(job *j, umx_status status, umx_request *const *req_p);

@@ -10,11 +10,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from .. import _ext
 from .._core.lifecycle import current_worker
 from .._core.resolve import resolve
+from .._core.worker import Worker
 from .._ext import UCXAddress
 from . import bootstrap, environment, meeting
 
@@ -63,7 +64,9 @@ class Communicator(_ext.Communicator):
     the last reference without ``close()`` aborts.
     """
 
-    __slots__ = ()
+    __slots__ = ("_served",)
+
+    _served: _Served
 
     @classmethod
     async def connect(
@@ -74,6 +77,7 @@ class Communicator(_ext.Communicator):
         timeout: float | None = 60,
         name: str = "",
         heartbeat: float | None = 10,
+        progress: Literal["thread"] | None = None,
     ) -> Self:
         """Meet the other ranks, and return when all have come.
 
@@ -87,8 +91,11 @@ class Communicator(_ext.Communicator):
             timeout: seconds until all have come; None waits forever.
             name: ranks that give different names do not meet; at most 63 bytes.
             heartbeat: seconds; a process that has not been heard of for one and
-                a half of them has failed. None: processes may be stopped for any
-                time.
+                a half of them has failed, unless it is one of this host that
+                runs. None: processes may be stopped for any time.
+            progress: "thread": a second thread makes progress until ``close()``,
+                as in ``Worker.run_in_thread()``, so that heartbeats are answered
+                and messages move while this rank computes.
 
         Raises:
             UCXTimeout: not all have come, and who has not.
@@ -96,16 +103,21 @@ class Communicator(_ext.Communicator):
                 or token.
             UCXBusy: another process listens at the root's address.
             UCXConnectionReset: the root has ended.
-            ValueError: a rank, size, name or root that makes no sense.
+            ValueError: a rank, size, name, root or ``progress`` that makes no
+                sense.
         """
         number = bootstrap.rank_number(rank)
+        _check_progress(progress)
         if not isinstance(root, str):
-            return await cls._made(number, size, root, timeout, name, heartbeat)
-        if root.startswith("file:"):
-            return await cls._by_file(root, number, size, timeout, name, heartbeat)
-        host, port = environment.split_address(root, "the root")
-        address = (await resolve(host, port))[0]
-        return await cls._made(number, size, address, timeout, name, heartbeat)
+            self = await cls._made(number, size, root, timeout, name, heartbeat)
+        elif root.startswith("file:"):
+            self = await cls._by_file(root, number, size, timeout, name, heartbeat)
+        else:
+            host, port = environment.split_address(root, "the root")
+            address = (await resolve(host, port))[0]
+            self = await cls._made(number, size, address, timeout, name, heartbeat)
+        self._serve(progress)
+        return self
 
     @classmethod
     async def from_env(
@@ -113,6 +125,7 @@ class Communicator(_ext.Communicator):
         timeout: float | None = 60,
         name: str = "",
         heartbeat: float | None = 10,
+        progress: Literal["thread"] | None = None,
     ) -> Self:
         """Meet the ranks that a launcher has started, by its environment variables.
 
@@ -128,7 +141,7 @@ class Communicator(_ext.Communicator):
         ranks = environment.from_environment()
         with meeting.announced(ranks):
             return await cls.connect(
-                ranks.root, ranks.rank, ranks.size, timeout, name, heartbeat
+                ranks.root, ranks.rank, ranks.size, timeout, name, heartbeat, progress
             )
 
     @classmethod
@@ -140,6 +153,7 @@ class Communicator(_ext.Communicator):
         timeout: float | None = 60,
         name: str = "",
         heartbeat: float | None = 10,
+        progress: Literal["thread"] | None = None,
     ) -> Self:
         """Meet ranks that can reach each other by other means, such as MPI.
 
@@ -152,11 +166,14 @@ class Communicator(_ext.Communicator):
 
         Other arguments and exceptions are those of ``connect()``.
         """
+        _check_progress(progress)
         answer = allgather(bootstrap.own_part(rank, current_worker()))
         if inspect.isawaitable(answer):
             answer = await answer
         root = bootstrap.root_part(rank, size, answer)
-        return await cls._made(rank, size, root, timeout, name, heartbeat)
+        self = await cls._made(rank, size, root, timeout, name, heartbeat)
+        self._serve(progress)
+        return self
 
     # Making one.
 
@@ -202,6 +219,23 @@ class Communicator(_ext.Communicator):
 
     # The rest of its life.
 
+    def _serve(self, progress: str | None) -> None:
+        """Have a second thread make progress until the communicator is closed."""
+        if progress is not None and self.size > 1:
+            self._served = _Served(self.worker)
+
+    def close(self) -> None:
+        """Leave: the other ranks finish the operations in which this one has taken
+        part. Messages on their way still arrive.
+
+        Operations that are under way here abort it.
+        """
+        super().close()
+        served = getattr(self, "_served", None)
+        if served is not None:
+            del self._served
+            served.end()
+
     async def mprobe(
         self, source: int = ANY_SOURCE, tag: int = ANY_TAG
     ) -> _ext.CommMessage:
@@ -246,6 +280,27 @@ class Communicator(_ext.Communicator):
             f"<ucp.Communicator{name}, rank {self.rank} of {self.size}"
             f"{', ' if state else ''}{state}>"
         )
+
+
+class _Served:
+    """A block of ``run_in_thread()`` that ends with its owner."""
+
+    def __init__(self, worker: Worker) -> None:
+        worker._enter_block()
+        self._worker: Worker | None = worker
+
+    def end(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker._leave_block()
+
+    def __del__(self) -> None:
+        self.end()
+
+
+def _check_progress(progress: object) -> None:
+    if progress not in (None, "thread"):
+        raise ValueError(f"progress is {progress!r}; it is 'thread' or None")
 
 
 def reason_of(exc: BaseException) -> str:
