@@ -87,8 +87,8 @@ class Shuffler(_ext.Shuffler):
             ``partition % comm.size``.
         budget: bytes of memory. One half is for chunks that were inserted and are
             not released, one for chunks that have come, views not counted, and
-            are not extracted. Chunks of up to 1 KiB that have come are counted,
-            but always stay in memory. None: no limit.
+            are not extracted. Chunks of less than 256 bytes that have come are
+            counted, but always stay in memory. None: no limit.
         peer_credit: bytes that are read from one rank at a time; None: 64 MiB.
         spill_dir: a directory for a file, which has no name, of what the budget
             does not hold. None: inserts are not limited, and what comes waits
@@ -163,7 +163,8 @@ class Shuffler(_ext.Shuffler):
         Raises:
             UCXCloseError: the shuffle was over before the owner released the
                 chunk, and it may still read the memory.
-            UCXError: the spill file cannot grow, and nothing was inserted; or
+            UCXError: the spill file cannot grow, and nothing was inserted: the
+                text names the directory, and ``errno`` says why; or
                 ``insert_finished()`` was called for the partition.
             ValueError: there is no such partition.
         """
