@@ -114,7 +114,8 @@ UNLOCKED = {
         umx_request_tag_message umx_request_time_ns umx_tag_message_info
         umx_worker_begin_turn umx_worker_divide_turn
         umx_worker_extend_turn umx_ep_worker umx_worker_get_layer
-        umx_message_listener_reason umx_shuffler_result umx_worker_turn_is_over""",
+        umx_message_listener_reason umx_shuffler_result umx_shuffler_spill_error
+        umx_worker_turn_is_over""",
     "a layer calls it with the lock": """
         umx_copy_free umx_request_is_withdrawn umx_request_set_buffer
         umx_request_was_sent umx_timer_stop umx_worker_attach umx_worker_detach""",
