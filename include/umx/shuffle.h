@@ -187,7 +187,8 @@ typedef struct umx_shuffler_info {
 UMX_API void umx_shuffler_query(umx_shuffler      *shuffler,
                                 umx_shuffler_info *info);
 
-/** Why the spill file could not grow the last time, as an errno; 0: it could. */
+/** Why the spill file could not grow the last time, as an errno; 0: it could.
+ * Thread: any. */
 UMX_API int umx_shuffler_spill_error(const umx_shuffler *shuffler);
 
 /**

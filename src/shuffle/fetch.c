@@ -65,7 +65,7 @@ get_room(umx_shuffle_chunk *chunk)
     error = umi_shuffle_spill_alloc(sh->spill, UMI_SHUFFLE_IN, chunk->len,
                                     &chunk->extent, &chunk->data);
     if (error != 0) {
-        sh->error = error;
+        atomic_store_explicit(&sh->error, error, memory_order_relaxed);
         return (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR;
     }
     chunk->place = UMX_CHUNK_SPILLED;

@@ -174,7 +174,7 @@ struct umx_shuffler {
     size_t             held_small; /* of chunks that came in a message */
     size_t             held_out;
     umx_status         shortage; /* why the last chunk could not be read */
-    int                error;    /* why the spill file could not grow */
+    atomic_int         error;    /* why the spill file could not grow */
     umx_status         stall;    /* UMX_INPROGRESS; or why nothing is read */
     pthread_mutex_t    lock;     /* of the rest, and of `worker` as it goes */
     umx_shuffle_chunk *released; /* by any thread */
@@ -223,8 +223,8 @@ umx_status umi_shuffle_finish(umx_shuffler *sh, uint32_t partition);
 umx_shuffle_chunk *umi_shuffle_chunk_new(umx_shuffler *sh, uint32_t partition,
                                          int source, size_t extra);
 
-/* The same, of a chunk with a copy of `data`, in memory or in the spill file.
- */
+/* Add a chunk with a copy of `data`, in memory or in the spill file. NULL: out
+ * of memory. */
 umx_shuffle_chunk *umi_shuffle_chunk_copy(umx_shuffler *sh, uint32_t partition,
                                           int source, const void *data,
                                           size_t len);

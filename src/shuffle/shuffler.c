@@ -429,7 +429,7 @@ umx_shuffler_comm(const umx_shuffler *sh)
 int
 umx_shuffler_spill_error(const umx_shuffler *sh)
 {
-    return sh->error;
+    return atomic_load_explicit(&sh->error, memory_order_relaxed);
 }
 
 void

@@ -97,7 +97,7 @@ UNLOCKED = {
         umx_memh_register umx_memh_release umx_rkey_retire umx_worker_is_owner
         umx_worker_is_in_thread umx_worker_signal umx_worker_submit
         umx_shuffle_chunk_release umx_memh_hold umx_memh_put umx_set_errno
-        umx_worker_post""",
+        umx_shuffler_spill_error umx_worker_post""",
     "it never changes": """
         umx_shuffle_chunk_query umx_comm_get_worker umx_comm_name umx_comm_rank
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
@@ -114,8 +114,7 @@ UNLOCKED = {
         umx_request_tag_message umx_request_time_ns umx_tag_message_info
         umx_worker_begin_turn umx_worker_divide_turn
         umx_worker_extend_turn umx_ep_worker umx_worker_get_layer
-        umx_message_listener_reason umx_shuffler_result umx_shuffler_spill_error
-        umx_worker_turn_is_over""",
+        umx_message_listener_reason umx_shuffler_result umx_worker_turn_is_over""",
     "a layer calls it with the lock": """
         umx_copy_free umx_request_is_withdrawn umx_request_set_buffer
         umx_request_was_sent umx_timer_stop umx_worker_attach umx_worker_detach""",
