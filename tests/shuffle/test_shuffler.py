@@ -5,10 +5,13 @@
 import asyncio
 import contextlib
 import gc
+import itertools
 import os
 import random
 import resource
 import signal
+import threading
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -275,6 +278,61 @@ def test_small_chunks_are_spilled(tmp_path):
 
     for held in good_world(2, main):
         assert held < 1000
+
+
+def test_inserts_of_other_threads_are_submitted():
+    async def main(comm):
+        async with Shuffler(comm, 0, 4) as shuffler:
+
+            def insert(number):
+                return [
+                    shuffler.insert(at % 4, bytes([comm.rank, number, at]) * 1000)
+                    for at in range(40)
+                ]
+
+            threads = [asyncio.to_thread(insert, number) for number in range(3)]
+            inserts = list(itertools.chain(*await asyncio.gather(*threads)))
+            shuffler.insert_finished()
+            async for partition in shuffler:
+                seen = {}
+                for chunk in await shuffler.extract(partition):
+                    source, number, at = bytes(chunk)[:3]
+                    assert bytes(chunk) == bytes([source, number, at]) * 1000
+                    seen.setdefault((source, number), []).append(at)
+                    chunk.release()
+                expected = list(range(partition, 40, 4))  # each thread's in their order
+                assert seen == {(s, n): expected for s in range(2) for n in range(3)}
+            await asyncio.gather(*inserts)
+            await asyncio.to_thread(inserts[0].result, 10)
+
+    good_world(2, main)
+
+
+async def test_an_insert_of_another_thread_fails_in_its_future():
+    async with await ucp.Communicator.connect(free_root(), 0, 1) as comm:
+        async with Shuffler(comm, 0, 2) as shuffler:
+            insert = await asyncio.to_thread(shuffler.insert, 2, b"")
+            with pytest.raises(ValueError, match="there is no partition 2"):
+                await insert
+            shuffler.insert_finished()
+            insert = await asyncio.to_thread(shuffler.insert, 0, b"late")
+            with pytest.raises(ucp.UCXError, match="insert_finished"):
+                await insert
+
+
+def test_an_insert_of_another_thread_ends_with_the_loop():
+    async def main():
+        comm = await ucp.Communicator.connect(free_root(), 0, 1)
+        shuffler = Shuffler(comm, 0, 1)
+        thread = threading.Thread(
+            target=lambda: inserts.append(shuffler.insert(0, bytes(2000)))
+        )
+        thread.start()
+        thread.join()
+
+    inserts = []
+    asyncio.run(main())
+    assert futures.wait(inserts, 10).not_done == set()
 
 
 def test_progress_is_reported():
