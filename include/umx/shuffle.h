@@ -92,8 +92,8 @@ UMX_API int umx_shuffler_owner(const umx_shuffler *shuffler,
  *         UMX_ERR_OUT_OF_RANGE: no such partition, or bytes;
  *         UMX_ERR_INVALID_PARAM: the partition has been finished here;
  *         UMX_ERR_UNSUPPORTED: a layout, or memory of a device;
- *         UMX_ERR_IO_ERROR: the spill file cannot grow, and nothing has been
- *         inserted; UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY
+ *         UMX_ERR_IO_ERROR: the spill file cannot grow
+ *         (umx_shuffler_spill_error()), and nothing has been inserted; UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY
  */
 UMX_API UMX_MUST_CHECK umx_status umx_shuffler_insert(
     umx_shuffler *shuffler, uint32_t partition, umx_memh *memh, size_t offset,
@@ -186,6 +186,10 @@ typedef struct umx_shuffler_info {
 
 UMX_API void umx_shuffler_query(umx_shuffler      *shuffler,
                                 umx_shuffler_info *info);
+
+/** Why the spill file could not grow the last time, as an errno; 0: it could.
+ * Thread: any. */
+UMX_API int umx_shuffler_spill_error(const umx_shuffler *shuffler);
 
 /**
  * Finish every partition, and wait until all chunks of this rank have reached

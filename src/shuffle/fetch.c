@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fetch.c: read chunks whose memory cannot be mapped, as far as there is room.
- */
+ *
+ * Small chunks of one memory are read together. Those that are neighbours in
+ * the spill files of both ranks are one transfer. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "shuffle/shuffle.h"
+
+enum {
+    BATCH       = 128,    /* chunks that are read together */
+    BATCH_BYTES = 1 << 18 /* what is more begins another batch */
+};
+
+/* Chunks of one rank in one memory that are being read. */
+typedef struct umi_shuffle_batch {
+    umi_shuffle_peer  *peer;
+    size_t             count;
+    umx_shuffle_chunk *chunks[BATCH];
+} umi_shuffle_batch;
 
 void
 umi_shuffle_key_put(umi_shuffle_key *key)
@@ -48,10 +62,10 @@ get_room(umx_shuffle_chunk *chunk)
     if (sh->spill == NULL) {
         return UMX_ERR_EXCEEDS_LIMIT;
     }
-    error = umi_shuffle_spill_alloc(sh->spill, chunk->len, &chunk->data,
-                                    &chunk->spill_at);
+    error = umi_shuffle_spill_alloc(sh->spill, UMI_SHUFFLE_IN, chunk->len,
+                                    &chunk->extent, &chunk->data);
     if (error != 0) {
-        sh->error = error;
+        atomic_store_explicit(&sh->error, error, memory_order_relaxed);
         return (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR;
     }
     chunk->place = UMX_CHUNK_SPILLED;
@@ -81,7 +95,7 @@ end_fetch(umx_shuffle_chunk *chunk, umx_status status)
     chunk->key = NULL;
     umi_shuffle_key_put(key);
     if (chunk->place == UMX_CHUNK_SPILLED) {
-        umi_shuffle_spill_let_go(chunk->data, chunk->len);
+        umi_shuffle_extent_written(chunk->extent);
     }
     umi_shuffle_peer_say(peer, UMI_SHUFFLE_RECORD_RELEASED, chunk->id);
     if (sh->status == UMX_OK) { /* or the chunk has been dropped */
@@ -90,14 +104,23 @@ end_fetch(umx_shuffle_chunk *chunk, umx_status status)
 }
 
 static void
+end_batch(umi_shuffle_batch *batch, umx_status status)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        end_fetch(batch->chunks[i], status);
+    }
+    free(batch);
+}
+
+static void
 on_fetched(umx_request *req, umx_status status, void *arg)
 {
-    umx_shuffle_chunk *chunk = arg;
-    umx_shuffler      *sh    = chunk->sh;
+    umi_shuffle_batch *batch = arg;
+    umx_shuffler      *sh    = batch->peer->sh;
 
     (void)req;
     umi_shuffle_hold(sh);
-    end_fetch(chunk, status);
+    end_batch(batch, status);
     if (sh->status == UMX_OK) {
         umi_shuffle_fetch_all(sh);
         umi_shuffle_flush(sh);
@@ -106,23 +129,88 @@ on_fetched(umx_request *req, umx_status status, void *arg)
     umi_shuffle_put(sh);
 }
 
-static void
-begin(umx_shuffle_chunk *chunk)
+/* Make an item longer by a chunk that follows it in both memories, with a
+ * gap of less than the alignment of the spill file. */
+static bool
+extend(umx_rma_item *item, const umx_shuffle_chunk *chunk)
 {
-    umi_shuffle_peer *peer   = chunk->peer;
-    umx_op_params     params = umi_shuffle_op(on_fetched, chunk);
-    umx_rma_item      item   = {chunk->offset,
-                                umx_host_buffer(chunk->data, chunk->len)};
-    umx_request      *req;
-    umx_status        status;
+    uint64_t distance = chunk->offset - item->offset;
 
-    umi_node_remove(&chunk->node);
-    chunk->is_coming = true;
-    peer->fetching += chunk->len;
-    peer->sh->num_fetching++;
-    status = umx_rma_get(chunk->key->rkey, &item, &params, &req);
+    if (chunk->offset < item->offset + item->buf.len ||
+        distance - item->buf.len >= UMI_SHUFFLE_SPILL_ALIGN ||
+        (char *)item->buf.data + distance != (char *)chunk->data) {
+        return false;
+    }
+    item->buf.len = (size_t)distance + chunk->len;
+    return true;
+}
+
+static void
+begin(umi_shuffle_batch *batch)
+{
+    umx_shuffler *sh     = batch->peer->sh;
+    umx_op_params params = umi_shuffle_op(on_fetched, batch);
+    umx_rma_item  items[BATCH];
+    umx_request  *req;
+    umx_status    status;
+    size_t        count = 0;
+
+    for (size_t i = 0; i < batch->count; i++) {
+        const umx_shuffle_chunk *chunk = batch->chunks[i];
+
+        if (count == 0 || chunk->extent == NULL ||
+            chunk->extent != batch->chunks[i - 1]->extent ||
+            !extend(&items[count - 1], chunk)) {
+            items[count].offset = chunk->offset;
+            items[count++].buf  = umx_host_buffer(chunk->data, chunk->len);
+        }
+    }
+    status = umx_rma_get_many(batch->chunks[0]->key->rkey, items, count,
+                              &params, &req);
     if (status != UMX_INPROGRESS) {
-        end_fetch(chunk, status);
+        umi_shuffle_hold(sh);
+        end_batch(batch, status);
+        umi_shuffle_put(sh);
+    }
+}
+
+static bool
+has_credit(const umi_shuffle_peer *peer, const umx_shuffle_chunk *chunk)
+{
+    size_t credit = peer->sh->peer_credit;
+
+    return peer->fetching == 0 ||
+           (peer->fetching <= credit && chunk->len <= credit - peer->fetching);
+}
+
+/* Take the next chunks of one memory for which there is room now. */
+static void
+collect(umi_shuffle_batch *batch)
+{
+    umi_shuffle_peer *peer   = batch->peer;
+    size_t            nbytes = 0;
+
+    while (batch->count < BATCH && nbytes < BATCH_BYTES &&
+           !umi_list_is_empty(&peer->to_fetch)) {
+        umx_shuffle_chunk *chunk = umi_container_of(peer->to_fetch.next,
+                                                    umx_shuffle_chunk, node);
+        umx_status         status;
+
+        if ((batch->count != 0 && chunk->key != batch->chunks[0]->key) ||
+            !has_credit(peer, chunk)) {
+            return;
+        }
+        status = get_room(chunk);
+        if (status != UMX_OK) {
+            peer->sh->shortage = status;
+            return;
+        }
+        umi_node_remove(&chunk->node);
+        chunk->is_coming = true;
+        peer->fetching += chunk->len;
+        peer->sh->num_fetching++;
+        nbytes += chunk->len;
+        batch->chunks[batch->count++] = chunk;
     }
 }
 
@@ -133,21 +221,19 @@ fetch(umi_shuffle_peer *peer)
     umx_shuffler *sh = peer->sh;
 
     while (sh->status == UMX_OK && !umi_list_is_empty(&peer->to_fetch)) {
-        umx_shuffle_chunk *chunk = umi_container_of(peer->to_fetch.next,
-                                                    umx_shuffle_chunk, node);
-        umx_status         status;
+        umi_shuffle_batch *batch = calloc(1, sizeof(*batch));
 
-        if (peer->fetching != 0 &&
-            (peer->fetching > sh->peer_credit ||
-             chunk->len > sh->peer_credit - peer->fetching)) {
+        if (batch == NULL) {
+            sh->shortage = UMX_ERR_NO_MEMORY;
             return;
         }
-        status = get_room(chunk);
-        if (status != UMX_OK) {
-            sh->shortage = status;
+        batch->peer = peer;
+        collect(batch);
+        if (batch->count == 0) {
+            free(batch);
             return;
         }
-        begin(chunk);
+        begin(batch);
     }
 }
 

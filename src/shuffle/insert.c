@@ -81,6 +81,16 @@ umi_shuffle_insert_taken(umi_shuffle_insert *insert)
     }
 }
 
+/* No peer reads the chunk in the spill file any more. */
+static void
+end_lent(umi_shuffle_insert *insert)
+{
+    if (insert->extent != NULL) {
+        insert->extent->num_lent--;
+        umi_shuffle_extent_close(insert->extent);
+    }
+}
+
 void
 umi_shuffle_insert_end(umi_shuffle_insert *insert, umx_status status)
 {
@@ -98,9 +108,7 @@ umi_shuffle_insert_end(umi_shuffle_insert *insert, umx_status status)
     if (insert->req != NULL) {
         umx_request_complete(insert->req, status);
     }
-    if (insert->is_spilled) {
-        umx_memh_close(insert->memh);
-    }
+    end_lent(insert);
     umx_memh_put(insert->memh);
     free(insert);
     umi_shuffle_put(sh);
@@ -158,6 +166,7 @@ give_up(umi_shuffle_insert *insert, umx_status status)
     if (insert->req != NULL) {
         umx_request_discard(insert->req);
     }
+    end_lent(insert);
     umx_memh_put(insert->memh);
     free(insert);
     umi_shuffle_put(sh);
@@ -221,14 +230,11 @@ insert_small(umx_shuffler *sh, uint32_t partition, const void *data, size_t len)
         umi_shuffle_peer_flush(peer);
         return status;
     }
-    chunk = umi_shuffle_chunk_new(sh, partition, sh->rank, len);
+    chunk = umi_shuffle_chunk_copy(sh, partition, sh->rank, data, len);
     if (chunk == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    chunk->data = chunk->bytes;
-    if (len != 0) {
-        memcpy(chunk->bytes, data, len);
-    }
+    sh->info.spilled_out += (chunk->place == UMX_CHUNK_SPILLED) ? len : 0;
     umi_shuffle_chunk_landed(chunk);
     return UMX_OK;
 }
@@ -236,57 +242,81 @@ insert_small(umx_shuffler *sh, uint32_t partition, const void *data, size_t len)
 /* ---- chunks in the spill file --------------------------------------------
  */
 
-typedef struct umi_shuffle_region {
-    umi_shuffle_spill *spill;
-    void              *data;
-    size_t             at;
-    size_t             len;
-} umi_shuffle_region;
-
 static void
-free_region(void *arg)
+free_memory(void *arg)
 {
-    umi_shuffle_region *region = arg;
-
-    umi_shuffle_spill_free(region->spill, region->data, region->at,
-                           region->len);
-    free(region);
+    umi_shuffle_extent_put(arg);
 }
 
+/* Let peers read the extent. */
 static umx_status
-announce_region(umx_shuffler *sh, uint32_t partition,
-                umi_shuffle_region *region)
+register_extent(umx_shuffler *sh, umi_shuffle_extent *extent)
 {
-    umx_memh_params     params = {.field_mask = UMX_MEMH_FIELD_FLAGS |
-                                                UMX_MEMH_FIELD_ON_FREE,
-                                  .flags   = UMX_MEMH_FLAG_READONLY,
-                                  .on_free = free_region,
-                                  .arg     = region};
-    umx_buffer          buf    = umx_host_buffer(region->data, region->len);
-    umx_memh           *memh;
+    umx_memh_params params = {.field_mask = UMX_MEMH_FIELD_FLAGS |
+                                            UMX_MEMH_FIELD_ON_FREE,
+                              .flags   = UMX_MEMH_FLAG_READONLY,
+                              .on_free = free_memory,
+                              .arg     = extent};
+    umx_buffer      buf    = umx_host_buffer(extent->data, extent->size);
+    umx_status      status;
+
+    if (extent->memh != NULL) {
+        return UMX_OK;
+    }
+    status = umx_memh_register(umx_worker_get_context(sh->worker), &buf,
+                               &params, &extent->memh);
+    if (status == UMX_OK) {
+        atomic_fetch_add_explicit(&extent->refs, 1, memory_order_relaxed);
+    }
+    return status;
+}
+
+/* Tell the owner of the partition, another rank, of `len` bytes at `data`. */
+static umx_status
+announce_spilled(umx_shuffler *sh, uint32_t partition,
+                 umi_shuffle_extent *extent, const void *data, size_t len)
+{
     umi_shuffle_insert *insert;
-    umx_status status = umx_memh_register(umx_worker_get_context(sh->worker),
-                                          &buf, &params, &memh);
+    umx_status          status = register_extent(sh, extent);
 
     if (status != UMX_OK) {
-        free_region(region);
         return status;
     }
-    insert = new_insert(sh, memh, region->len);
+    insert = new_insert(sh, extent->memh, len);
     if (insert == NULL) {
-        umx_memh_release(memh);
+        umi_shuffle_extent_close(extent);
         return UMX_ERR_NO_MEMORY;
     }
-    insert->is_spilled = true;
-    insert->peer       = &sh->peers[sh->owners[partition]];
-    status             = announce(insert, partition, 0);
+    insert->extent = extent;
+    insert->peer   = &sh->peers[sh->owners[partition]];
+    extent->num_lent++;
+    status = announce(
+        insert, partition,
+        (size_t)((const char *)data - (const char *)extent->data));
     if (status != UMX_OK) {
-        (void)give_up(insert, status);
-        umx_memh_release(memh);
-        return status;
+        return give_up(insert, status);
     }
-    umx_memh_put(memh);
     umi_shuffle_peer_flush(insert->peer);
+    return UMX_OK;
+}
+
+/* Add `len` bytes at `data` to a partition of this rank. */
+static umx_status
+keep_spilled(umx_shuffler *sh, uint32_t partition, umi_shuffle_extent *extent,
+             void *data, size_t len)
+{
+    umx_shuffle_chunk *chunk = umi_shuffle_chunk_new(sh, partition, sh->rank,
+                                                     0);
+
+    if (chunk == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    chunk->place  = UMX_CHUNK_SPILLED;
+    chunk->data   = data;
+    chunk->len    = len;
+    chunk->extent = extent;
+    atomic_fetch_add_explicit(&extent->refs, 1, memory_order_relaxed);
+    umi_shuffle_chunk_landed(chunk);
     return UMX_OK;
 }
 
@@ -294,37 +324,23 @@ static umx_status
 insert_spilled(umx_shuffler *sh, uint32_t partition, const void *data,
                size_t len)
 {
-    umi_shuffle_region *region = malloc(sizeof(*region));
-    umx_shuffle_chunk  *chunk;
-    int                 error;
+    umi_shuffle_extent *extent;
+    void               *copy;
+    umx_status          status;
+    int error = umi_shuffle_spill_alloc(sh->spill, UMI_SHUFFLE_OUT, len,
+                                        &extent, &copy);
 
-    if (region == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    *region = (umi_shuffle_region){.spill = sh->spill, .len = len};
-    error = umi_shuffle_spill_alloc(sh->spill, len, &region->data, &region->at);
     if (error != 0) {
-        free(region);
-        umx_set_errno(error);
+        atomic_store_explicit(&sh->error, error, memory_order_relaxed);
         return (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR;
     }
-    memcpy(region->data, data, len);
-    umi_shuffle_spill_let_go(region->data, len);
-    if (sh->owners[partition] != sh->rank) {
-        return announce_region(sh, partition, region);
-    }
-    chunk = umi_shuffle_chunk_new(sh, partition, sh->rank, 0);
-    if (chunk == NULL) {
-        free_region(region);
-        return UMX_ERR_NO_MEMORY;
-    }
-    chunk->place    = UMX_CHUNK_SPILLED;
-    chunk->data     = region->data;
-    chunk->len      = len;
-    chunk->spill_at = region->at;
-    free(region);
-    umi_shuffle_chunk_landed(chunk);
-    return UMX_OK;
+    memcpy(copy, data, len);
+    umi_shuffle_extent_written(extent);
+    status = (sh->owners[partition] == sh->rank) ?
+                 keep_spilled(sh, partition, extent, copy, len) :
+                 announce_spilled(sh, partition, extent, copy, len);
+    umi_shuffle_extent_put(extent); /* that of the allocation */
+    return status;
 }
 
 /* ---- chunks that are lent ------------------------------------------------

@@ -253,6 +253,53 @@ umi_shuffle_chunk_new(umx_shuffler *sh, uint32_t number, int source,
     return chunk;
 }
 
+/* Is a copy to be put into the spill file? */
+static bool
+is_too_much(const umx_shuffler *sh, size_t len)
+{
+    size_t held = sh->held_in + sh->held_small;
+
+    return sh->spill != NULL && len >= UMI_SHUFFLE_SPILL_MIN &&
+           (held > sh->budget || len > sh->budget - held);
+}
+
+umx_shuffle_chunk *
+umi_shuffle_chunk_copy(umx_shuffler *sh, uint32_t number, int source,
+                       const void *data, size_t len)
+{
+    umi_shuffle_extent *extent = NULL;
+    void               *copy   = NULL;
+    umx_shuffle_chunk  *chunk;
+
+    if (is_too_much(sh, len) &&
+        umi_shuffle_spill_alloc(sh->spill, UMI_SHUFFLE_IN, len, &extent,
+                                &copy) != 0) {
+        extent = NULL; /* the disk is full: memory may hold the chunk */
+    }
+    chunk = umi_shuffle_chunk_new(sh, number, source,
+                                  (extent == NULL) ? len : 0);
+    if (chunk == NULL) {
+        goto put_extent;
+    }
+    chunk->len  = len;
+    chunk->data = (extent == NULL) ? chunk->bytes : copy;
+    if (len != 0) {
+        memcpy(chunk->data, data, len);
+    }
+    if (extent != NULL) {
+        chunk->place  = UMX_CHUNK_SPILLED;
+        chunk->extent = extent;
+        umi_shuffle_extent_written(extent);
+    }
+    return chunk;
+
+put_extent:
+    if (extent != NULL) {
+        umi_shuffle_extent_put(extent);
+    }
+    return NULL;
+}
+
 /* Take a chunk out of the budget. */
 static void
 uncount(umx_shuffle_chunk *chunk)
@@ -279,8 +326,7 @@ free_chunk(umx_shuffle_chunk *chunk)
         umi_shuffle_key_put(chunk->key);
     }
     if (chunk->place == UMX_CHUNK_SPILLED) {
-        umi_shuffle_spill_free(sh->spill, chunk->data, chunk->spill_at,
-                               chunk->len);
+        umi_shuffle_extent_put(chunk->extent);
     } else if (chunk->place == UMX_CHUNK_COPIED &&
                chunk->data != chunk->bytes) {
         free(chunk->data);

@@ -278,14 +278,10 @@ on_inline(umi_shuffle_peer *peer, const umi_shuffle_record *record)
     if (!is_open(peer, record->partition)) {
         return false;
     }
-    chunk = umi_shuffle_chunk_new(peer->sh, record->partition, peer->rank,
-                                  (size_t)record->len);
+    chunk = umi_shuffle_chunk_copy(peer->sh, record->partition, peer->rank,
+                                   record->data, (size_t)record->len);
     if (chunk == NULL) {
         return false;
-    }
-    chunk->data = chunk->bytes;
-    if (record->len != 0) {
-        memcpy(chunk->bytes, record->data, (size_t)record->len);
     }
     umi_shuffle_chunk_landed(chunk);
     return true;

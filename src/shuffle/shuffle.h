@@ -21,6 +21,8 @@
 enum {
     UMI_SHUFFLE_MESSAGE_SIZE = 16384, /* bytes, at most */
     UMI_SHUFFLE_INLINE_MAX   = 1024,  /* bytes of a chunk that is copied */
+    UMI_SHUFFLE_SPILL_MIN    = 256,   /* a smaller one stays in memory */
+    UMI_SHUFFLE_SPILL_ALIGN  = 64,    /* of chunks in the spill file */
     /* Messages with records that a rank has not read. */
     UMI_SHUFFLE_WINDOW = 4
 };
@@ -32,21 +34,53 @@ typedef struct umi_shuffle_spill  umi_shuffle_spill;
 /* ---- spill.c -------------------------------------------------------------
  */
 
+/* Chunks that come and chunks that were inserted last differently long, so they
+ * are in different extents. */
+typedef enum umi_shuffle_way {
+    UMI_SHUFFLE_IN,
+    UMI_SHUFFLE_OUT,
+    UMI_SHUFFLE_NUM_WAYS
+} umi_shuffle_way;
+
+/* A part of the file, which is mapped, with one or more chunks. */
+typedef struct umi_shuffle_extent {
+    umi_shuffle_spill         *spill; /* held while it is in use */
+    struct umi_shuffle_extent *next;  /* spill->unused[number] */
+    unsigned                   number;
+    void                      *data;
+    size_t                     at; /* in the file */
+    size_t                     size;
+    size_t                     used;
+    bool                       is_full;       /* nothing more is put into it */
+    unsigned                   num_unwritten; /* chunks: bytes have to come */
+    /* OUT: */
+    umx_memh *memh;     /* for peers, held; NULL: no peer has a chunk */
+    unsigned  num_lent; /* chunks that peers may read */
+    /* of the spill, each chunk, and the memory handle */
+    atomic_uint refs;
+} umi_shuffle_extent;
+
 /* Create a file in `dir` for chunks that are too much for memory. NULL:
  * `*error` is an errno. */
 umi_shuffle_spill *umi_shuffle_spill_new(const char *dir, int *error);
 void               umi_shuffle_spill_put(umi_shuffle_spill *spill);
 
-/* Take `len` bytes of the file: `*data_p` is where they are mapped, and `*at_p`
- * their place in the file. They last until umi_shuffle_spill_free(), which any
- * thread may call. Returns an errno, or 0. */
-int umi_shuffle_spill_alloc(umi_shuffle_spill *spill, size_t len, void **data_p,
-                            size_t *at_p);
-void umi_shuffle_spill_free(umi_shuffle_spill *spill, void *data, size_t at,
-                            size_t len);
+/* Put nothing more into the extents that have room. */
+void umi_shuffle_spill_fill(umi_shuffle_spill *spill);
 
-/* Let the system write the bytes to the file, and take their memory. */
-void umi_shuffle_spill_let_go(void *data, size_t len);
+/* Take `len` bytes of an extent, of which the caller gets a reference, at
+ * `*data_p`. umi_shuffle_extent_written() is called when the bytes are there.
+ * Returns an errno, or 0. */
+int  umi_shuffle_spill_alloc(umi_shuffle_spill *spill, umi_shuffle_way way,
+                             size_t len, umi_shuffle_extent **extent_p,
+                             void **data_p);
+void umi_shuffle_extent_written(umi_shuffle_extent *extent);
+
+/* Give a reference back. Thread: any. */
+void umi_shuffle_extent_put(umi_shuffle_extent *extent);
+
+/* End the access of peers if the extent is full and none has a chunk of it. */
+void umi_shuffle_extent_close(umi_shuffle_extent *extent);
 
 /* ---- chunks --------------------------------------------------------------
  */
@@ -71,8 +105,8 @@ struct umx_shuffle_chunk {
     size_t                  len;
     umi_shuffle_key        *key; /* held; or NULL */
     uint64_t                offset;
-    umi_shuffle_insert     *insert;   /* inserted here; or NULL */
-    size_t                  spill_at; /* SPILLED */
+    umi_shuffle_insert     *insert; /* inserted here; or NULL */
+    umi_shuffle_extent     *extent; /* SPILLED: held */
     bool                    is_counted;
     bool                    is_coming;  /* it is being read */
     bool                    is_dropped; /* nobody wants it when it has come */
@@ -140,7 +174,7 @@ struct umx_shuffler {
     size_t             held_small; /* of chunks that came in a message */
     size_t             held_out;
     umx_status         shortage; /* why the last chunk could not be read */
-    int                error;    /* errno of it */
+    atomic_int         error;    /* why the spill file could not grow */
     umx_status         stall;    /* UMX_INPROGRESS; or why nothing is read */
     pthread_mutex_t    lock;     /* of the rest, and of `worker` as it goes */
     umx_shuffle_chunk *released; /* by any thread */
@@ -189,6 +223,12 @@ umx_status umi_shuffle_finish(umx_shuffler *sh, uint32_t partition);
 umx_shuffle_chunk *umi_shuffle_chunk_new(umx_shuffler *sh, uint32_t partition,
                                          int source, size_t extra);
 
+/* Add a chunk with a copy of `data`, in memory or in the spill file. NULL: out
+ * of memory. */
+umx_shuffle_chunk *umi_shuffle_chunk_copy(umx_shuffler *sh, uint32_t partition,
+                                          int source, const void *data,
+                                          size_t len);
+
 /* The bytes of the chunk have come. */
 void umi_shuffle_chunk_landed(umx_shuffle_chunk *chunk);
 
@@ -213,18 +253,18 @@ void umi_shuffle_waits_end(umx_shuffler *sh, umx_status status);
  */
 
 struct umi_shuffle_insert {
-    umi_node           node; /* sh->inserts */
-    umx_shuffler      *sh;
-    umx_request       *req;   /* NULL: it was spilled, or is over */
-    umx_memh          *memh;  /* held */
-    umx_shuffle_chunk *chunk; /* of this rank's partition; or NULL */
-    umi_shuffle_peer  *peer;  /* NULL: this rank's */
-    uint64_t           id;
-    uint32_t           key;
-    size_t             len;
-    bool               is_taken;
-    bool               is_counted;
-    bool               is_spilled;
+    umi_node            node; /* sh->inserts */
+    umx_shuffler       *sh;
+    umx_request        *req;   /* NULL: it was spilled, or is over */
+    umx_memh           *memh;  /* held */
+    umx_shuffle_chunk  *chunk; /* of this rank's partition; or NULL */
+    umi_shuffle_peer   *peer;  /* NULL: this rank's */
+    uint64_t            id;
+    uint32_t            key;
+    size_t              len;
+    bool                is_taken;
+    bool                is_counted;
+    umi_shuffle_extent *extent; /* it was spilled to; or NULL. Held by `memh` */
 };
 
 /* The owner can read the chunk without this rank. */

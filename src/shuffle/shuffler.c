@@ -62,6 +62,16 @@ umi_shuffle_put(umx_shuffler *sh)
 /* ---- the end -------------------------------------------------------------
  */
 
+/* No peer reads anything of this rank any more. */
+static void
+end_inserts(umx_shuffler *sh, umx_status status)
+{
+    umi_shuffle_inserts_end(sh, NULL, status);
+    if (sh->spill != NULL) {
+        umi_shuffle_spill_fill(sh->spill);
+    }
+}
+
 void
 umi_shuffle_fail(umx_shuffler *sh, umx_status status)
 {
@@ -78,7 +88,7 @@ umi_shuffle_fail(umx_shuffler *sh, umx_status status)
     }
     umi_shuffle_waits_end(sh, status);
     umi_shuffle_partitions_drop(sh);
-    umi_shuffle_inserts_end(sh, NULL, status);
+    end_inserts(sh, status);
     for (int i = 0; i < sh->size; i++) {
         umi_shuffle_peer_drop_unsent(&sh->peers[i]);
     }
@@ -141,7 +151,7 @@ leave(umx_shuffler *sh)
     sh->status    = UMX_ERR_CLOSED;
     sh->close_req = NULL;
     umi_shuffle_partitions_drop(sh);
-    umi_shuffle_inserts_end(sh, NULL, UMX_ERR_CLOSED);
+    end_inserts(sh, UMX_ERR_CLOSED);
     sh->is_left = true;
     umx_comm_close(sh->comm);
     umi_shuffle_waits_end(sh, UMX_ERR_CANCELED);
@@ -414,6 +424,12 @@ const umx_comm *
 umx_shuffler_comm(const umx_shuffler *sh)
 {
     return sh->comm;
+}
+
+int
+umx_shuffler_spill_error(const umx_shuffler *sh)
+{
+    return atomic_load_explicit(&sh->error, memory_order_relaxed);
 }
 
 void

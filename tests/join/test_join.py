@@ -1244,6 +1244,43 @@ asyncio.run(main())
 """
 
 
+FULL_DISK = """
+import resource
+import pyarrow as pa
+import ucp.join
+
+async def main():
+    async with await connect() as comm:
+        keys = np.random.default_rng(comm.rank).integers(0, 10**6, 200_000)
+        table = pa.table({"k": keys, "a": keys})
+        small = {"budget": 1000, "spill_dir": %r, "strategy": "shuffle"}
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if comm.rank == 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, hard))
+        try:
+            await ucp.join.inner(table, table, on="k", comm=comm, **small)
+        except ucp.exceptions.UCXError as exc:
+            print(type(exc).__name__, str(exc))
+        found = await ucp.join.inner(table, table, on="k", comm=comm)
+        assert found.statistics.rows[0] == 400_000
+
+asyncio.run(main())
+"""
+
+
+def test_a_full_disk_is_one_error_on_every_rank(tmp_path):
+    with Ranks(2, FULL_DISK % str(tmp_path)) as ranks:
+        ends = [process.communicate(timeout=LIMIT) for process in ranks.processes]
+    text = (
+        "UCXError: insert: the spill file cannot grow: [Errno 27] File too large: "
+        f"{str(tmp_path)!r}"
+    )
+    first = f"UCXRankFailed rank 1 has aborted the join: {text}"
+    assert ends == [(f"{first}\n", ""), (f"{text.replace(':', '', 1)}\n", "")]
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_rank_that_fails_last_fails_on_all(tmp_path):
     with Ranks(2, FAILS_LAST % str(tmp_path / "flag")) as ranks:
         ends = [ranks.end(rank) for rank in (0, 1)]

@@ -97,7 +97,7 @@ UNLOCKED = {
         umx_memh_register umx_memh_release umx_rkey_retire umx_worker_is_owner
         umx_worker_is_in_thread umx_worker_signal umx_worker_submit
         umx_shuffle_chunk_release umx_memh_hold umx_memh_put umx_set_errno
-        umx_worker_post""",
+        umx_shuffler_spill_error umx_worker_post""",
     "it never changes": """
         umx_shuffle_chunk_query umx_comm_get_worker umx_comm_name umx_comm_rank
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner

@@ -3,9 +3,15 @@
 """``ucp.shuffle.Shuffler``: chunks come to the owners of their partitions."""
 
 import asyncio
+import contextlib
 import gc
+import itertools
 import os
 import random
+import resource
+import signal
+import threading
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -205,9 +211,22 @@ def test_a_budget_without_a_file_says_so():
     good_world(2, main)
 
 
+@contextlib.contextmanager
+def small_files(nbytes):
+    """A file of this process that gets longer is as on a full disk."""
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
 def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path):
     source = """
-        import resource
+        import errno, resource
         async def main():
             async with await connect() as comm:
                 shuffler = ucp.shuffle.Shuffler(comm, 0, 1, budget=0, spill_dir="%s")
@@ -218,7 +237,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path):
                 try:
                     await shuffler.insert(0, bytes(2_000_000))
                 except ucp.UCXError as exc:
-                    print(exc)
+                    print(exc, exc.errno == errno.EFBIG)
                 shuffler.insert_finished()
                 [chunk] = await shuffler.extract(0)
                 print(chunk.nbytes, chunk.place)
@@ -229,7 +248,91 @@ def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path):
     with Ranks(1, source % tmp_path) as ranks:
         end = ranks.end(0)
     assert end.splitlines()[-1] == "2000 spilled"
-    assert "the spill file cannot grow" in end
+    text = f"the spill file cannot grow: [Errno 27] File too large: {str(tmp_path)!r}"
+    assert f"insert: {text} True" in end
+
+
+async def test_a_full_disk_is_told_when_the_shuffler_is_gone(tmp_path):
+    async with await ucp.Communicator.connect(free_root(), 0, 1) as comm:
+        shuffler = Shuffler(comm, 0, 1, budget=0, spill_dir=tmp_path)
+        with small_files(1000):
+            insert = shuffler.insert(0, bytes(2_000_000))
+        shuffler.abort()
+        with pytest.raises(ucp.UCXError, match=f"File too large: '{tmp_path}'$"):
+            await insert
+
+
+def test_small_chunks_are_spilled(tmp_path):
+    async def main(comm):
+        async with Shuffler(comm, 0, 2, budget=1000, spill_dir=tmp_path) as shuffler:
+            for number in range(600):
+                size = 300 + number
+                shuffler.insert(number % 2, bytes([number % 251]) * size)
+            shuffler.insert_finished()
+            chunks = await shuffler.extract(comm.rank)
+            for at, chunk in enumerate(chunks):
+                number = at % 300 * 2 + comm.rank
+                assert bytes(chunk) == bytes([number % 251]) * (300 + number)
+            assert sum(chunk.place == "spilled" for chunk in chunks) > 590
+            return shuffler.statistics.held
+
+    for held in good_world(2, main):
+        assert held < 1000
+
+
+def test_inserts_of_other_threads_are_submitted():
+    async def main(comm):
+        async with Shuffler(comm, 0, 4) as shuffler:
+
+            def insert(number):
+                return [
+                    shuffler.insert(at % 4, bytes([comm.rank, number, at]) * 1000)
+                    for at in range(40)
+                ]
+
+            threads = [asyncio.to_thread(insert, number) for number in range(3)]
+            inserts = list(itertools.chain(*await asyncio.gather(*threads)))
+            shuffler.insert_finished()
+            async for partition in shuffler:
+                seen = {}
+                for chunk in await shuffler.extract(partition):
+                    source, number, at = bytes(chunk)[:3]
+                    assert bytes(chunk) == bytes([source, number, at]) * 1000
+                    seen.setdefault((source, number), []).append(at)
+                    chunk.release()
+                expected = list(range(partition, 40, 4))  # each thread's in their order
+                assert seen == {(s, n): expected for s in range(2) for n in range(3)}
+            await asyncio.gather(*inserts)
+            await asyncio.to_thread(inserts[0].result, 10)
+
+    good_world(2, main)
+
+
+async def test_an_insert_of_another_thread_fails_in_its_future():
+    async with await ucp.Communicator.connect(free_root(), 0, 1) as comm:
+        async with Shuffler(comm, 0, 2) as shuffler:
+            insert = await asyncio.to_thread(shuffler.insert, 2, b"")
+            with pytest.raises(ValueError, match="there is no partition 2"):
+                await insert
+            shuffler.insert_finished()
+            insert = await asyncio.to_thread(shuffler.insert, 0, b"late")
+            with pytest.raises(ucp.UCXError, match="insert_finished"):
+                await insert
+
+
+def test_an_insert_of_another_thread_ends_with_the_loop():
+    async def main():
+        comm = await ucp.Communicator.connect(free_root(), 0, 1)
+        shuffler = Shuffler(comm, 0, 1)
+        thread = threading.Thread(
+            target=lambda: inserts.append(shuffler.insert(0, bytes(2000)))
+        )
+        thread.start()
+        thread.join()
+
+    inserts = []
+    asyncio.run(main())
+    assert futures.wait(inserts, 10).not_done == set()
 
 
 def test_progress_is_reported():

@@ -321,7 +321,8 @@ async def inner(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinRe
             ranks, and raised before rows are sent.
         UCXBusy: a join is under way on the communicator.
         UCXError: the budget does not hold what comes over a network, and there is
-            no ``spill_dir``; or the file there cannot grow.
+            no ``spill_dir``; or the file there cannot grow: the text names the
+            directory, and ``errno`` says why.
         UCXRankFailed: a rank has failed, or its join has raised an exception.
 
     Warns:

@@ -223,7 +223,10 @@ class JoinRun:
         if parts.partitions.num_rows(partition) == 0:
             return
         region = parts.partitions.buffer(partition)
-        parts.requests.append(shuffler.insert(number, region))
+        request: Any = shuffler.insert(number, region)
+        if request.done():
+            request.result()  # what the spill file does not hold is not sent
+        parts.requests.append(request)
         self._sent[shuffler.owner(number)] += region.nbytes
 
     def _pieces(self, table: Any) -> Iterator[Any]:

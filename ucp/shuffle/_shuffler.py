@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, SupportsIndex
@@ -53,6 +57,13 @@ class ShuffleStatistics(Statistics):
     num_complete: int
 
 
+class _Submitted(Future[None]):
+    """An insert of another thread: ``result()`` waits for it, and so does await."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return asyncio.wrap_future(self).__await__()
+
+
 class Shuffler(_ext.Shuffler):
     """A shuffle of all ranks: each chunk comes to the owner of its partition.
 
@@ -87,8 +98,8 @@ class Shuffler(_ext.Shuffler):
             ``partition % comm.size``.
         budget: bytes of memory. One half is for chunks that were inserted and are
             not released, one for chunks that have come, views not counted, and
-            are not extracted. Chunks of up to 1 KiB that have come are counted,
-            but always stay in memory. None: no limit.
+            are not extracted. Chunks of less than 256 bytes that have come are
+            counted, but always stay in memory. None: no limit.
         peer_credit: bytes that are read from one rank at a time; None: 64 MiB.
         spill_dir: a directory for a file, which has no name, of what the budget
             does not hold. None: inserts are not limited, and what comes waits
@@ -103,12 +114,15 @@ class Shuffler(_ext.Shuffler):
         UCXCloseError: the communicator is closed.
     """
 
-    __slots__ = ("_closing", "_comm", "_last", "_progress")
+    __slots__ = ("_closing", "_comm", "_last", "_progress", "_submitted", "_thread")
 
     _closing: _ext.Request[None] | None
     _comm: Communicator
     _last: ShuffleStatistics | None
     _progress: Progress | None
+    # Inserts of other threads that have not begun: future, partition, data.
+    _submitted: deque[tuple[_Submitted, SupportsIndex, Any]]
+    _thread: int  # that of the event loop
 
     def __new__(
         cls,
@@ -131,6 +145,8 @@ class Shuffler(_ext.Shuffler):
         self._comm = comm
         self._last = None
         self._progress = progress
+        self._submitted = deque()
+        self._thread = threading.get_ident()
         if progress is not None:
             self._watch(int(num_partitions))
         return self
@@ -150,6 +166,11 @@ class Shuffler(_ext.Shuffler):
     def insert(self, partition: SupportsIndex, data: Any) -> Awaitable[None]:
         """Insert a chunk; begins with the call.
 
+        A call in another thread than that of the event loop is submitted to the
+        loop, as by ``Worker.submit()``: those of one thread begin in their order,
+        all before an ``insert_finished()`` or ``close()`` that is called after
+        them. It returns a ``concurrent.futures.Future`` that can be awaited, too.
+
         Await it before the memory is changed or used again: it is done when the
         owner has released the chunk. Nothing else needs it to be awaited. The owner
         reads the chunk where it is: cancelling does not take it back, and the await
@@ -163,16 +184,30 @@ class Shuffler(_ext.Shuffler):
         Raises:
             UCXCloseError: the shuffle was over before the owner released the
                 chunk, and it may still read the memory.
-            UCXError: the spill file cannot grow, and nothing was inserted; or
+            UCXError: the spill file cannot grow, and nothing was inserted: the
+                text names the directory, and ``errno`` says why; or
                 ``insert_finished()`` was called for the partition.
             ValueError: there is no such partition.
         """
+        if threading.get_ident() != self._thread:
+            return self._submit(partition, data)
         self._check_partition(partition)
         request = self._insert(partition, data)
         if request is None:
             request = self._insert(partition, Memory.register(data))
             assert request is not None
         return request
+
+    def insert_finished(self, partition: SupportsIndex | None = None, /) -> None:
+        """Say that this rank inserts nothing more into ``partition``, or into any.
+
+        Raises:
+            UCXCloseError: the shuffler is closed.
+            UCXError: this has been said before.
+            ValueError: there is no such partition.
+        """
+        self._begin_submitted()
+        super().insert_finished(partition)
 
     async def wait(self, partition: SupportsIndex | None = None) -> int | None:
         """Wait until a partition of this rank is complete.
@@ -225,6 +260,7 @@ class Shuffler(_ext.Shuffler):
         if self.closed():
             return
         if self._closing is None:
+            self._begin_submitted()
             self._closing = self._close()
         try:
             await asyncio.shield(self._closing)
@@ -258,6 +294,30 @@ class Shuffler(_ext.Shuffler):
             f"{have.num_complete} of {have.num_owned} partitions complete>"
         )
 
+    def _submit(self, partition: SupportsIndex, data: Any) -> _Submitted:
+        future = _Submitted()
+        self._submitted.append((future, partition, data))
+        began = self.worker.submit(self._begin_submitted)
+        began.add_done_callback(self._submitted_or_not)
+        return future
+
+    def _submitted_or_not(self, began: Future[None]) -> None:
+        if began.cancelled():  # the worker is closed
+            while self._submitted:
+                self._submitted.popleft()[0].cancel()
+
+    def _begin_submitted(self) -> None:
+        while self._submitted:
+            future, partition, data = self._submitted.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                request: Any = self.insert(partition, data)
+            except Exception as exc:
+                future.set_exception(exc)
+            else:
+                request.add_done_callback(partial(_hand_over, future))
+
     def _check_partition(self, partition: SupportsIndex) -> None:
         if not self.closed():
             self.owner(partition)
@@ -283,3 +343,13 @@ class Shuffler(_ext.Shuffler):
         have = self.statistics
         assert self._progress is not None
         self._progress(have.num_complete, have.num_owned)
+
+
+def _hand_over(future: _Submitted, request: Any) -> None:
+    """Give the end of an insert to the thread that has submitted it."""
+    if request.cancelled():
+        future.set_exception(_ext.UCXCanceled("the event loop of the insert has ended"))
+    elif (exc := request.exception()) is not None:
+        future.set_exception(exc)
+    else:
+        future.set_result(None)

@@ -253,25 +253,20 @@ address_text(PyObject *address)
                                 host, port);
 }
 
-static int
-set_place(mod_state *st, PyObject *exc, const errors_place *place)
+PyObject *
+errors_with_errno(PyObject *exc, int error)
 {
     PyObject *number;
-    int       rc;
 
-    if (PyObject_SetAttr(exc, NAME(st, peer), place->address) < 0) {
-        return -1;
+    if (exc == NULL || error == 0) {
+        return exc;
     }
-    if (place->error == 0) {
-        return 0;
+    number = PyLong_FromLong(error);
+    if (number == NULL || PyObject_SetAttrString(exc, "errno", number) < 0) {
+        Py_CLEAR(exc);
     }
-    number = PyLong_FromLong(place->error);
-    if (number == NULL) {
-        return -1;
-    }
-    rc = PyObject_SetAttrString(exc, "errno", number);
-    Py_DECREF(number);
-    return rc;
+    Py_XDECREF(number);
+    return exc;
 }
 
 /* What follows "ADDRESS: " in `reason`; NULL if it does not begin so. */
@@ -319,10 +314,11 @@ errors_new_at(mod_state *st, umx_status status, const char *op,
     }
     exc = new_with_text(st, status, op, text);
     Py_DECREF(text);
-    if (exc != NULL && set_place(st, exc, place) < 0) {
+    if (exc != NULL &&
+        PyObject_SetAttr(exc, NAME(st, peer), place->address) < 0) {
         Py_CLEAR(exc);
     }
-    return exc;
+    return errors_with_errno(exc, place->error);
 }
 
 PyObject *

@@ -70,6 +70,10 @@ typedef struct errors_place {
 PyObject *errors_new_at(mod_state *st, umx_status status, const char *op,
                         const errors_place *place, const char *detail);
 
+/* `exc`, whose `errno` is set if it is not 0; NULL with an exception, as `exc`
+ * may be. */
+PyObject *errors_with_errno(PyObject *exc, int error);
+
 /* Raise an exception that was made, and drop it; returns NULL. */
 PyObject *errors_set(PyObject *exc);
 

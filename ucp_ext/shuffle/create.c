@@ -137,18 +137,12 @@ parse(shuffler_call *call, PyObject *args, PyObject *kwargs, mod_state *st,
     return parse_owners(call, owners, umx_comm_size((*comm_p)->umx));
 }
 
-/* The directory cannot be written to. */
+/* No file can be made in the directory. */
 static PyObject *
-raise_os_error(const shuffler_call *call, int error)
+raise_os_error(PyObject *dir, int error)
 {
-    PyObject *path = PyUnicode_DecodeFSDefault(call->params.spill_dir);
-
-    if (path != NULL) {
-        errno = error;
-        PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
-        Py_DECREF(path);
-    }
-    return NULL;
+    errno = error;
+    return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, dir);
 }
 
 static PyObject *
@@ -162,14 +156,22 @@ create(PyTypeObject *type, CommObject *comm, shuffler_call *call)
         return NULL;
     }
     self->worker = (WorkerObject *)Py_NewRef(worker);
+    if (call->dir != NULL) {
+        self->spill_dir = PyUnicode_DecodeFSDefault(call->params.spill_dir);
+        if (self->spill_dir == NULL) {
+            Py_DECREF(self);
+            return NULL;
+        }
+    }
     if (comm_check(comm) < 0) { /* collecting may have closed it */
         Py_DECREF(self);
         return NULL;
     }
     status = umx_shuffler_create(comm->umx, &call->params, &self->umx);
     if (status == UMX_ERR_IO_ERROR) {
+        (void)raise_os_error(self->spill_dir, umx_take_errno());
         Py_DECREF(self);
-        return raise_os_error(call, umx_take_errno());
+        return NULL;
     }
     if (status != UMX_OK) {
         Py_DECREF(self);

@@ -11,6 +11,25 @@ shuffler_check(const ShufflerObject *self)
     return owned_check(self->worker, self->umx, "shuffler");
 }
 
+/* The spill file cannot grow: "[Errno 28] No space left on device: '/tmp'". */
+static PyObject *
+spill_error(const ShufflerObject *self, const char *op)
+{
+    mod_state *st  = self->worker->st;
+    int error      = (self->umx != NULL) ? umx_shuffler_spill_error(self->umx) :
+                                           self->error;
+    PyObject *exc  = NULL;
+    PyObject *text = PyUnicode_FromFormat(
+        "%s: the spill file cannot grow: [Errno %d] %s: %A", op, error,
+        strerror(error), self->spill_dir);
+
+    if (text != NULL) {
+        exc = errors_new_text(st, UMX_ERR_IO_ERROR, op, PyUnicode_AsUTF8(text));
+        Py_DECREF(text);
+    }
+    return errors_with_errno(exc, error);
+}
+
 PyObject *
 shuffler_error(const ShufflerObject *self, umx_status status, const char *op)
 {
@@ -31,8 +50,7 @@ shuffler_error(const ShufflerObject *self, umx_status status, const char *op)
                "larger one, or a spill_dir, would";
         break;
     case UMX_ERR_IO_ERROR:
-        text = "the spill file cannot grow";
-        break;
+        return spill_error(self, op);
     case UMX_ERR_NO_ELEM:
         text = "the partition has been extracted";
         break;

@@ -9,7 +9,9 @@
 
 typedef struct ShufflerObject {
     OWNED_HEAD;
-    umx_shuffler *umx; /* NULL once it is given back */
+    umx_shuffler *umx;       /* NULL once it is given back */
+    PyObject     *spill_dir; /* str; or NULL */
+    int           error;     /* of the spill file, once it is given back */
     bool          is_closed;
 } ShufflerObject;
 

@@ -19,6 +19,9 @@ give_back(PyObject *op)
     umx_shuffler   *umx  = self->umx;
 
     self->umx = NULL;
+    if (umx != NULL) {
+        self->error = umx_shuffler_spill_error(umx);
+    }
     if (umx != NULL && event_drop_shuffler(self->worker, umx)) {
         worker_schedule_drain(self->worker);
     }
@@ -27,7 +30,10 @@ give_back(PyObject *op)
 static void
 shuffler_dealloc(PyObject *op)
 {
+    PyObject *spill_dir = ((ShufflerObject *)op)->spill_dir;
+
     owned_dealloc(op, give_back);
+    Py_XDECREF(spill_dir);
 }
 
 /* ---- methods ---------------------------------------------------------------

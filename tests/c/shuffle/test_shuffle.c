@@ -4,9 +4,12 @@
 /* tests: shuffle/shuffler shuffle/spill */
 #include "world.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <umx/heap.h>
 
 enum {
@@ -446,6 +449,102 @@ test_what_the_budget_does_not_hold_is_spilled(void **state)
     run_random(w, &params, 100, 60000);
 }
 
+/* Small chunks share extents of the file, and what is read at once. */
+static void
+test_many_small_chunks_are_spilled(void **state)
+{
+    umx_shuffler_params params = params_of(4, 8);
+    world              *w      = *state;
+
+    random_state      = 14;
+    params.budget     = 2;
+    params.spill_dir  = "/tmp";
+    params.field_mask = UMX_SHUFFLER_FIELD_BUDGET |
+                        UMX_SHUFFLER_FIELD_SPILL_DIR;
+    world_open(w, 3);
+    run_random(w, &params, 3000, 3000);
+}
+
+/* An extent is used again for what is inserted when its chunks are over. */
+static void
+test_the_spill_file_is_used_again(void **state)
+{
+    umx_shuffler_params params = params_of(4, 3);
+    umx_shuffler_info   info;
+    world              *w = *state;
+    shuffle            *s = malloc(sizeof(*s));
+    struct rlimit       limit, low;
+
+    params.budget     = 2;
+    params.spill_dir  = "/tmp";
+    params.field_mask = UMX_SHUFFLER_FIELD_BUDGET |
+                        UMX_SHUFFLER_FIELD_SPILL_DIR;
+    world_open(w, 1);
+    open_shuffle(s, w, &params);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    low          = limit;
+    low.rlim_cur = 3 << 20; /* the file is at most so long */
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    for (uint32_t p = 0; p < 3; p++) {
+        umx_shuffle_chunk *chunks[4];
+        size_t             count = 4;
+
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(insert(s, 0, p, 1200000, false), UMX_OK);
+        }
+        assert_int_equal(umx_shuffler_insert_finished(s->ranks[0], p), UMX_OK);
+        assert_int_equal(umx_shuffler_extract(s->ranks[0], p, chunks, &count),
+                         UMX_OK);
+        check_chunks(s, p, chunks, count);
+        umx_shuffle_chunk_release(chunks[0]);
+        umx_shuffle_chunk_release(chunks[1]);
+        world_step(w); /* frees them */
+    }
+    umx_shuffler_query(s->ranks[0], &info);
+    assert_int_equal(info.spilled_out, 6 * 1200000);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    close_shuffle(s, UMX_OK);
+    free_memories(s);
+    free(s);
+}
+
+static void
+test_a_full_disk_is_told(void **state)
+{
+    umx_shuffler_params params = params_of(4, 2);
+    world              *w      = *state;
+    shuffle            *s      = malloc(sizeof(*s));
+    struct rlimit       limit, low;
+
+    params.budget     = 2;
+    params.spill_dir  = "/tmp";
+    params.field_mask = UMX_SHUFFLER_FIELD_BUDGET |
+                        UMX_SHUFFLER_FIELD_SPILL_DIR;
+    world_open(w, 1);
+    open_shuffle(s, w, &params);
+    assert_int_equal(umx_shuffler_spill_error(s->ranks[0]), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    low          = limit;
+    low.rlim_cur = 100000;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    /* An extent is larger than that, but the chunk alone fits. */
+    assert_int_equal(insert(s, 0, 0, 60000, false), UMX_OK);
+    assert_int_equal(insert(s, 0, 1, 60000, false), UMX_ERR_IO_ERROR);
+    s->count--;
+    umx_memh_release(s->memhs[s->count]);
+    assert_int_equal(umx_shuffler_spill_error(s->ranks[0]), EFBIG);
+    /* What is small stays in memory. */
+    assert_int_equal(insert(s, 0, 1, 1000, false), UMX_OK);
+    finish_all(s);
+    assert_int_equal(take_all(s, 0, false, NULL, NULL), 2);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    close_shuffle(s, UMX_OK);
+    free_memories(s);
+    free(s);
+}
+
 static void
 test_a_small_credit_is_enough(void **state)
 {
@@ -676,6 +775,9 @@ main(void)
         WORLD_TEST(test_chunks_may_be_kept),
         WORLD_TEST(test_chunks_are_released_by_threads),
         WORLD_TEST(test_what_the_budget_does_not_hold_is_spilled),
+        WORLD_TEST(test_many_small_chunks_are_spilled),
+        WORLD_TEST(test_the_spill_file_is_used_again),
+        WORLD_TEST(test_a_full_disk_is_told),
         WORLD_TEST(test_a_small_credit_is_enough),
         WORLD_TEST(test_a_chunk_is_released_before_the_close),
         WORLD_TEST(test_a_budget_without_a_file),
