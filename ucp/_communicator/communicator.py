@@ -17,6 +17,7 @@ from .._core.lifecycle import current_worker
 from .._core.resolve import resolve
 from .._ext import UCXAddress
 from . import bootstrap, environment, meeting
+from .operations import Operations
 
 ANY_SOURCE = -1
 ANY_TAG = -1
@@ -41,7 +42,7 @@ class PeerPath(NamedTuple):
     reason: str
 
 
-class Communicator(_ext.Communicator):
+class Communicator(Operations, _ext.Communicator):
     """Processes with the ranks 0 to ``size - 1``.
 
     One is made by ``connect()``, ``from_env()``, ``from_allgather()`` or
@@ -63,7 +64,7 @@ class Communicator(_ext.Communicator):
     the last reference without ``close()`` aborts.
     """
 
-    __slots__ = ()
+    __slots__ = ("_objects",)
 
     @classmethod
     async def connect(

@@ -20,12 +20,13 @@ from .._communicator.communicator import ANY_SOURCE, ANY_TAG, PeerPath
 from .._ext import CommMessage, InPlace, Status, UCXAddress, UCXRankFailed
 from ..exceptions import UCXTimeout
 from ._forward import forwarded
+from ._operations import Operations
 
 _ReduceOp = Literal["sum", "prod", "min", "max"]
 _Counts = Sequence[int]
 
 
-class Communicator:
+class Communicator(Operations):
     """``ucp.Communicator`` whose operations return when they have ended.
 
         with ucp.sync.Communicator.from_env() as comm:
