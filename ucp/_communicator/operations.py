@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 from .. import _ext
 from . import pickled, sendrecv
+from .group import Group, check_group, create, group_of
 from .parcels import check_allowed, close
 from .pickled import Op
 from .steps import Operation
@@ -206,6 +207,39 @@ class Operations:
     ) -> Future[Any]:
         """``scan_pickle`` of the ranks before this one; awaits None on rank 0."""
         return Operation(pickled.exscan(self, obj, op, allow_pickle))
+
+    # Other communicators.
+
+    @property
+    def group(self) -> Group:
+        """The group of its ranks."""
+        return group_of(self)
+
+    def dup(self) -> _ext.CoroutineRequest[Self]:
+        """Make a communicator of the same ranks; collective, awaitable.
+
+        Messages and operations of the one are not seen by the other. It fails and is
+        closed by itself, before or after this one.
+        """
+        return self.split(0, self.rank)  # type: ignore[attr-defined,no-any-return]
+
+    def create(self, group: Group) -> Future[Self | None]:
+        """Make a communicator of the processes of a group, in its order; collective.
+
+        Args:
+            group: the same on all ranks of this communicator.
+
+        Returns:
+            An awaitable of the communicator; of None on a rank that is not in the
+            group.
+
+        Raises:
+            ValueError: this communicator has not all processes of the group; or the
+                ranks have given different groups, then on those whose group was not
+                made. The others get a communicator that fails.
+        """
+        check_group(self, group)
+        return Operation(create(self, group))
 
     # Their end.
 

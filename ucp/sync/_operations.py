@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from .._communicator import blocking, communicator, pickled, sendrecv, steps
 from .._communicator.communicator import ANY_SOURCE, ANY_TAG
+from .._communicator.group import Group, check_group, create, group_of
 from .._communicator.parcels import check_allowed
 from .._communicator.pickled import Op
 from .._ext import Status
@@ -30,6 +31,26 @@ class Operations:
     ) -> _T:
         self._shared.check()
         return steps.run(self._shared.worker, timeout, function(self._async, *args))
+
+    @property
+    def group(self) -> Group:
+        """The group of its ranks."""
+        return group_of(self._async)
+
+    def dup(self, *, timeout: float | None = None) -> Self:
+        """Make a communicator of the same ranks."""
+        worker = self._shared.worker
+        return self._of(worker._call(timeout, self._async.dup))
+
+    def create(self, group: Group, *, timeout: float | None = None) -> Self | None:
+        """Make a communicator of the processes of a group; None if this rank is not
+        in it."""
+        check_group(self._async, group)
+        made = self._run(timeout, create, group)
+        return None if made is None else self._of(made)
+
+    def _of(self, made: communicator.Communicator) -> Self:
+        return type(self)(made, self._shared)  # type: ignore[call-arg]
 
     def sendrecv(
         self,
