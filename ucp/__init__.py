@@ -39,6 +39,7 @@ _loader.load()
 
 from . import core, cuda, exceptions, message, sync, utils
 from ._communicator.communicator import ANY_SOURCE, ANY_TAG, Communicator, PeerPath
+from ._communicator.group import Group
 from ._core.connect import connect, create_endpoint, create_listener
 from ._core.context import (
     Config,
@@ -141,6 +142,7 @@ __all__ = [
     "Context",
     "Endpoint",
     "EndpointStatistics",
+    "Group",
     "Heap",
     "Listener",
     "Memory",

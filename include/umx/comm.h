@@ -80,6 +80,14 @@ UMX_API int         umx_comm_rank(const umx_comm *comm);
 UMX_API int         umx_comm_size(const umx_comm *comm);
 UMX_API const char *umx_comm_name(const umx_comm *comm);
 
+/**
+ * The process that is `rank` (0 to size - 1) of a communicator that is made, by
+ * numbers that are the same in every communicator that has this process, on
+ * every rank: its place among those that have connected together, and in
+ * `*group_p` what identifies these.
+ */
+UMX_API int umx_comm_member(const umx_comm *comm, int rank, uint64_t *group_p);
+
 /** While it is being made on the root: how many ranks have come. */
 UMX_API int umx_comm_num_arrived(const umx_comm *comm);
 

@@ -200,6 +200,13 @@ umx_comm_name(const umx_comm *comm)
     return comm->name;
 }
 
+int
+umx_comm_member(const umx_comm *comm, int rank, uint64_t *group_p)
+{
+    *group_p = comm->group->id;
+    return comm->ranks[rank].member->rank;
+}
+
 const char *
 umx_comm_reason(const umx_comm *comm)
 {

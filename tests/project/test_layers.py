@@ -99,7 +99,8 @@ UNLOCKED = {
         umx_shuffle_chunk_release umx_memh_hold umx_memh_put umx_set_errno
         umx_shuffler_spill_error umx_worker_post""",
     "it never changes": """
-        umx_shuffle_chunk_query umx_comm_get_worker umx_comm_name umx_comm_rank
+        umx_shuffle_chunk_query umx_comm_get_worker umx_comm_member umx_comm_name
+        umx_comm_rank
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
         umx_request_buffer umx_request_state
         umx_request_worker umx_rkey_is_readonly

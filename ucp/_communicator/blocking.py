@@ -87,7 +87,7 @@ def _keep(worker: Worker) -> None:
 
 
 class Future(concurrent.futures.Future[_T]):
-    """The future of ``isend()`` or ``irecv()``.
+    """The future of an operation that has begun, such as ``isend()``.
 
     A thread that asks for the result makes progress. Cancelling a receive takes it
     back, so that it loses no message.
@@ -129,6 +129,16 @@ class Future(concurrent.futures.Future[_T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         return super().exception(self._wait(timeout))
+
+    def wait(self, timeout: float | None = None) -> _T:
+        """``result()``, by the name that it has in MPI."""
+        return self.result(timeout)
+
+    def test(self) -> bool:
+        """Make progress; True if it is done."""
+        if not self.done() and not self._worker.closed():
+            self._worker.progress()
+        return self.done()
 
 
 # ---- meeting the other ranks ---------------------------------------------------

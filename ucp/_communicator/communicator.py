@@ -18,6 +18,7 @@ from .._core.resolve import resolve
 from .._core.worker import Worker
 from .._ext import UCXAddress
 from . import bootstrap, environment, meeting
+from .operations import Operations
 
 ANY_SOURCE = -1
 ANY_TAG = -1
@@ -42,7 +43,7 @@ class PeerPath(NamedTuple):
     reason: str
 
 
-class Communicator(_ext.Communicator):
+class Communicator(Operations, _ext.Communicator):
     """Processes with the ranks 0 to ``size - 1``.
 
     One is made by ``connect()``, ``from_env()``, ``from_allgather()`` or
@@ -64,7 +65,7 @@ class Communicator(_ext.Communicator):
     the last reference without ``close()`` aborts.
     """
 
-    __slots__ = ("_served",)
+    __slots__ = ("_objects", "_served")
 
     _served: _Served
 

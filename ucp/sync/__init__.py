@@ -19,8 +19,20 @@ After a receive that timed out, the next receive gets the message. A message who
 send timed out may still arrive, and its buffer is in use until then.
 """
 
+from .._communicator.futures import testall, testany, waitall, waitany
 from ._communicator import Communicator
 from ._endpoint import Endpoint, Listener, connect, listen
 from ._memory import wait_until
 
-__all__ = ["Communicator", "Endpoint", "Listener", "connect", "listen", "wait_until"]
+__all__ = [
+    "Communicator",
+    "Endpoint",
+    "Listener",
+    "connect",
+    "listen",
+    "testall",
+    "testany",
+    "wait_until",
+    "waitall",
+    "waitany",
+]

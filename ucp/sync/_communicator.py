@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import time
 import weakref
@@ -20,12 +19,14 @@ from .._communicator.communicator import ANY_SOURCE, ANY_TAG, PeerPath
 from .._ext import CommMessage, InPlace, Status, UCXAddress, UCXRankFailed
 from ..exceptions import UCXTimeout
 from ._forward import forwarded
+from ._nonblocking import NonBlocking
+from ._operations import Operations
 
 _ReduceOp = Literal["sum", "prod", "min", "max"]
 _Counts = Sequence[int]
 
 
-class Communicator:
+class Communicator(Operations, NonBlocking):
     """``ucp.Communicator`` whose operations return when they have ended.
 
         with ucp.sync.Communicator.from_env() as comm:
@@ -158,20 +159,6 @@ class Communicator:
         timeout: float | None = None,
     ) -> Status:
         """Receive the next message of a rank, or of any; with a tag, or any."""
-
-    def isend(
-        self, buffer: Any, dest: int, tag: int = 0
-    ) -> concurrent.futures.Future[None]:
-        """Begin to send; the future is done when ``buffer`` may be used again."""
-        self._shared.check()
-        return self._shared.future_of(self._async.send(buffer, dest, tag))
-
-    def irecv(
-        self, buffer: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG
-    ) -> concurrent.futures.Future[Status]:
-        """Begin to receive; a future of the Status."""
-        self._shared.check()
-        return self._shared.future_of(self._async.recv(buffer, source, tag))
 
     @forwarded
     def probe(

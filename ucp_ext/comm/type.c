@@ -5,6 +5,7 @@
 #include "base/args.h"
 #include "comm/collective.h"
 #include "comm/create.h"
+#include "comm/derive.h"
 #include "comm/event.h"
 #include "comm/message.h"
 #include "comm/send_recv.h"
@@ -221,6 +222,30 @@ comm_explain(PyObject *op, PyObject *number)
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
+/* Every process in the communicator, by what identifies it in all of them. */
+static PyObject *
+get_processes(PyObject *op, void *Py_UNUSED(closure))
+{
+    CommObject *self    = (CommObject *)op;
+    bool        is_made = self->umx != NULL && umx_comm_rank(self->umx) >= 0;
+    int         size    = is_made ? umx_comm_size(self->umx) : 0;
+    PyObject   *list    = PyTuple_New(size);
+
+    for (int i = 0; list != NULL && i < size; i++) {
+        uint64_t  group;
+        int       member = umx_comm_member(self->umx, i, &group);
+        PyObject *pair   = Py_BuildValue("(Ki)", (unsigned long long)group,
+                                         member);
+
+        if (pair == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyTuple_SET_ITEM(list, i, pair);
+    }
+    return list;
+}
+
 #define METHOD(name, function)                                   \
     {                                                            \
         name, (PyCFunction)(void (*)(void))comm_##function,      \
@@ -253,6 +278,7 @@ static PyMethodDef comm_methods[] = {
     {"close", comm_close, METH_NOARGS, close_doc},
     {"closed", comm_closed, METH_NOARGS, closed_doc},
     {"_explain", comm_explain, METH_O, explain_doc},
+    {"_derive", comm_derive, METH_O, comm_derive_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -266,6 +292,7 @@ static PyGetSetDef comm_getset[] = {
      "The UCXRankFailed that operations raise, once it has failed; or None.",
      NULL},
     {"_arrived", get_arrived, NULL, NULL, NULL},
+    {"_processes", get_processes, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -511,6 +511,22 @@ test_several_are_under_way(void **state)
 /* ---- split ---------------------------------------------------------------
  */
 
+/* The same process has these ranks in two communicators, and no other has. */
+static void
+expect_process(const umx_comm *one, int rank, const umx_comm *other, int also)
+{
+    uint64_t group, same;
+    int      place = umx_comm_member(one, rank, &group);
+
+    assert_int_equal(place, rank); /* they have connected together */
+    for (int i = 0; i < umx_comm_size(other); i++) {
+        bool is_same = umx_comm_member(other, i, &same) == place;
+
+        assert_int_equal(same, group);
+        assert_int_equal(is_same, i == also);
+    }
+}
+
 static void
 test_split(void **state)
 {
@@ -537,6 +553,7 @@ test_split(void **state)
     for (int r = 0; r < 4; r++) {
         assert_int_equal(umx_comm_size(made[r]), 2);
         assert_int_equal(umx_comm_rank(made[r]), ranks[r]);
+        expect_process(w->comms[r], r, made[r], ranks[r]);
         old[r]      = w->comms[r];
         w->comms[r] = made[r];
     }

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operations of threads that begin, and their futures."""
+
+# tests: ucp/futures ucp/blocking
+
+import concurrent.futures
+import gc
+import inspect
+import threading
+
+import numpy as np
+import pytest
+from worlds import free_root, sync_world
+
+import ucp
+import ucp.sync
+from ucp.sync import testall, testany, waitall, waitany
+
+# pytest takes them for tests.
+is_all_done, first_done = testall, testany
+del testall, testany
+
+BIG = 300_000
+YES = {"allow_pickle": True}
+
+
+@pytest.fixture
+def comm():
+    with ucp.sync.Communicator.connect(free_root(), 0, 1, 20) as comm:
+        yield comm
+
+
+def test_each_collective_operation_begins():
+    def main(comm):
+        rank, size = comm.rank, comm.size
+        own = np.full(4, rank, "i8")
+        array = own.copy() if rank == 1 else np.zeros(4, "i8")
+        all_of = [np.zeros(4 * size, "i8") for _ in range(5)]
+        part, total, sums = np.zeros(4, "i8"), np.zeros(4, "i8"), own.copy()
+        counts = [4] * size
+        many = np.repeat(np.arange(size, dtype="i8") + 10 * rank, 4)
+        begun = [
+            comm.ibarrier(),
+            comm.ibcast(array, 1),
+            comm.igather(own, all_of[0] if rank == 1 else None, 1),
+            comm.iscatter(many if rank == 1 else None, part, 1),
+            comm.iallgather(own, all_of[1]),
+            comm.iallgatherv(own, all_of[2], counts),
+            comm.ialltoall(many, all_of[3]),
+            comm.ialltoallv(many, counts, all_of[4], counts),
+            comm.ialltoall_buffers([bytes([rank, r]) for r in range(size)]),
+            comm.ireduce(own, total if rank == 1 else None, "max", 1),
+            comm.iallreduce(sums, "sum"),
+        ]
+        ends = waitall(begun)
+        everything = np.repeat(np.arange(size), 4)
+        assert (array == 1).all()
+        if rank == 1:
+            assert (all_of[0] == everything).all()
+            assert (total == size - 1).all()
+        assert (part == 10 + rank).all()
+        for got in all_of[1:3]:
+            assert (got == everything).all()
+        for got in all_of[3:]:
+            assert (got == everything * 10 + rank).all()
+        assert [bytes(one) for one in ends[8]] == [
+            bytes([r, rank]) for r in range(size)
+        ]
+        assert (sums == 3).all()
+
+    sync_world(3, main)
+
+
+def test_each_operation_on_objects_begins():
+    def main(comm):
+        rank, size = comm.rank, comm.size
+        big = np.full(BIG, rank)
+        to, source = (rank + 1) % size, (rank - 1) % size
+        got = np.empty_like(big)
+        begun = [
+            comm.ibcast_pickle(big, 1, **YES),
+            comm.igather_pickle(rank, 1, **YES),
+            comm.iscatter_pickle("abc" if rank == 1 else None, 1, **YES),
+            comm.iallgather_pickle([rank, big], **YES),
+            comm.ialltoall_pickle([[rank, r] for r in range(size)], **YES),
+            comm.ireduce_pickle(rank, max, 1, **YES),
+            comm.iallreduce_pickle(rank, **YES),
+            comm.iscan_pickle(rank, **YES),
+            comm.iexscan_pickle(rank, **YES),
+            comm.isendrecv(big, to, got, source, 5, 5),
+            comm.isend_pickle(big, to, 6),
+            comm.irecv_pickle(source, 6, **YES),
+        ]
+        ends = waitall(begun)
+        assert (ends[0] == 1).all()
+        assert ends[1] == ([0, 1, 2] if rank == 1 else None)
+        assert ends[2] == "abc"[rank]
+        assert [(r, int(array[-1])) for r, array in ends[3]] == [(0, 0), (1, 1), (2, 2)]
+        assert ends[4] == [[r, rank] for r in range(size)]
+        assert ends[5] == (2 if rank == 1 else None)
+        assert ends[6:9] == [3, [0, 1, 3][rank], [None, 0, 1][rank]]
+        assert ends[9].nbytes == got.nbytes
+        assert (got == source).all()
+        assert ends[10] is None
+        assert (ends[11] == source).all()
+
+    sync_world(3, main)
+
+
+def test_each_operation_has_one_that_begins():
+    """With the same arguments, but for ``timeout``."""
+    kind = ucp.sync.Communicator
+    other = {"split", "dup", "create", "probe", "mprobe", "mrecv"}
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        parameters = dict(inspect.signature(method).parameters)
+        if parameters.pop("timeout", None) is None or name in other:
+            continue
+        if name.startswith("_") or inspect.ismethod(getattr(kind, name)):
+            continue
+        begins = dict(inspect.signature(getattr(kind, f"i{name}")).parameters)
+        assert [*parameters] == [*begins], name
+        for each in parameters:
+            assert parameters[each].default == begins[each].default, (name, each)
+            assert parameters[each].kind == begins[each].kind, (name, each)
+
+
+def test_results_come_in_any_order_of_asking():
+    def main(comm):
+        begun = [comm.iallgather_pickle((i, comm.rank), **YES) for i in range(20)]
+        for i in reversed(range(20)):
+            assert begun[i].wait(20) == [(i, 0), (i, 1), (i, 2)]
+
+    sync_world(3, main)
+
+
+def test_operations_end_in_the_order_of_their_calls_and_by_themselves():
+    def main(comm):
+        ends = []
+        begun = [comm.iallreduce_pickle(i, **YES) for i in range(10)]
+        for i, future in enumerate(begun):
+            future.add_done_callback(lambda _, i=i: ends.append(i))
+        concurrent.futures.wait(begun, 20)  # which makes no progress
+        assert ends == [*range(10)]
+
+    sync_world(2, main)
+
+
+def test_test_makes_progress(comm):
+    future = comm.irecv_pickle(**YES)
+    assert not future.test()
+    comm.send_pickle("text", 0)
+    while not future.test():
+        pass
+    assert future.result(0) == "text"
+
+
+def test_a_result_whose_time_is_out_is_asked_for_again(comm):
+    future = comm.irecv_pickle(**YES)
+    for ask in (future.result, future.wait, future.exception):
+        with pytest.raises(TimeoutError):
+            ask(0.01)
+    sending = comm.isend_pickle(np.arange(BIG), 0)
+    assert (future.result(20) == np.arange(BIG)).all()
+    assert sending.result(20) is None
+
+
+def test_waitall_says_how_many_are_not_done(comm):
+    futures = [comm.irecv(bytearray(1), tag=tag) for tag in range(3)]
+    comm.send(b"x", 0, 1)
+    with pytest.raises(
+        ucp.UCXTimeout, match=r"^2 of 3 operations are not done within 0\.05 s$"
+    ):
+        waitall(futures, 0.05)
+    comm.send(b"x", 0, 0)
+    comm.send(b"x", 0, 2)
+    assert [status.tag for status in waitall(futures, 20)] == [0, 1, 2]
+    assert waitall([]) == []
+
+
+def test_waitall_waits_for_all_before_it_raises(comm):
+    short = comm.irecv(bytearray(1), tag=1)
+    good = comm.irecv_pickle(tag=2, **YES)
+    comm.send(b"long", 0, 1)
+    threading.Timer(0.05, comm.send_pickle, ["text", 0, 2]).start()
+    with pytest.raises(ucp.UCXMsgTruncated):
+        waitall([short, good], 20)
+    assert good.done()
+
+
+def test_waitall_of_a_future_that_was_cancelled(comm):
+    future = comm.irecv(bytearray(1))
+    future.cancel()
+    with pytest.raises(concurrent.futures.CancelledError):
+        waitall([future], 20)
+
+
+def test_waitany_returns_the_first_that_is_done(comm):
+    futures = [comm.irecv(bytearray(1), tag=tag) for tag in range(3)]
+    assert first_done(futures) is None
+    with pytest.raises(
+        ucp.UCXTimeout, match=r"^none of 3 operations is done within 0\.01 s$"
+    ):
+        waitany(futures, 0.01)
+    threading.Timer(0.05, comm.send, [b"x", 0, 2]).start()
+    assert waitany(futures, 20) == 2
+    comm.send(b"x", 0, 0)
+    assert waitany(futures, 20) == 0
+    assert not is_all_done(futures)
+    comm.send(b"x", 0, 1)
+    assert waitall(futures, 20)[1].tag == 1
+    assert is_all_done(futures)
+    assert waitany([]) is None
+    assert is_all_done([])
+
+
+def test_a_cancelled_receive_of_an_object_loses_none(comm):
+    future = comm.irecv_pickle(**YES)
+    assert future.cancel()
+    with pytest.raises(concurrent.futures.CancelledError):
+        future.result(20)
+    assert future.cancelled()
+    assert not future.cancel()
+    sending = comm.isend_pickle(np.arange(BIG), 0)
+    assert (comm.recv_pickle(**YES) == np.arange(BIG)).all()
+    sending.result(20)
+
+
+@pytest.mark.parametrize("is_object", [False, True])
+def test_a_cancelled_collective_operation_ends_the_communicator(is_object):
+    def main(comm):
+        if comm.rank == 0:
+            begun = comm.iallgather_pickle(1, **YES) if is_object else comm.ibarrier()
+            begun.cancel()
+            with pytest.raises(concurrent.futures.CancelledError):
+                begun.result(20)
+        with pytest.raises(ucp.UCXRankFailed):
+            comm.recv(bytearray(1), 1 - comm.rank)
+        assert comm.failure is not None
+
+    sync_world(2, main)
+
+
+def test_several_threads_wait_for_a_future(comm):
+    future = comm.irecv_pickle(**YES)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(future.result, 20) for _ in range(4)]
+        comm.send_pickle([1], 0)
+        got = [one.result(20) for one in waiting]
+    assert got == [[1]] * 4
+    assert all(one is got[0] for one in got)
+
+
+def test_threads_have_operations_on_objects_under_way():
+    def main(comm):
+        failures = []
+
+        def work(tag):
+            try:
+                for i in range(30):
+                    if comm.rank == 0:
+                        comm.isend_pickle((tag, i, np.full(BIG // 10, i)), 1, tag).wait(
+                            20
+                        )
+                    else:
+                        got = comm.irecv_pickle(0, tag, **YES).wait(20)
+                        assert got[:2] == (tag, i)
+                        assert (got[2] == i).all()
+            except BaseException as exc:
+                failures.append(exc)
+
+        threads = [threading.Thread(target=work, args=[tag]) for tag in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        comm.barrier()
+
+    sync_world(2, main)
+
+
+def test_an_error_of_an_object_is_the_futures():
+    def main(comm):
+        future = comm.iallgather_pickle(threading.Lock() if comm.rank else 0, **YES)
+        assert "rank 1 cannot pickle its object" in str(future.exception(20))
+        with pytest.raises(ValueError, match=r"^irecv_pickle\(\) runs"):
+            comm.irecv_pickle()
+        comm.barrier()
+
+    sync_world(2, main)
+
+
+def test_a_closed_communicator_begins_nothing(comm):
+    waiting = comm.irecv_pickle(**YES)
+    comm.close()
+    assert isinstance(waiting.exception(20), (ucp.UCXCanceled, ucp.UCXCloseError))
+    assert waiting.test()
+    with pytest.raises(ucp.UCXCloseError):
+        comm.ibarrier().result(20)
+    with pytest.raises(ucp.UCXCloseError):
+        comm.ibcast_pickle(1).result(20)
+
+
+def test_futures_that_are_dropped_go(comm):
+    for _ in range(2):
+        comm.send_pickle(np.arange(BIG // 100), 0)
+        comm.irecv_pickle(**YES).result(20)
+        gc.collect()
+    futures = sum(
+        isinstance(one, ucp._communicator.futures.OperationFuture)
+        for one in gc.get_objects()
+    )
+    assert futures == 0

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A send and a receive in one operation, as steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _ext
+from . import pickled
+from .steps import Steps, give_up, wait_for
+
+
+def sendrecv(
+    comm: Any,
+    send: Any,
+    dest: int,
+    recv: Any,
+    source: int,
+    send_tag: int,
+    recv_tag: Any,
+) -> Steps[_ext.Status]:
+    """Send a buffer, and receive into another one; or into the same, by a copy."""
+    if send is recv:
+        send = _copy_of(send)
+    receiving = comm.recv(recv, source, recv_tag)
+    try:
+        sending = comm.send(send, dest, send_tag)
+    except BaseException as exc:
+        yield from give_up([receiving], exc)
+        raise
+    status: _ext.Status
+    status, _ = yield from wait_for([receiving, sending])
+    return status
+
+
+def _copy_of(buffer: Any) -> bytes:
+    try:
+        return bytes(memoryview(buffer).cast("B"))
+    except (TypeError, ValueError, BufferError) as exc:
+        raise TypeError(
+            "sendrecv() with one buffer for both takes contiguous memory of the host: "
+            f"{exc}"
+        ) from None
+
+
+def sendrecv_pickle(
+    comm: Any,
+    obj: object,
+    dest: int,
+    source: int,
+    send_tag: int,
+    recv_tag: Any,
+    with_status: bool,
+) -> Steps[Any]:
+    """Send an object, and receive another one."""
+    sending = pickled.Sending(comm, obj, dest, send_tag)
+    try:
+        received = yield from pickled.recv(comm, source, recv_tag, with_status)
+    except BaseException as exc:
+        yield from sending.give_up(exc)
+        raise
+    yield from sending.wait()
+    return received

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operations that consist of several requests.
+
+Such an operation is a generator, its *steps*: it posts requests, and yields a
+request to wait until that is done. What it returns is the result. When the operation
+is cancelled, the exception is thrown into the steps. They give their requests up,
+and wait for them, so that no buffer is in use any more when they end.
+
+An ``Operation`` drives the steps in an event loop, ``run()`` in a thread. What
+threads wait for later is in ``futures``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator, Iterable
+from typing import Any, TypeVar
+
+from .. import _ext
+from .._core.worker import Worker
+from ..exceptions import UCXTimeout
+
+_T = TypeVar("_T")
+
+AnyRequest = _ext.Request[Any]
+Steps = Generator[AnyRequest, None, _T]
+
+
+# ---- parts of steps ------------------------------------------------------------
+
+
+def wait_for(requests: Iterable[AnyRequest]) -> Steps[list[Any]]:
+    """Wait for requests; return their results.
+
+    If one fails, or the operation is cancelled, the others are given up.
+    """
+    requests = list(requests)
+    results = []
+    try:
+        for request in requests:
+            if not request.done():
+                yield request
+            results.append(request.result())
+    except BaseException as exc:
+        yield from give_up(requests, exc)
+        raise
+    return results
+
+
+def give_up(requests: Iterable[AnyRequest], cause: BaseException) -> Steps[None]:
+    """Cancel requests, and wait until no buffer of theirs is in use."""
+    requests = list(requests)
+    for request in requests:
+        request.cancel()
+    if isinstance(cause, GeneratorExit):
+        return  # nobody drives the steps any more
+    for request in requests:
+        while not request.done():
+            yield request
+        if not request.cancelled():
+            request.exception()  # which is known from now on
+
+
+# ---- drivers -------------------------------------------------------------------
+
+
+class Operation(asyncio.Future[_T]):
+    """Drives steps in the running event loop; awaits what they return.
+
+    The first step runs when it is made.
+    """
+
+    def __init__(self, steps: Steps[_T]) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
+        self._steps = steps
+        self._is_cancelling = False
+        self._request: AnyRequest | None = None  # that the steps wait for
+        self._continue(None)
+
+    def _continue(self, cause: BaseException | None) -> None:
+        """Run the steps until they wait for a request."""
+        self._request = None
+        try:
+            request = next(self._steps) if cause is None else self._steps.throw(cause)
+        except StopIteration as end:
+            self._end(end.value)
+        except asyncio.CancelledError:
+            super().cancel()
+        except (KeyboardInterrupt, SystemExit) as exc:
+            super().set_exception(exc)
+            raise
+        except BaseException as exc:
+            if self._is_cancelling:
+                super().cancel()
+            else:
+                super().set_exception(exc)
+        else:
+            self._request = request
+            request.add_done_callback(self._on_done)
+
+    def _end(self, result: _T) -> None:
+        if self._is_cancelling:
+            super().cancel()
+        else:
+            super().set_result(result)
+
+    def _on_done(self, request: AnyRequest) -> None:
+        if request is self._request:  # else the operation was cancelled meanwhile
+            self._continue(None)
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel it. It is done when its requests are."""
+        if self.done():
+            return False
+        if not self._is_cancelling:
+            self._is_cancelling = True
+            self._continue(asyncio.CancelledError())
+        return True
+
+
+def run(worker: Worker, timeout: float | None, steps: Steps[_T]) -> _T:
+    """Drive steps in this thread; return what they return.
+
+    Raises:
+        UCXTimeout: they have not ended within ``timeout`` seconds.
+        KeyboardInterrupt: as any exception of a signal's handler, it is thrown into
+            the steps, too.
+    """
+    end = None if timeout is None else time.monotonic() + timeout
+    cause: BaseException | None = None
+    try:
+        while True:
+            request = next(steps) if cause is None else steps.throw(cause)
+            left = None if end is None else max(0, end - time.monotonic())
+            try:
+                is_done = worker._wait(left, request)
+            except BaseException as exc:
+                cause, end = exc, None
+            else:
+                cause = None
+                if not is_done:
+                    cause, end = UCXTimeout(f"not done within {timeout} s"), None
+    except StopIteration as stop:
+        result: _T = stop.value
+        return result

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Blocking operations of several requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Self, TypeVar
+
+from .._communicator import blocking, communicator, pickled, sendrecv, steps
+from .._communicator.communicator import ANY_SOURCE, ANY_TAG
+from .._communicator.group import Group, check_group, create, group_of
+from .._communicator.parcels import check_allowed
+from .._communicator.pickled import Op
+from .._ext import Status
+
+_T = TypeVar("_T")
+
+
+class Operations:
+    """Methods of ``Communicator``; arguments and results are those of
+    ``ucp.Communicator``."""
+
+    _async: communicator.Communicator
+    _shared: blocking.SharedWorker
+
+    def _run(
+        self,
+        timeout: float | None,
+        function: Callable[..., steps.Steps[_T]],
+        *args: Any,
+    ) -> _T:
+        self._shared.check()
+        return steps.run(self._shared.worker, timeout, function(self._async, *args))
+
+    @property
+    def group(self) -> Group:
+        """The group of its ranks."""
+        return group_of(self._async)
+
+    def dup(self, *, timeout: float | None = None) -> Self:
+        """Make a communicator of the same ranks."""
+        worker = self._shared.worker
+        return self._of(worker._call(timeout, self._async.dup))
+
+    def create(self, group: Group, *, timeout: float | None = None) -> Self | None:
+        """Make a communicator of the processes of a group; None if this rank is not
+        in it."""
+        check_group(self._async, group)
+        made = self._run(timeout, create, group)
+        return None if made is None else self._of(made)
+
+    def _of(self, made: communicator.Communicator) -> Self:
+        return type(self)(made, self._shared)  # type: ignore[call-arg]
+
+    def sendrecv(
+        self,
+        send: Any,
+        dest: int,
+        recv: Any,
+        source: int = ANY_SOURCE,
+        send_tag: int = 0,
+        recv_tag: int = ANY_TAG,
+        *,
+        timeout: float | None = None,
+    ) -> Status:
+        """Send a buffer to a rank, and receive into ``recv``, at the same time."""
+        return self._run(
+            timeout, sendrecv.sendrecv, send, dest, recv, source, send_tag, recv_tag
+        )
+
+    def send_pickle(
+        self, obj: object, dest: int, tag: int = 0, *, timeout: float | None = None
+    ) -> None:
+        """Send an object to the rank ``dest``."""
+        self._run(timeout, pickled.send, obj, dest, tag)
+
+    def recv_pickle(
+        self,
+        source: int = ANY_SOURCE,
+        tag: int = ANY_TAG,
+        *,
+        allow_pickle: bool = False,
+        with_status: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Receive an object of ``send_pickle``."""
+        check_allowed("recv_pickle", allow_pickle)
+        return self._run(timeout, pickled.recv, source, tag, with_status)
+
+    def sendrecv_pickle(
+        self,
+        obj: object,
+        dest: int,
+        source: int = ANY_SOURCE,
+        send_tag: int = 0,
+        recv_tag: int = ANY_TAG,
+        *,
+        allow_pickle: bool = False,
+        with_status: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Send an object to a rank, and receive another one, at the same time."""
+        check_allowed("sendrecv_pickle", allow_pickle)
+        return self._run(
+            timeout,
+            sendrecv.sendrecv_pickle,
+            obj,
+            dest,
+            source,
+            send_tag,
+            recv_tag,
+            with_status,
+        )
+
+    def bcast_pickle(
+        self,
+        obj: Any = None,
+        root: int = 0,
+        *,
+        allow_pickle: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Send the root's object to every rank; return it."""
+        return self._run(timeout, pickled.bcast, obj, root, allow_pickle)
+
+    def gather_pickle(
+        self,
+        obj: Any,
+        root: int = 0,
+        *,
+        allow_pickle: bool = False,
+        timeout: float | None = None,
+    ) -> list[Any] | None:
+        """Bring the objects of all ranks to the root; return the list there."""
+        return self._run(timeout, pickled.gather, obj, root, allow_pickle)
+
+    def scatter_pickle(
+        self,
+        objs: Iterable[Any] | None = None,
+        root: int = 0,
+        *,
+        allow_pickle: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Send the root's object number i to rank i; return this rank's."""
+        return self._run(timeout, pickled.scatter, objs, root, allow_pickle)
+
+    def allgather_pickle(
+        self, obj: Any, *, allow_pickle: bool = False, timeout: float | None = None
+    ) -> list[Any]:
+        """Bring the objects of all ranks to every rank; return the list."""
+        return self._run(timeout, pickled.allgather, obj, allow_pickle)
+
+    def alltoall_pickle(
+        self,
+        objs: Iterable[Any],
+        *,
+        allow_pickle: bool = False,
+        timeout: float | None = None,
+    ) -> list[Any]:
+        """Send object number i to rank i; return those of all ranks."""
+        return self._run(timeout, pickled.alltoall, objs, allow_pickle)
+
+    def reduce_pickle(
+        self,
+        obj: Any,
+        op: Op = "sum",
+        root: int = 0,
+        *,
+        allow_pickle: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Combine the objects of all ranks in their order; return that on the root."""
+        return self._run(timeout, pickled.reduce, obj, op, root, allow_pickle)
+
+    def allreduce_pickle(
+        self,
+        obj: Any,
+        op: Op = "sum",
+        *,
+        allow_pickle: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """``reduce_pickle()`` whose result every rank gets."""
+        return self._run(timeout, pickled.allreduce, obj, op, allow_pickle)
+
+    def scan_pickle(
+        self,
+        obj: Any,
+        op: Op = "sum",
+        *,
+        allow_pickle: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Combine the objects of the ranks up to this one."""
+        return self._run(timeout, pickled.scan, obj, op, allow_pickle)
+
+    def exscan_pickle(
+        self,
+        obj: Any,
+        op: Op = "sum",
+        *,
+        allow_pickle: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Combine the objects of the ranks before this one; None on rank 0."""
+        return self._run(timeout, pickled.exscan, obj, op, allow_pickle)
