@@ -119,11 +119,22 @@ UMX_API size_t umx_comm_explain(const umx_comm *comm, int rank, char *text,
 UMX_API void umx_comm_abort(umx_comm *comm, const char *reason);
 
 /** umx_comm_abort() because another communicator has failed, perhaps one that
- * was derived from this one: the rank whose fault that was is named, if it takes
- * part in this one. */
-UMX_API void umx_comm_abort_for(umx_comm               *comm,
-                                const umx_comm_failure *failure,
-                                const char             *reason);
+ * was derived from this one: the rank whose fault that was is named, if it
+ * takes part in this one. */
+UMX_API void umx_comm_abort_for(umx_comm *comm, const umx_comm_failure *failure,
+                                const char *reason);
+
+/**
+ * Tell that an operation of a layer with `rank` has failed with `status`. A
+ * rank that ends, or whose communicator is revoked, takes its memory away
+ * before the others hear of that. So this rank waits for the news, for a second
+ * at most, and then revokes the communicator, naming `rank`.
+ *
+ * @param why  for people; may be NULL
+ * @return false: the status says nothing about the rank, and nothing is done
+ */
+UMX_API bool umx_comm_doubt(umx_comm *comm, int rank, umx_status status,
+                            const char *why);
 
 /**
  * Leave it: the other ranks finish what this one has taken part in, and later

@@ -443,6 +443,18 @@ umi_comm_doubt(umx_comm *comm, int rank, umx_status status, const char *why)
     return true;
 }
 
+bool
+umx_comm_doubt(umx_comm *comm, int rank, umx_status status, const char *why)
+{
+    UMI_COMM_LOCK(comm);
+
+    if (status == UMX_ERR_WITHDRAWN) {
+        status = UMX_ERR_CONNECTION_RESET;
+    }
+    return comm->is_revoked || comm->is_closed ||
+           umi_comm_doubt(comm, rank, status, why);
+}
+
 /* `rank`: whose fault it is. */
 static void
 abort_comm(umx_comm *comm, int rank, umx_status cause, const char *reason)

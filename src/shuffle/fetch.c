@@ -4,6 +4,7 @@
  * Small chunks of one memory are read together. Those that are neighbours in
  * the spill files of both ranks are one transfer. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "shuffle/shuffle.h"
@@ -79,6 +80,7 @@ end_fetch(umx_shuffle_chunk *chunk, umx_status status)
     umx_shuffler     *sh   = chunk->sh;
     umi_shuffle_peer *peer = chunk->peer;
     umi_shuffle_key  *key  = chunk->key;
+    char              why[128];
 
     peer->fetching -= chunk->len;
     sh->num_fetching--;
@@ -88,8 +90,12 @@ end_fetch(umx_shuffle_chunk *chunk, umx_status status)
         return;
     }
     if (status != UMX_OK) {
-        umi_shuffle_break(sh, "a chunk of rank %d could not be read: %s",
-                          peer->rank, umx_status_string(status));
+        (void)snprintf(why, sizeof(why), "a chunk could not be read: %s",
+                       umx_status_string(status));
+        if (!umx_comm_doubt(sh->comm, peer->rank, status, why)) {
+            umi_shuffle_break(sh, "a chunk of rank %d could not be read: %s",
+                              peer->rank, umx_status_string(status));
+        }
         return;
     }
     chunk->key = NULL;

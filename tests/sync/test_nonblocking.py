@@ -311,3 +311,29 @@ def test_futures_that_are_dropped_go(comm):
         for one in gc.get_objects()
     )
     assert futures == 0
+
+
+def test_a_dropped_receive_takes_no_message(comm):
+    with pytest.warns(RuntimeWarning, match=r"irecv\(\) was dropped while it waited"):
+        comm.irecv(bytearray(1))
+        gc.collect()
+    comm.send(b"x", 0)
+    kept = bytearray(1)
+    comm.recv(kept, timeout=20)
+    assert kept == b"x"
+
+
+def test_a_receive_with_a_callback_is_not_dropped(comm):
+    told = threading.Event()
+    comm.irecv(bytearray(1)).add_done_callback(lambda future: told.set())
+    gc.collect()
+    comm.send(b"x", 0)
+    assert told.wait(20)
+
+
+def test_a_receive_that_is_done_is_dropped_quietly(comm):
+    comm.send(b"x", 0)
+    future = comm.irecv(bytearray(1))
+    assert future.result(20).nbytes == 1
+    del future
+    gc.collect()

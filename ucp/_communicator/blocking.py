@@ -12,6 +12,9 @@ import concurrent.futures
 import os
 import threading
 import time
+import warnings
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,6 +65,13 @@ class SharedWorker:
         future: Future[_T] = Future(self.worker, request)
         request.add_done_callback(future._settle)
         return future
+
+    def receive_future_of(self, request: _ext.Request[_T]) -> Future[_T]:
+        """The same of a receive, which is withdrawn when nobody has the future."""
+        if request.done():
+            return self.future_of(request)
+        self._start_keeper()
+        return ReceiveFuture(self.worker, request)
 
     def _start_keeper(self) -> None:
         """Have a thread settle the futures that no thread waits for."""
@@ -139,6 +149,39 @@ class Future(concurrent.futures.Future[_T]):
         if not self.done() and not self._worker.closed():
             self._worker.progress()
         return self.done()
+
+
+class ReceiveFuture(Future[_T]):
+    """The future of ``irecv()``. A receive that went on after its last future would
+    take a message that nobody gets."""
+
+    def __init__(self, worker: Worker, request: _ext.Request[_T]) -> None:
+        super().__init__(worker, request)
+        here = weakref.ref(self)
+
+        def settle(request: _ext.Request[_T]) -> None:
+            if (future := here()) is not None:
+                future._settle(request)
+
+        request.add_done_callback(settle)
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        request = self._request
+        if request is not None:  # it waits for somebody
+            request.add_done_callback(lambda _: self)
+        super().add_done_callback(fn)
+
+    def __del__(self) -> None:
+        request = self._request
+        if request is not None and not request.done():
+            warnings.warn(
+                "ucp: the future of irecv() was dropped while it waited; it is "
+                "withdrawn. Keep it until it is done",
+                RuntimeWarning,
+                stacklevel=2,
+                source=self,
+            )
+            request.cancel()
 
 
 # ---- meeting the other ranks ---------------------------------------------------

@@ -53,7 +53,12 @@ def path_of(url: str, rank: int) -> Path:
         raise UCXConfigError(f"the root is not file:///path: {url!r}")
     if rank < 0:
         raise UCXConfigError(f"a root in a file, {url}, needs the rank of each")
-    return Path(unquote(parts.path))
+    path = Path(unquote(parts.path))
+    if path.is_dir():
+        raise UCXConfigError(
+            f"the root {url} is a directory; it is a file, which rank 0 writes"
+        )
+    return path
 
 
 @contextmanager
@@ -70,7 +75,12 @@ def root_file(path: Path, worker: Worker) -> Iterator[None]:
 
 def _write(path: Path, address: bytes) -> None:
     """Write the whole file at once, readable for this user only."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UCXConfigError(
+            f"the root {path} cannot be written: {path.parent} is no directory"
+        ) from None
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.unlink(missing_ok=True)
     number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -57,8 +57,12 @@ class NonBlocking:
     def irecv(
         self, buffer: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG
     ) -> Future[Status]:
-        """Begin to receive; a future of the Status."""
-        return self._begin(self._async.recv, buffer, source, tag)
+        """Begin to receive; a future of the Status.
+
+        A receive whose future is dropped while it waits is withdrawn.
+        """
+        self._shared.check()
+        return self._shared.receive_future_of(self._async.recv(buffer, source, tag))
 
     def isendrecv(
         self,

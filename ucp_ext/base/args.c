@@ -393,9 +393,27 @@ args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p)
     return 0;
 }
 
+/* Write "\\0" for each NUL, which ends a text in C. */
+static PyObject *
+without_nul(PyObject *text)
+{
+    PyObject *nul    = PyUnicode_FromOrdinal(0);
+    PyObject *mark   = PyUnicode_FromString("\\0");
+    PyObject *result = NULL;
+
+    if (nul != NULL && mark != NULL) {
+        result = PyUnicode_Replace(text, nul, mark, -1);
+    }
+    Py_XDECREF(nul);
+    Py_XDECREF(mark);
+    return result;
+}
+
 int
 args_reason(PyObject *reason, PyObject **bytes_p)
 {
+    PyObject *text;
+
     *bytes_p = NULL;
     if (reason == NULL || reason == Py_None) {
         return 0;
@@ -405,15 +423,11 @@ args_reason(PyObject *reason, PyObject **bytes_p)
                      Py_TYPE(reason)->tp_name);
         return -1;
     }
-    *bytes_p = PyUnicode_AsEncodedString(reason, "utf-8", "replace");
-    if (*bytes_p == NULL) {
+    text = without_nul(reason);
+    if (text == NULL) {
         return -1;
     }
-    if (strlen(PyBytes_AS_STRING(*bytes_p)) !=
-        (size_t)PyBytes_GET_SIZE(*bytes_p)) {
-        PyErr_Format(PyExc_ValueError, "reason has a NUL: %R", reason);
-        Py_CLEAR(*bytes_p);
-        return -1;
-    }
-    return 0;
+    *bytes_p = PyUnicode_AsEncodedString(text, "utf-8", "replace");
+    Py_DECREF(text);
+    return (*bytes_p == NULL) ? -1 : 0;
 }
