@@ -605,7 +605,21 @@ class Shuffler:
     def abort(self, reason: str | None = None) -> None: ...
     def closed(self) -> bool: ...
 
-_ReduceOp = Literal["sum", "prod", "min", "max"]
+_ReduceOp = Literal[
+    "sum",
+    "prod",
+    "min",
+    "max",
+    "avg",
+    "land",
+    "lor",
+    "lxor",
+    "band",
+    "bor",
+    "bxor",
+    "maxloc",
+    "minloc",
+]
 
 @disjoint_base
 class Communicator:

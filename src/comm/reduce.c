@@ -5,11 +5,10 @@
  * sends it to those that want it. Little data goes whole to who wants it, who
  * combines all of it. Either way items are combined in the order of the ranks,
  * so that the result does not depend on which way was taken. */
-#include <complex.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/arithmetic.h"
 #include "comm/collective.h"
 
 enum {
@@ -17,112 +16,20 @@ enum {
     CHUNK     = 4096       /* bytes that are combined at a time */
 };
 
-/* ---- arithmetic ----------------------------------------------------------
- */
-
-typedef void (*combine_fn)(void *to, const void *from, size_t count);
-
-#define DEFINE_COMBINE(name, type, expression)                 \
-    static void name(void *to, const void *from, size_t count) \
-    {                                                          \
-        type       *a = to;                                    \
-        const type *b = from;                                  \
-                                                               \
-        for (size_t i = 0; i < count; i++) {                   \
-            type x = a[i], y = b[i];                           \
-                                                               \
-            a[i] = (type)(expression);                         \
-        }                                                      \
-    }
-
-/* Integers wrap: they are computed without a sign. */
-#define DEFINE_INTEGER(name, type, unsigned_type)                         \
-    DEFINE_COMBINE(sum_##name, type, (unsigned_type)x + (unsigned_type)y) \
-    DEFINE_COMBINE(prod_##name, type,                                     \
-                   (uint64_t)(unsigned_type)x *(unsigned_type)y)          \
-    DEFINE_COMBINE(min_##name, type, (y < x) ? y : x)                     \
-    DEFINE_COMBINE(max_##name, type, (y > x) ? y : x)
-
-#define DEFINE_FLOAT(name, type)                                \
-    DEFINE_COMBINE(sum_##name, type, x + y)                     \
-    DEFINE_COMBINE(prod_##name, type, x *y)                     \
-    DEFINE_COMBINE(min_##name, type, (x != x || x < y) ? x : y) \
-    DEFINE_COMBINE(max_##name, type, (x != x || x > y) ? x : y)
-
-DEFINE_INTEGER(i8, int8_t, uint8_t)
-DEFINE_INTEGER(i16, int16_t, uint16_t)
-DEFINE_INTEGER(i32, int32_t, uint32_t)
-DEFINE_INTEGER(i64, int64_t, uint64_t)
-DEFINE_INTEGER(u8, uint8_t, uint8_t)
-DEFINE_INTEGER(u16, uint16_t, uint16_t)
-DEFINE_INTEGER(u32, uint32_t, uint32_t)
-DEFINE_INTEGER(u64, uint64_t, uint64_t)
-DEFINE_FLOAT(f32, float)
-DEFINE_FLOAT(f64, double)
-DEFINE_COMBINE(sum_c64, float complex, x + y)
-DEFINE_COMBINE(prod_c64, float complex, x *y)
-DEFINE_COMBINE(sum_c128, double complex, x + y)
-DEFINE_COMBINE(prod_c128, double complex, x *y)
-DEFINE_COMBINE(any_bool, uint8_t, x != 0 || y != 0)
-DEFINE_COMBINE(all_bool, uint8_t, x != 0 && y != 0)
-
-#define ALL(name)                                       \
-    {                                                   \
-        sum_##name, prod_##name, min_##name, max_##name \
-    }
-
-typedef struct dtype_info {
-    size_t     size;
-    combine_fn fns[4]; /* by umx_reduce_op */
-} dtype_info;
-
-static const dtype_info dtypes[] = {
-    [UMX_INT8]       = {1, ALL(i8)},
-    [UMX_INT16]      = {2, ALL(i16)},
-    [UMX_INT32]      = {4, ALL(i32)},
-    [UMX_INT64]      = {8, ALL(i64)},
-    [UMX_UINT8]      = {1, ALL(u8)},
-    [UMX_UINT16]     = {2, ALL(u16)},
-    [UMX_UINT32]     = {4, ALL(u32)},
-    [UMX_UINT64]     = {8, ALL(u64)},
-    [UMX_FLOAT32]    = {4, ALL(f32)},
-    [UMX_FLOAT64]    = {8, ALL(f64)},
-    [UMX_COMPLEX64]  = {8, {sum_c64, prod_c64, NULL, NULL}},
-    [UMX_COMPLEX128] = {16, {sum_c128, prod_c128, NULL, NULL}},
-    [UMX_BOOL]       = {1, {any_bool, all_bool, all_bool, any_bool}},
-};
-
-size_t
-umx_dtype_size(umx_dtype dtype)
-{
-    return ((size_t)dtype < sizeof(dtypes) / sizeof(*dtypes)) ?
-               dtypes[dtype].size :
-               0;
-}
-
-static combine_fn
-combine_of(const umx_reduction *what)
-{
-    return (umx_dtype_size(what->dtype) != 0 && (unsigned)what->op < 4) ?
-               dtypes[what->dtype].fns[what->op] :
-               NULL;
-}
-
 /* ---- operations ----------------------------------------------------------
  */
 
 typedef struct umi_comm_reduce {
-    umi_comm_coll base;
-    combine_fn    combine;
-    size_t        item;    /* bytes */
-    const char   *in;      /* this rank's */
-    char         *out;     /* NULL: it gets no result */
-    umx_memh     *in_memh; /* that they lie in; or NULL */
-    umx_memh     *out_memh;
-    size_t        len;   /* bytes of either */
-    char         *tmp;   /* what others send */
-    char         *block; /* a block for others, or NULL */
-    bool          is_whole;
+    umi_comm_coll       base;
+    umi_comm_arithmetic arithmetic;
+    const char         *in;      /* this rank's */
+    char               *out;     /* NULL: it gets no result */
+    umx_memh           *in_memh; /* that they lie in; or NULL */
+    umx_memh           *out_memh;
+    size_t              len;   /* bytes of either */
+    char               *tmp;   /* what others send */
+    char               *block; /* a block for others, or NULL */
+    bool                is_whole;
 } umi_comm_reduce;
 
 static umi_comm_reduce *
@@ -143,12 +50,12 @@ fini(umi_comm_coll *coll, umx_status status)
 static size_t
 block_start(const umi_comm_reduce *reduce, int i)
 {
-    size_t items = reduce->len / reduce->item;
+    size_t items = reduce->len / reduce->arithmetic.item;
     size_t size  = (size_t)reduce->base.comm->size;
     size_t whole = items / size, rest = items % size;
     size_t at = whole * (size_t)i + (((size_t)i < rest) ? (size_t)i : rest);
 
-    return at * reduce->item;
+    return at * reduce->arithmetic.item;
 }
 
 static size_t
@@ -184,17 +91,22 @@ static void
 combine_all(const umi_comm_reduce *reduce, char *to, const char *own,
             size_t len)
 {
-    _Alignas(64) char sum[CHUNK];
+    _Alignas(64) char totals[CHUNK];
 
-    for (size_t at = 0; at < len; at += CHUNK) {
-        size_t n = (len - at < CHUNK) ? len - at : CHUNK;
+    const umi_comm_arithmetic *arithmetic = &reduce->arithmetic;
+    int                        size       = reduce->base.comm->size;
+    size_t                     step       = CHUNK / arithmetic->total;
 
-        memcpy(sum, part_of(reduce, 0, own, len) + at, n);
-        for (int i = 1; i < reduce->base.comm->size; i++) {
-            reduce->combine(sum, part_of(reduce, i, own, len) + at,
-                            n / reduce->item);
+    step *= arithmetic->item;
+    for (size_t at = 0; at < len; at += step) {
+        size_t n = ((len - at < step) ? len - at : step) / arithmetic->item;
+
+        umi_comm_arithmetic_load(arithmetic, totals,
+                                 part_of(reduce, 0, own, len) + at, n);
+        for (int i = 1; i < size; i++) {
+            arithmetic->combine(totals, part_of(reduce, i, own, len) + at, n);
         }
-        memcpy(to + at, sum, n);
+        umi_comm_arithmetic_store(arithmetic, to + at, totals, n, size);
     }
 }
 
@@ -341,7 +253,7 @@ check(const umx_reduction *what, const umx_buffer *send, const umx_buffer *recv)
 {
     umx_status status = check_host(send);
 
-    if (combine_of(what) == NULL) {
+    if (!umx_reduction_is_possible(what)) {
         return UMX_ERR_UNSUPPORTED;
     }
     if (status == UMX_OK && recv != NULL) {
@@ -375,9 +287,8 @@ start(umx_comm *comm, const umi_comm_coll_type *type, int root,
     if (status != UMX_OK) {
         return status;
     }
-    reduce          = reduce_of(coll);
-    reduce->combine = combine_of(what);
-    reduce->item    = umx_dtype_size(what->dtype);
+    reduce = reduce_of(coll);
+    (void)umi_comm_arithmetic_find(what, &reduce->arithmetic);
     reduce->in      = send->data;
     reduce->in_memh = send->memh;
     if (recv != NULL) {

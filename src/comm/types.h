@@ -11,6 +11,7 @@
  *   send_recv     messages between ranks: send.c, recv.c, message.c
  *   collective    a collective operation under way: the rounds of any, the
  *                 messages of a round, and the calls of each
+ *   arithmetic    how the items of arrays are combined
  *   inbox         shared memory for the messages of collective operations
  *
  * Thread: all of it is used by the worker's owner, or by its progress thread

@@ -642,11 +642,11 @@ async def test_wrong_reductions_are_named():
             comm.allreduce(eight, np.zeros(8, "f4"))
         with pytest.raises(ValueError, match=r"^the recv buffer: 32 bytes"):
             comm.allreduce(eight, np.zeros(4))
-        with pytest.raises(ValueError, match=r"^items of the format 'e' \(2 bytes\)"):
-            comm.allreduce(np.zeros(8, "f2"))
+        with pytest.raises(ValueError, match=r"^items of the format 'g' \(16 bytes\)"):
+            comm.allreduce(np.zeros(8, "g"))
         with pytest.raises(ValueError, match=r"^items of the format '>d'"):
             comm.allreduce(np.zeros(8, ">f8"))
-        with pytest.raises(ValueError, match=r"^complex numbers have no min$"):
+        with pytest.raises(ValueError, match=r"^'min' is for .*, not for complex64$"):
             comm.allreduce(np.zeros(8, "c8"), "min")
         with pytest.raises(ValueError, match=r"^the array of float64 is not aligned$"):
             comm.allreduce(np.zeros(17, "u1")[1:].view("f8"))

@@ -22,7 +22,21 @@ from ._forward import forwarded
 from ._nonblocking import NonBlocking
 from ._operations import Operations
 
-_ReduceOp = Literal["sum", "prod", "min", "max"]
+_ReduceOp = Literal[
+    "sum",
+    "prod",
+    "min",
+    "max",
+    "avg",
+    "land",
+    "lor",
+    "lxor",
+    "band",
+    "bor",
+    "bxor",
+    "maxloc",
+    "minloc",
+]
 _Counts = Sequence[int]
 
 

@@ -5,73 +5,114 @@
 #include "buffer/item.h"
 #include "worker/worker.h"
 
+static const struct {
+    const char *name;
+    const char *takes; /* types of items */
+} ops[] = {
+    [UMX_SUM]    = {"sum", "ints, floats, complex numbers and bools"},
+    [UMX_PROD]   = {"prod", "ints, floats, complex numbers and bools"},
+    [UMX_MIN]    = {"min", "ints, floats and bools"},
+    [UMX_MAX]    = {"max", "ints, floats and bools"},
+    [UMX_AVG]    = {"avg", "floats and complex numbers"},
+    [UMX_LAND]   = {"land", "ints and bools"},
+    [UMX_LOR]    = {"lor", "ints and bools"},
+    [UMX_LXOR]   = {"lxor", "ints and bools"},
+    [UMX_BAND]   = {"band", "ints and bools"},
+    [UMX_BOR]    = {"bor", "ints and bools"},
+    [UMX_BXOR]   = {"bxor", "ints and bools"},
+    [UMX_MAXLOC] = {"maxloc", "pairs of a value and an index"},
+    [UMX_MINLOC] = {"minloc", "pairs of a value and an index"},
+};
+
 static int
 parse_op(PyObject *text, umx_reduce_op *op_p)
 {
-    static const char *const names[] = {[UMX_SUM]  = "sum",
-                                        [UMX_PROD] = "prod",
-                                        [UMX_MIN]  = "min",
-                                        [UMX_MAX]  = "max"};
-
     *op_p = UMX_SUM;
     if (text == NULL) {
         return 0;
     }
-    for (int i = UMX_SUM; PyUnicode_Check(text) && i <= UMX_MAX; i++) {
-        if (PyUnicode_CompareWithASCIIString(text, names[i]) == 0) {
+    for (size_t i = 0; PyUnicode_Check(text) && i < Py_ARRAY_LENGTH(ops); i++) {
+        if (PyUnicode_CompareWithASCIIString(text, ops[i].name) == 0) {
             *op_p = (umx_reduce_op)i;
             return 0;
         }
     }
     PyErr_Format(PyExc_ValueError,
-                 "the operation is 'sum', 'prod', 'min' or 'max', not %R",
+                 "the operation is 'sum', 'prod', 'min', 'max', 'avg', 'land', "
+                 "'lor', 'lxor', 'band', 'bor', 'bxor', 'maxloc' or 'minloc', "
+                 "not %R",
                  text);
+    return -1;
+}
+
+static int
+refuse_impossible(const umx_reduction *what)
+{
+    PyObject *name = item_dtype_name(what->dtype);
+
+    if (name != NULL) {
+        PyErr_Format(PyExc_ValueError, "'%s' is for %s, not for %U",
+                     ops[what->op].name, ops[what->op].takes, name);
+        Py_DECREF(name);
+    }
+    return -1;
+}
+
+static int
+refuse_different(umx_dtype sent, umx_dtype received)
+{
+    PyObject *send = item_dtype_name(sent);
+    PyObject *recv = item_dtype_name(received);
+
+    if (send != NULL && recv != NULL) {
+        PyErr_Format(PyExc_ValueError,
+                     "the items of send are %U, those of recv %U", send, recv);
+    }
+    Py_XDECREF(send);
+    Py_XDECREF(recv);
     return -1;
 }
 
 /* The reduction of the items of `send`, and of `recv` if it is not NULL. */
 static int
-parse_reduction(PyObject *send, PyObject *recv, PyObject *op,
+parse_reduction(mod_state *st, PyObject *send, PyObject *recv, PyObject *op,
                 umx_reduction *what)
 {
     umx_dtype other;
 
-    if (parse_op(op, &what->op) < 0 || item_dtype(send, &what->dtype) < 0) {
+    if (parse_op(op, &what->op) < 0 || item_dtype(st, send, &what->dtype) < 0) {
         return -1;
     }
-    if ((what->dtype == UMX_COMPLEX64 || what->dtype == UMX_COMPLEX128) &&
-        (what->op == UMX_MIN || what->op == UMX_MAX)) {
-        PyErr_Format(PyExc_ValueError, "complex numbers have no %S", op);
-        return -1;
+    if (!umx_reduction_is_possible(what)) {
+        return refuse_impossible(what);
     }
     if (recv == NULL) {
         return 0;
     }
-    if (item_dtype(recv, &other) < 0) {
+    if (item_dtype(st, recv, &other) < 0) {
         return -1;
     }
-    if (other != what->dtype) {
-        PyErr_Format(PyExc_ValueError,
-                     "the items of send are %s, those of recv %s",
-                     item_dtype_name(what->dtype), item_dtype_name(other));
-        return -1;
-    }
-    return 0;
+    return (other != what->dtype) ? refuse_different(what->dtype, other) : 0;
 }
 
 static int
 check_aligned(const umx_buffer *buf, umx_dtype dtype)
 {
-    size_t item = umx_dtype_size(dtype);
+    size_t    item = umx_dtype_size(dtype);
+    PyObject *name;
 
-    if (dtype == UMX_COMPLEX64 || dtype == UMX_COMPLEX128) {
-        item /= 2;
+    if (dtype == UMX_COMPLEX64 || dtype == UMX_COMPLEX128 ||
+        dtype >= UMX_INT8_INT32) {
+        item /= 2; /* two parts */
     }
     if (buf->len == 0 || (uintptr_t)buf->data % item == 0) {
         return 0;
     }
-    PyErr_Format(PyExc_ValueError, "the array of %s is not aligned",
-                 item_dtype_name(dtype));
+    name = item_dtype_name(dtype);
+    if (name != NULL) {
+        PyErr_Format(PyExc_ValueError, "the array of %U is not aligned", name);
+        Py_DECREF(name);
+    }
     return -1;
 }
 
@@ -135,8 +176,8 @@ parse_reduce(const CommObject *self, PyObject *send, PyObject *recv,
     if (!is_root) {
         recv = NULL;
     }
-    return (parse_reduction(is_placed ? recv : send, is_placed ? NULL : recv,
-                            op, &call->what) < 0 ||
+    return (parse_reduction(self->worker->st, is_placed ? recv : send,
+                            is_placed ? NULL : recv, op, &call->what) < 0 ||
             hold_arrays(self, send, recv, req) < 0) ?
                -1 :
                0;
@@ -146,10 +187,14 @@ const char comm_reduce_doc[] =
     "reduce($self, send, recv=None, op='sum', root=0)\n--\n\n"
     "Combine the arrays of all ranks item by item, in the order of the ranks,\n"
     "into the root's `recv`, which only the root needs; awaitable. `op` is\n"
-    "'sum', 'prod', 'min' or 'max'; the items are ints of 8 to 64 bits,\n"
-    "floats or complex numbers of 32 or 64 bits a part, or bools, as the\n"
-    "arrays say, in host memory. IN_PLACE for `send` on the root: its array\n"
-    "is in `recv`.";
+    "'sum', 'prod', 'min' or 'max'; 'avg'; 'land', 'lor' or 'lxor', whose\n"
+    "results are 0 or 1; 'band', 'bor' or 'bxor'; 'maxloc' or 'minloc' of\n"
+    "pairs of a value and an index. The items are ints of 8 to 64 bits,\n"
+    "floats of 16 to 64 bits, bfloat16 of ml_dtypes, complex numbers of 32 or\n"
+    "64 bits a part, or bools, as the arrays say, in host memory; an\n"
+    "operation that a type does not have is a ValueError. Floats of 16 bits\n"
+    "are combined as floats of 32 bits, and the result is rounded. IN_PLACE\n"
+    "for `send` on the root: its array is in `recv`.";
 
 PyObject *
 comm_reduce(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -221,8 +266,8 @@ comm_allreduce(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     if (req == NULL) {
         return NULL;
     }
-    if (parse_reduction((array == NULL) ? recv : send, array, values[2],
-                        &collective_call_of(req)->what) < 0 ||
+    if (parse_reduction(self->worker->st, (array == NULL) ? recv : send, array,
+                        values[2], &collective_call_of(req)->what) < 0 ||
         hold_arrays(self, send, recv, req) < 0) {
         return collective_give_up(req);
     }
