@@ -65,7 +65,8 @@ UMX_API UMX_MUST_CHECK umx_status umx_allgatherv(
     const umx_pieces *pieces, const umx_op_params *params, umx_request **req_p);
 
 /** Piece r of `send` to rank r, which has it at the piece of this rank in its
- * `recv`. */
+ * `recv`. With UMX_IN_PLACE the pieces of `recv` are sent, of which a copy is
+ * made in the call, and `send_pieces` is not read. */
 UMX_API UMX_MUST_CHECK umx_status umx_alltoallv(
     umx_comm *comm, const umx_buffer *send, const umx_pieces *send_pieces,
     const umx_buffer *recv, const umx_pieces *recv_pieces,
@@ -180,6 +181,38 @@ UMX_API UMX_MUST_CHECK umx_status umx_reduce(
 UMX_API UMX_MUST_CHECK umx_status umx_allreduce(
     umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
     const umx_buffer *recv, const umx_op_params *params, umx_request **req_p);
+
+/**
+ * Combine as umx_reduce() does, for each rank the arrays of the ranks up to
+ * this one. Host memory. `recv` as long as `send`. UMX_IN_PLACE. AVG is
+ * divided by the number of these arrays.
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_scan(umx_comm            *comm,
+                                           const umx_reduction *what,
+                                           const umx_buffer    *send,
+                                           const umx_buffer    *recv,
+                                           const umx_op_params *params,
+                                           umx_request        **req_p);
+
+/** umx_scan() of the ranks before this one. Rank 0 gets no result: its `recv`
+ * stays as it is. */
+UMX_API UMX_MUST_CHECK umx_status umx_exscan(umx_comm            *comm,
+                                             const umx_reduction *what,
+                                             const umx_buffer    *send,
+                                             const umx_buffer    *recv,
+                                             const umx_op_params *params,
+                                             umx_request        **req_p);
+
+/**
+ * umx_allreduce() of which rank r gets the r-th part. `counts`: the bytes of
+ * the parts, whole items, the same on every rank, and `send->len` together;
+ * NULL: equal parts. `recv` as long as this rank's part. With UMX_IN_PLACE
+ * `recv` is the whole array, and the result goes to its beginning.
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_reduce_scatter(
+    umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
+    const umx_buffer *recv, const size_t *counts, const umx_op_params *params,
+    umx_request **req_p);
 
 /**
  * Make communicators of the ranks that give the same color, in the order of

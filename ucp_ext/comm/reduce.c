@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reduce.c: reduce and allreduce. */
+/* reduce.c: reduce and allreduce, scan and exscan, reduce_scatter. */
 #include "comm/collective.h"
 
 #include "buffer/item.h"
+#include "comm/pieces.h"
 #include "worker/worker.h"
 
 static const struct {
@@ -222,6 +223,9 @@ comm_reduce(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                collective_post(req);
 }
 
+/* ---- operations whose result every rank gets ----------------------------
+ */
+
 static umx_status
 allreduce_post(RequestObject *req, const umx_op_params *params)
 {
@@ -232,7 +236,68 @@ allreduce_post(RequestObject *req, const umx_op_params *params)
                          &req->op);
 }
 
+static umx_status
+scan_post(RequestObject *req, const umx_op_params *params)
+{
+    const collective_call *call = collective_call_of(req);
+
+    return umx_scan(collective_comm_of(req), &call->what,
+                    collective_send_buffer(req), &call->recv.buf, params,
+                    &req->op);
+}
+
+static umx_status
+exscan_post(RequestObject *req, const umx_op_params *params)
+{
+    const collective_call *call = collective_call_of(req);
+
+    return umx_exscan(collective_comm_of(req), &call->what,
+                      collective_send_buffer(req), &call->recv.buf, params,
+                      &req->op);
+}
+
 COLLECTIVE(allreduce, "allreduce", NULL);
+COLLECTIVE(scan, "scan", NULL);
+COLLECTIVE(exscan, "exscan", NULL);
+
+/* The arguments of a method. */
+typedef struct method_args {
+    PyObject *const *args;
+    Py_ssize_t       nargs;
+    PyObject        *kwnames;
+} method_args;
+
+/* A method with the arguments of allreduce(). */
+static PyObject *
+begin_for_all(CommObject *self, const op_type *type, const method_args *given)
+{
+    static const char *const keywords[] = {"send", "recv", "op"};
+    PyObject                *values[3], *send, *recv, *array;
+    RequestObject           *req;
+
+    if (args_parse(type->name, given->args, given->nargs, given->kwnames,
+                   keywords, 3, 3, 1, values) < 0) {
+        return NULL;
+    }
+    if (values[1] != NULL && PyUnicode_Check(values[1]) && values[2] == NULL) {
+        values[2] = values[1];
+        values[1] = NULL;
+    }
+    send  = collective_is_absent(values[1]) ? self->worker->st->in_place :
+                                              values[0];
+    recv  = collective_is_absent(values[1]) ? values[0] : values[1];
+    array = collective_is_in_place(self, send) ? NULL : recv;
+    req   = collective_begin(self, type);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (parse_reduction(self->worker->st, (array == NULL) ? recv : send, array,
+                        values[2], &collective_call_of(req)->what) < 0 ||
+        hold_arrays(self, send, recv, req) < 0) {
+        return collective_give_up(req);
+    }
+    return collective_post(req);
+}
 
 const char comm_allreduce_doc[] =
     "allreduce($self, send, recv=None, op='sum')\n--\n\n"
@@ -245,31 +310,141 @@ PyObject *
 comm_allreduce(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                PyObject *kwnames)
 {
-    static const char *const keywords[] = {"send", "recv", "op"};
-    CommObject              *self       = (CommObject *)op;
-    PyObject                *values[3], *send, *recv, *array;
-    RequestObject           *req;
+    method_args given = {args, nargs, kwnames};
 
-    if (args_parse("allreduce", args, nargs, kwnames, keywords, 3, 3, 1,
+    return begin_for_all((CommObject *)op, &op_allreduce, &given);
+}
+
+const char comm_scan_doc[] =
+    "scan($self, send, recv=None, op='sum')\n--\n\n"
+    "allreduce() of the arrays of the ranks 0 to this one, which each rank\n"
+    "gets for itself; awaitable. 'avg' is divided by the number of these.";
+
+PyObject *
+comm_scan(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+          PyObject *kwnames)
+{
+    method_args given = {args, nargs, kwnames};
+
+    return begin_for_all((CommObject *)op, &op_scan, &given);
+}
+
+const char comm_exscan_doc[] =
+    "exscan($self, send, recv=None, op='sum')\n--\n\n"
+    "scan() of the ranks before this one; awaitable. Rank 0 gets no result:\n"
+    "nothing is written there.";
+
+PyObject *
+comm_exscan(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+            PyObject *kwnames)
+{
+    method_args given = {args, nargs, kwnames};
+
+    return begin_for_all((CommObject *)op, &op_exscan, &given);
+}
+
+/* ---- reduce_scatter ------------------------------------------------------
+ */
+
+static umx_status
+reduce_scatter_post(RequestObject *req, const umx_op_params *params)
+{
+    const collective_call *call = collective_call_of(req);
+
+    return umx_reduce_scatter(collective_comm_of(req), &call->what,
+                              collective_send_buffer(req), &call->recv.buf,
+                              call->send_counts, params, &req->op);
+}
+
+COLLECTIVE(reduce_scatter, "reduce_scatter", NULL);
+
+/* Read the parts of the array `obj`, whose memory is `buf`. They are whole
+ * items, and all of it. */
+static int
+parse_parts(const CommObject *self, const piece_args *args, umx_dtype dtype,
+            collective_call *call)
+{
+    size_t item = umx_dtype_size(dtype), at = 0;
+
+    if (pieces_alloc(call) < 0 ||
+        pieces_parse(self, args, call->send_counts, call->send_displs) < 0) {
+        return -1;
+    }
+    for (int i = 0; i < call->size; i++) {
+        if (call->send_counts[i] % item != 0) {
+            PyErr_Format(PyExc_ValueError,
+                         "the %s buffer of %zu items has no %d equal parts",
+                         args->what, args->buf->len / item, call->size);
+            return -1;
+        }
+        at += call->send_counts[i];
+    }
+    if (at != args->buf->len) {
+        PyErr_Format(PyExc_ValueError,
+                     "the counts are %zu items together, the %s buffer has %zu",
+                     at / item, args->what, args->buf->len / item);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+parse_reduce_scatter(const CommObject *self, PyObject *const *values,
+                     RequestObject *req)
+{
+    collective_call *call  = collective_call_of(req);
+    umx_dtype        dtype = call->what.dtype;
+    piece_args args = {values[0], &req->hold.buf, values[3], NULL, "send"};
+
+    if (collective_hold_both(self, values[0], values[1], req) < 0 ||
+        check_aligned(&call->recv.buf, dtype) < 0) {
+        return -1;
+    }
+    if (call->is_in_place) {
+        args = (piece_args){values[1], &call->recv.buf, values[3], NULL,
+                            "recv"};
+        return parse_parts(self, &args, dtype, call);
+    }
+    return (check_aligned(&req->hold.buf, dtype) < 0 ||
+            collective_check_apart(&req->hold.buf, &call->recv.buf) < 0 ||
+            parse_parts(self, &args, dtype, call) < 0) ?
+               -1 :
+               collective_check_len(
+                   "the recv buffer", call->recv.buf.len,
+                   call->send_counts[umx_comm_rank(self->umx)]);
+}
+
+const char comm_reduce_scatter_doc[] =
+    "reduce_scatter($self, send, recv, op='sum', *, counts=None)\n--\n\n"
+    "allreduce() of which each rank gets its part only, in `recv`; awaitable.\n"
+    "`counts` says how many items the part of each rank has, the same on\n"
+    "every rank, and all of `send` together; by default the parts are equal.\n"
+    "With IN_PLACE for `send` the array is in `recv`, and the result goes to\n"
+    "the beginning of it.";
+
+PyObject *
+comm_reduce_scatter(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                    PyObject *kwnames)
+{
+    static const char *const keywords[] = {"send", "recv", "op", "counts"};
+    CommObject              *self       = (CommObject *)op;
+    PyObject                *values[4];
+    RequestObject           *req;
+    bool                     is_placed;
+
+    if (args_parse("reduce_scatter", args, nargs, kwnames, keywords, 4, 3, 2,
                    values) < 0) {
         return NULL;
     }
-    if (values[1] != NULL && PyUnicode_Check(values[1]) && values[2] == NULL) {
-        values[2] = values[1];
-        values[1] = NULL;
-    }
-    send  = collective_is_absent(values[1]) ? self->worker->st->in_place :
-                                              values[0];
-    recv  = collective_is_absent(values[1]) ? values[0] : values[1];
-    array = collective_is_in_place(self, send) ? NULL : recv;
-    req   = collective_begin(self, &op_allreduce);
+    req = collective_begin(self, &op_reduce_scatter);
     if (req == NULL) {
         return NULL;
     }
-    if (parse_reduction(self->worker->st, (array == NULL) ? recv : send, array,
-                        values[2], &collective_call_of(req)->what) < 0 ||
-        hold_arrays(self, send, recv, req) < 0) {
-        return collective_give_up(req);
-    }
-    return collective_post(req);
+    is_placed = collective_is_in_place(self, values[0]);
+    return (parse_reduction(self->worker->st, values[is_placed],
+                            is_placed ? NULL : values[1], values[2],
+                            &collective_call_of(req)->what) < 0 ||
+            parse_reduce_scatter(self, values, req) < 0) ?
+               collective_give_up(req) :
+               collective_post(req);
 }
