@@ -605,7 +605,21 @@ class Shuffler:
     def abort(self, reason: str | None = None) -> None: ...
     def closed(self) -> bool: ...
 
-_ReduceOp = Literal["sum", "prod", "min", "max"]
+_ReduceOp = Literal[
+    "sum",
+    "prod",
+    "min",
+    "max",
+    "avg",
+    "land",
+    "lor",
+    "lxor",
+    "band",
+    "bor",
+    "bxor",
+    "maxloc",
+    "minloc",
+]
 
 @disjoint_base
 class Communicator:
@@ -694,11 +708,13 @@ class Communicator:
         counts: Sequence[SupportsIndex],
         displs: Sequence[SupportsIndex] | None = None,
     ) -> CoroutineRequest[None]: ...
-    def alltoall(self, send: _Buffer, recv: _Buffer) -> CoroutineRequest[None]: ...
+    def alltoall(
+        self, send: _Buffer | InPlace, recv: _Buffer
+    ) -> CoroutineRequest[None]: ...
     def alltoallv(
         self,
-        send: _Buffer,
-        send_counts: Sequence[SupportsIndex],
+        send: _Buffer | InPlace,
+        send_counts: Sequence[SupportsIndex] | None,
         recv: _Buffer,
         recv_counts: Sequence[SupportsIndex],
         *,
@@ -723,6 +739,32 @@ class Communicator:
         send: _Buffer | InPlace,
         recv: _Buffer | None = None,
         op: _ReduceOp = "sum",
+    ) -> CoroutineRequest[None]: ...
+    @overload
+    def scan(self, send: _Buffer, recv: _ReduceOp) -> CoroutineRequest[None]: ...
+    @overload
+    def scan(
+        self,
+        send: _Buffer | InPlace,
+        recv: _Buffer | None = None,
+        op: _ReduceOp = "sum",
+    ) -> CoroutineRequest[None]: ...
+    @overload
+    def exscan(self, send: _Buffer, recv: _ReduceOp) -> CoroutineRequest[None]: ...
+    @overload
+    def exscan(
+        self,
+        send: _Buffer | InPlace,
+        recv: _Buffer | None = None,
+        op: _ReduceOp = "sum",
+    ) -> CoroutineRequest[None]: ...
+    def reduce_scatter(
+        self,
+        send: _Buffer | InPlace,
+        recv: _Buffer,
+        op: _ReduceOp = "sum",
+        *,
+        counts: Sequence[SupportsIndex] | None = None,
     ) -> CoroutineRequest[None]: ...
     def split(
         self, color: SupportsIndex | None, key: SupportsIndex = 0

@@ -65,7 +65,8 @@ UMX_API UMX_MUST_CHECK umx_status umx_allgatherv(
     const umx_pieces *pieces, const umx_op_params *params, umx_request **req_p);
 
 /** Piece r of `send` to rank r, which has it at the piece of this rank in its
- * `recv`. */
+ * `recv`. With UMX_IN_PLACE the pieces of `recv` are sent, of which a copy is
+ * made in the call, and `send_pieces` is not read. */
 UMX_API UMX_MUST_CHECK umx_status umx_alltoallv(
     umx_comm *comm, const umx_buffer *send, const umx_pieces *send_pieces,
     const umx_buffer *recv, const umx_pieces *recv_pieces,
@@ -103,15 +104,55 @@ typedef enum umx_dtype {
     UMX_FLOAT64,
     UMX_COMPLEX64,  /* two of FLOAT32; no MIN, no MAX */
     UMX_COMPLEX128, /* two of FLOAT64; no MIN, no MAX */
-    UMX_BOOL        /* bytes of 0 and 1: SUM and MAX are or, PROD and MIN and */
+    UMX_BOOL,       /* bytes of 0 and 1: SUM and MAX are or, PROD and MIN and */
+    UMX_FLOAT16,    /* IEEE 754 binary16 */
+    UMX_BFLOAT16,   /* the upper half of FLOAT32 */
+    /* Pairs, for MINLOC and MAXLOC, as C lays out a struct of a value of the
+     * first type and an index of the second one. */
+    UMX_INT8_INT32,
+    UMX_INT16_INT32,
+    UMX_INT32_INT32,
+    UMX_INT64_INT32,
+    UMX_UINT8_INT32,
+    UMX_UINT16_INT32,
+    UMX_UINT32_INT32,
+    UMX_UINT64_INT32,
+    UMX_FLOAT32_INT32,
+    UMX_FLOAT64_INT32,
+    UMX_INT8_INT64,
+    UMX_INT16_INT64,
+    UMX_INT32_INT64,
+    UMX_INT64_INT64,
+    UMX_UINT8_INT64,
+    UMX_UINT16_INT64,
+    UMX_UINT32_INT64,
+    UMX_UINT64_INT64,
+    UMX_FLOAT32_INT64,
+    UMX_FLOAT64_INT64
 } umx_dtype;
 
-/** Integers wrap. MIN and MAX of a NaN and anything are a NaN. */
+/**
+ * Integers wrap. MIN and MAX of a NaN and anything are a NaN.
+ *
+ * FLOAT16 and BFLOAT16 are combined as FLOAT32, and the result is rounded once,
+ * to the nearest number, and to the even one of two. AVG is the sum, divided by
+ * the number of arrays before that.
+ */
 typedef enum umx_reduce_op {
     UMX_SUM,
     UMX_PROD,
-    UMX_MIN,
-    UMX_MAX
+    UMX_MIN, /* like MAX, not of complex numbers */
+    UMX_MAX,
+    UMX_AVG,  /* floats and complex numbers only */
+    UMX_LAND, /* logical, of integers and BOOL: the result is 0 or 1 */
+    UMX_LOR,
+    UMX_LXOR,
+    UMX_BAND, /* bitwise, of integers and BOOL */
+    UMX_BOR,
+    UMX_BXOR,
+    UMX_MAXLOC, /* of pairs only: the pair with the largest value */
+    UMX_MINLOC  /* and of several such pairs the one with the smallest index;
+                   a NaN is found before any number, by both */
 } umx_reduce_op;
 
 /** Bytes of an item; 0: no such type. */
@@ -122,6 +163,9 @@ typedef struct umx_reduction {
     umx_dtype     dtype;
     umx_reduce_op op;
 } umx_reduction;
+
+/** False: there is no such operation on the type. */
+UMX_API bool umx_reduction_is_possible(const umx_reduction *what);
 
 /**
  * Combine the arrays of all ranks item by item, in the order of the ranks:
@@ -137,6 +181,38 @@ UMX_API UMX_MUST_CHECK umx_status umx_reduce(
 UMX_API UMX_MUST_CHECK umx_status umx_allreduce(
     umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
     const umx_buffer *recv, const umx_op_params *params, umx_request **req_p);
+
+/**
+ * Combine as umx_reduce() does, for each rank the arrays of the ranks up to
+ * this one. Host memory. `recv` as long as `send`. UMX_IN_PLACE. AVG is
+ * divided by the number of these arrays.
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_scan(umx_comm            *comm,
+                                           const umx_reduction *what,
+                                           const umx_buffer    *send,
+                                           const umx_buffer    *recv,
+                                           const umx_op_params *params,
+                                           umx_request        **req_p);
+
+/** umx_scan() of the ranks before this one. Rank 0 gets no result: its `recv`
+ * stays as it is. */
+UMX_API UMX_MUST_CHECK umx_status umx_exscan(umx_comm            *comm,
+                                             const umx_reduction *what,
+                                             const umx_buffer    *send,
+                                             const umx_buffer    *recv,
+                                             const umx_op_params *params,
+                                             umx_request        **req_p);
+
+/**
+ * umx_allreduce() of which rank r gets the r-th part. `counts`: the bytes of
+ * the parts, whole items, the same on every rank, and `send->len` together;
+ * NULL: equal parts. `recv` as long as this rank's part. With UMX_IN_PLACE
+ * `recv` is the whole array, and the result goes to its beginning.
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_reduce_scatter(
+    umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
+    const umx_buffer *recv, const size_t *counts, const umx_op_params *params,
+    umx_request **req_p);
 
 /**
  * Make communicators of the ranks that give the same color, in the order of

@@ -30,7 +30,10 @@ typedef enum umi_comm_coll_kind {
     UMI_COMM_COLL_REDUCE,
     UMI_COMM_COLL_ALLREDUCE,
     UMI_COMM_COLL_SPLIT,
-    UMI_COMM_COLL_ALLTOALL_BUFFERS
+    UMI_COMM_COLL_ALLTOALL_BUFFERS,
+    UMI_COMM_COLL_SCAN,
+    UMI_COMM_COLL_EXSCAN,
+    UMI_COMM_COLL_REDUCE_SCATTER
 } umi_comm_coll_kind;
 
 typedef struct umi_comm_coll_type {

@@ -8,119 +8,17 @@
  *   scatter     from the root to everybody
  *   allgather   everybody to everybody; above UMI_COMM_COLL_WINDOW ranks round
  *               a ring
- *   alltoall    everybody to everybody, UMI_COMM_COLL_WINDOW ranks at a time
  *
  * A rank sends before it receives: a receive may copy at once, and the others
  * need not wait for that. */
 #include <stdlib.h>
 
-#include "comm/collective.h"
+#include "comm/collective_move.h"
 
 enum {
     FLAT_RANKS   = 4,
     FLAT_BARRIER = 8
 };
-
-/* What is sent, or received: a buffer, and the piece of it that each rank gets
- * or gives. */
-typedef struct umi_comm_side {
-    umx_buffer buf;
-    size_t    *counts; /* of malloc; NULL: all of it */
-    size_t    *displs; /* behind them */
-} umi_comm_side;
-
-/* An operation on buffers. */
-typedef struct umi_comm_move {
-    umi_comm_coll     base;
-    umi_comm_side     send; /* nothing if it is in place */
-    umi_comm_side     recv;
-    bool              is_in_place;
-    umx_comm         *made;   /* split: held; or NULL */
-    int32_t          *pairs;  /* split: color and key of each rank */
-    umi_comm_member **chosen; /* split: room for the members of the new one */
-} umi_comm_move;
-
-static umi_comm_move *
-move_of(umi_comm_coll *coll)
-{
-    return (umi_comm_move *)(void *)coll;
-}
-
-static void
-fini(umi_comm_coll *coll, umx_status status)
-{
-    (void)status;
-    free(move_of(coll)->send.counts);
-    free(move_of(coll)->recv.counts);
-}
-
-static umx_buffer
-part(const umx_buffer *buf, size_t displ, size_t count)
-{
-    umx_buffer piece = *buf;
-
-    piece.data = (count == 0) ? NULL : (char *)buf->data + displ;
-    piece.len  = count;
-    return piece;
-}
-
-static umx_status
-new_move(umx_comm *comm, const umi_comm_coll_type *type, size_t max_xfers,
-         umi_comm_move **move_p)
-{
-    umi_comm_coll *coll;
-    umx_status     status = umi_comm_coll_new(comm, type, max_xfers, &coll);
-
-    if (status == UMX_OK) {
-        *move_p = move_of(coll);
-    }
-    return status;
-}
-
-/* Take `buf` and copies of its pieces: counts, and displacements from them if
- * there are none. Every piece lies in `buf`; that of this rank is as long as
- * `own`, if that is given. */
-static umx_status
-set_side(const umx_comm *comm, umi_comm_side *side, const umx_buffer *buf,
-         const umx_pieces *pieces, const umx_buffer *own)
-{
-    size_t     size   = (size_t)comm->size;
-    size_t     next   = 0;
-    umx_status status = umi_comm_coll_check_buffer(buf);
-
-    if (status != UMX_OK) {
-        return status;
-    }
-    if (pieces == NULL || pieces->counts == NULL) {
-        return UMX_ERR_INVALID_PARAM;
-    }
-    side->buf    = *buf;
-    side->counts = malloc(2 * size * sizeof(*side->counts));
-    if (side->counts == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    side->displs = side->counts + size;
-    for (size_t i = 0; i < size; i++) {
-        size_t count = pieces->counts[i];
-        size_t displ = (pieces->displs != NULL) ? pieces->displs[i] : next;
-
-        if (displ > buf->len || count > buf->len - displ) {
-            return UMX_ERR_OUT_OF_RANGE;
-        }
-        side->counts[i] = count;
-        side->displs[i] = displ;
-        next            = displ + count;
-    }
-    return (own == NULL || side->counts[comm->rank] == own->len) ?
-               UMX_OK :
-               UMX_ERR_INVALID_PARAM;
-}
-
-static umx_buffer
-piece_of(const umi_comm_side *side, int rank)
-{
-    return part(&side->buf, side->displs[rank], side->counts[rank]);
-}
 
 /* ---- barrier -------------------------------------------------------------
  */
@@ -161,7 +59,8 @@ umx_barrier(umx_comm *comm, const umx_op_params *params, umx_request **req_p)
 {
     UMI_COMM_LOCK(comm);
     umi_comm_move *move;
-    umx_status status = new_move(comm, &barrier_type, 2 * FLAT_BARRIER, &move);
+    umx_status status = umi_comm_move_new(comm, &barrier_type, 2 * FLAT_BARRIER,
+                                          &move);
 
     return (status == UMX_OK) ?
                umi_comm_coll_start(&move->base, params, req_p) :
@@ -212,7 +111,7 @@ send_to_children(umi_comm_coll *coll, int number, const umx_buffer *buf)
 static umx_status
 bcast_next(umi_comm_coll *coll)
 {
-    umi_comm_move *move   = move_of(coll);
+    umi_comm_move *move   = umi_comm_move_of(coll);
     int            number = distance_from_root(coll);
     int parent = (coll->comm->size <= FLAT_RANKS) ? 0 : number & (number - 1);
     umx_status status;
@@ -264,7 +163,8 @@ umx_bcast(umx_comm *comm, int root, const umx_buffer *buf,
         status = umi_comm_coll_check_buffer(buf);
     }
     if (status == UMX_OK) {
-        status = new_move(comm, &bcast_type, (size_t)comm->size, &move);
+        status = umi_comm_move_new(comm, &bcast_type, (size_t)comm->size,
+                                   &move);
     }
     if (status != UMX_OK) {
         return status;
@@ -281,7 +181,7 @@ umx_bcast(umx_comm *comm, int root, const umx_buffer *buf,
 static umx_status
 gather_next(umi_comm_coll *coll)
 {
-    umi_comm_move *move = move_of(coll);
+    umi_comm_move *move = umi_comm_move_of(coll);
     umx_comm      *comm = coll->comm;
     umx_buffer     piece;
     umx_status     status = UMX_OK;
@@ -294,7 +194,7 @@ gather_next(umi_comm_coll *coll)
         return (status == UMX_OK) ? UMX_INPROGRESS : status;
     }
     for (int i = 0; i < comm->size && status == UMX_OK; i++) {
-        piece = piece_of(&move->recv, i);
+        piece = umi_comm_side_piece(&move->recv, i);
         if (i != comm->rank) {
             status = umi_comm_coll_recv(coll, i, 0, &piece);
         } else if (!move->is_in_place) {
@@ -308,7 +208,7 @@ static const umi_comm_coll_type gather_type = {
     .kind = UMI_COMM_COLL_GATHER,
     .size = sizeof(umi_comm_move),
     .next = gather_next,
-    .fini = fini,
+    .fini = umi_comm_move_fini,
 };
 
 umx_status
@@ -336,8 +236,8 @@ umx_gatherv(umx_comm *comm, int root, const umx_buffer *send,
                                      umi_comm_buffers_overlap(send, recv)))) {
         return UMX_ERR_INVALID_PARAM;
     }
-    status = new_move(comm, &gather_type, is_root ? (size_t)comm->size : 1,
-                      &move);
+    status = umi_comm_move_new(comm, &gather_type,
+                               is_root ? (size_t)comm->size : 1, &move);
     if (status != UMX_OK) {
         return status;
     }
@@ -347,7 +247,7 @@ umx_gatherv(umx_comm *comm, int root, const umx_buffer *send,
         move->send.buf = *send;
     }
     if (is_root) {
-        status = set_side(comm, &move->recv, recv, pieces, send);
+        status = umi_comm_side_set(comm, &move->recv, recv, pieces, send);
     }
     return (status == UMX_OK) ?
                umi_comm_coll_start(&move->base, params, req_p) :
@@ -357,7 +257,7 @@ umx_gatherv(umx_comm *comm, int root, const umx_buffer *send,
 static umx_status
 scatter_next(umi_comm_coll *coll)
 {
-    umi_comm_move *move = move_of(coll);
+    umi_comm_move *move = umi_comm_move_of(coll);
     umx_comm      *comm = coll->comm;
     umx_buffer     piece;
     umx_status     status = UMX_OK;
@@ -370,7 +270,7 @@ scatter_next(umi_comm_coll *coll)
         return (status == UMX_OK) ? UMX_INPROGRESS : status;
     }
     for (int i = 0; i < comm->size && status == UMX_OK; i++) {
-        piece = piece_of(&move->send, i);
+        piece = umi_comm_side_piece(&move->send, i);
         if (i != comm->rank) {
             status = umi_comm_coll_send(coll, i, 0, &piece);
         } else if (!move->is_in_place) {
@@ -384,7 +284,7 @@ static const umi_comm_coll_type scatter_type = {
     .kind = UMI_COMM_COLL_SCATTER,
     .size = sizeof(umi_comm_move),
     .next = scatter_next,
-    .fini = fini,
+    .fini = umi_comm_move_fini,
 };
 
 umx_status
@@ -410,8 +310,8 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
     if (is_root && recv != NULL && umi_comm_buffers_overlap(send, recv)) {
         return UMX_ERR_INVALID_PARAM;
     }
-    status = new_move(comm, &scatter_type, is_root ? (size_t)comm->size : 1,
-                      &move);
+    status = umi_comm_move_new(comm, &scatter_type,
+                               is_root ? (size_t)comm->size : 1, &move);
     if (status != UMX_OK) {
         return status;
     }
@@ -421,7 +321,7 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
         move->recv.buf = *recv;
     }
     if (is_root) {
-        status = set_side(comm, &move->send, send, pieces, recv);
+        status = umi_comm_side_set(comm, &move->send, send, pieces, recv);
     }
     return (status == UMX_OK) ?
                umi_comm_coll_start(&move->base, params, req_p) :
@@ -435,7 +335,7 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
 static umx_status
 copy_own(umi_comm_move *move)
 {
-    umx_buffer own = piece_of(&move->recv, move->base.comm->rank);
+    umx_buffer own = umi_comm_side_piece(&move->recv, move->base.comm->rank);
 
     return move->is_in_place ? UMX_OK :
                                umi_comm_coll_copy(&own, &move->send.buf);
@@ -444,10 +344,11 @@ copy_own(umi_comm_move *move)
 static umx_status
 allgather_all(umi_comm_coll *coll)
 {
-    umi_comm_move *move = move_of(coll);
+    umi_comm_move *move = umi_comm_move_of(coll);
     int            rank = coll->comm->rank, size = coll->comm->size;
-    umx_buffer     own    = move->is_in_place ? piece_of(&move->recv, rank) :
-                                                move->send.buf;
+    umx_buffer     own    = move->is_in_place ?
+                                umi_comm_side_piece(&move->recv, rank) :
+                                move->send.buf;
     umx_status     status = UMX_OK;
 
     for (int i = 1; i < size && status == UMX_OK; i++) {
@@ -458,7 +359,7 @@ allgather_all(umi_comm_coll *coll)
     }
     for (int i = 1; i < size && status == UMX_OK; i++) {
         int        from  = (rank - i + size) % size;
-        umx_buffer piece = piece_of(&move->recv, from);
+        umx_buffer piece = umi_comm_side_piece(&move->recv, from);
 
         status = umi_comm_coll_recv(coll, from, 0, &piece);
     }
@@ -469,13 +370,15 @@ allgather_all(umi_comm_coll *coll)
 static umx_status
 allgather_ring(umi_comm_coll *coll)
 {
-    umi_comm_move *move = move_of(coll);
+    umi_comm_move *move = umi_comm_move_of(coll);
     int            rank = coll->comm->rank, size = coll->comm->size;
     int            round = (int)coll->round;
     int            prev  = (rank - 1 + size) % size;
-    umx_buffer     out   = piece_of(&move->recv, (rank - round + size) % size);
-    umx_buffer in = piece_of(&move->recv, (rank - round - 1 + 2 * size) % size);
-    umx_status status;
+    umx_buffer     out   = umi_comm_side_piece(&move->recv,
+                                               (rank - round + size) % size);
+    umx_buffer     in    = umi_comm_side_piece(&move->recv,
+                                               (rank - round - 1 + 2 * size) % size);
+    umx_status     status;
 
     status = umi_comm_coll_recv(coll, prev, coll->round, &in);
     return (status == UMX_OK) ?
@@ -486,7 +389,7 @@ allgather_ring(umi_comm_coll *coll)
 static umx_status
 allgather_next(umi_comm_coll *coll)
 {
-    umi_comm_move *move    = move_of(coll);
+    umi_comm_move *move    = umi_comm_move_of(coll);
     int            size    = coll->comm->size;
     bool           is_ring = size > UMI_COMM_COLL_WINDOW;
     unsigned       rounds  = is_ring ? (unsigned)size - 1 : 1;
@@ -512,7 +415,7 @@ static const umi_comm_coll_type allgather_type = {
     .kind = UMI_COMM_COLL_ALLGATHER,
     .size = sizeof(umi_comm_move),
     .next = allgather_next,
-    .fini = fini,
+    .fini = umi_comm_move_fini,
 };
 
 umx_status
@@ -533,7 +436,8 @@ umx_allgatherv(umx_comm *comm, const umx_buffer *send, const umx_buffer *recv,
         status = umi_comm_coll_check_buffer(recv);
     }
     if (status == UMX_OK) {
-        status = new_move(comm, &allgather_type, 2 * (size_t)comm->size, &move);
+        status = umi_comm_move_new(comm, &allgather_type,
+                                   2 * (size_t)comm->size, &move);
     }
     if (status != UMX_OK) {
         return status;
@@ -542,84 +446,7 @@ umx_allgatherv(umx_comm *comm, const umx_buffer *send, const umx_buffer *recv,
     if (!move->is_in_place) {
         move->send.buf = *send;
     }
-    status = set_side(comm, &move->recv, recv, pieces, send);
-    return (status == UMX_OK) ?
-               umi_comm_coll_start(&move->base, params, req_p) :
-               umi_comm_coll_give_up(&move->base, status);
-}
-
-/* ---- alltoall ------------------------------------------------------------
- */
-
-static umx_status
-alltoall_next(umi_comm_coll *coll)
-{
-    umi_comm_move *move = move_of(coll);
-    int            rank = coll->comm->rank, size = coll->comm->size;
-    int            first  = 1 + (int)coll->round * UMI_COMM_COLL_WINDOW;
-    int            end    = (first + UMI_COMM_COLL_WINDOW < size) ?
-                                first + UMI_COMM_COLL_WINDOW :
-                                size;
-    umx_status     status = UMX_OK;
-
-    for (int i = first; i < end && status == UMX_OK; i++) {
-        int        to  = (rank + i) % size;
-        umx_buffer out = piece_of(&move->send, to);
-
-        status = umi_comm_coll_send(coll, to, 0, &out);
-    }
-    if (coll->round == 0 && status == UMX_OK) {
-        umx_buffer in  = piece_of(&move->recv, rank);
-        umx_buffer out = piece_of(&move->send, rank);
-
-        status = umi_comm_coll_copy(&in, &out);
-    }
-    for (int i = first; i < end && status == UMX_OK; i++) {
-        int        from = (rank - i + size) % size;
-        umx_buffer in   = piece_of(&move->recv, from);
-
-        status = umi_comm_coll_recv(coll, from, 0, &in);
-    }
-    return (status == UMX_OK && first < size) ? UMX_INPROGRESS : status;
-}
-
-static const umi_comm_coll_type alltoall_type = {
-    .kind = UMI_COMM_COLL_ALLTOALL,
-    .size = sizeof(umi_comm_move),
-    .next = alltoall_next,
-    .fini = fini,
-};
-
-umx_status
-umx_alltoallv(umx_comm *comm, const umx_buffer *send,
-              const umx_pieces *send_pieces, const umx_buffer *recv,
-              const umx_pieces *recv_pieces, const umx_op_params *params,
-              umx_request **req_p)
-{
-    UMI_COMM_LOCK(comm);
-    umx_status     status = umi_comm_status(comm);
-    umi_comm_move *move;
-    umx_buffer     own;
-
-    if (status == UMX_OK) {
-        status = (send == NULL || umi_comm_buffers_overlap(send, recv)) ?
-                     UMX_ERR_INVALID_PARAM :
-                     umi_comm_coll_check_buffer(send);
-    }
-    if (status == UMX_OK) {
-        status = umi_comm_coll_check_buffer(recv);
-    }
-    if (status == UMX_OK) {
-        status = new_move(comm, &alltoall_type, 2 * (size_t)comm->size, &move);
-    }
-    if (status != UMX_OK) {
-        return status;
-    }
-    status = set_side(comm, &move->recv, recv, recv_pieces, NULL);
-    if (status == UMX_OK) {
-        own    = piece_of(&move->recv, comm->rank);
-        status = set_side(comm, &move->send, send, send_pieces, &own);
-    }
+    status = umi_comm_side_set(comm, &move->recv, recv, pieces, send);
     return (status == UMX_OK) ?
                umi_comm_coll_start(&move->base, params, req_p) :
                umi_comm_coll_give_up(&move->base, status);
@@ -651,7 +478,7 @@ split_id(const umi_comm_coll *coll, int32_t color)
 static void
 make_split(umi_comm_coll *coll)
 {
-    umi_comm_move    *move   = move_of(coll);
+    umi_comm_move    *move   = umi_comm_move_of(coll);
     umx_comm         *comm   = coll->comm;
     umi_comm_member **chosen = move->chosen;
     int32_t           color  = move->pairs[2 * comm->rank];
@@ -692,7 +519,7 @@ split_next(umi_comm_coll *coll)
 static void
 split_fini(umi_comm_coll *coll, umx_status status)
 {
-    umi_comm_move *move = move_of(coll);
+    umi_comm_move *move = umi_comm_move_of(coll);
 
     free(move->pairs);
     free(move->chosen);
@@ -703,7 +530,7 @@ split_fini(umi_comm_coll *coll, umx_status status)
         }
         umi_comm_put(move->made);
     }
-    fini(coll, status);
+    umi_comm_move_fini(coll, status);
 }
 
 static const umi_comm_coll_type split_type = {
@@ -730,7 +557,7 @@ set_pairs(const umx_comm *comm, umi_comm_move *move)
         counts[i] = 2 * sizeof(*move->pairs);
     }
     buf    = umx_host_buffer(move->pairs, size * counts[0]);
-    status = set_side(comm, &move->recv, &buf, &pieces, NULL);
+    status = umi_comm_side_set(comm, &move->recv, &buf, &pieces, NULL);
     free(counts);
     return status;
 }
@@ -742,7 +569,7 @@ umx_comm_split(umx_comm *comm, int color, int key, const umx_op_params *params,
     UMI_COMM_LOCK(comm);
     size_t         size = (size_t)comm->size;
     umi_comm_move *move;
-    umx_status     status = new_move(comm, &split_type, 2 * size, &move);
+    umx_status status = umi_comm_move_new(comm, &split_type, 2 * size, &move);
 
     if (status != UMX_OK) {
         return status;

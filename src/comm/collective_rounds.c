@@ -28,13 +28,16 @@ static const char *const names[] = {
     [UMI_COMM_COLL_ALLREDUCE]        = "allreduce",
     [UMI_COMM_COLL_SPLIT]            = "split",
     [UMI_COMM_COLL_ALLTOALL_BUFFERS] = "alltoall_buffers",
+    [UMI_COMM_COLL_SCAN]             = "scan",
+    [UMI_COMM_COLL_EXSCAN]           = "exscan",
+    [UMI_COMM_COLL_REDUCE_SCATTER]   = "reduce_scatter",
 };
 
 const char *
 umi_comm_coll_name(unsigned kind)
 {
     return (kind >= UMI_COMM_COLL_BARRIER &&
-            kind <= UMI_COMM_COLL_ALLTOALL_BUFFERS) ?
+            kind < sizeof(names) / sizeof(*names)) ?
                names[kind] :
                "an unknown operation";
 }

@@ -2,14 +2,14 @@
 /* reduce.c: arithmetic on what ranks have.
  *
  * Ranks share the work: each combines one block of the items of all ranks, and
- * sends it to those that want it. Little data goes whole to who wants it, who
- * combines all of it. Either way items are combined in the order of the ranks,
- * so that the result does not depend on which way was taken. */
-#include <complex.h>
-#include <math.h>
+ * sends the result to those that want it; of a scan each rank gets another
+ * result of the block. Little data goes whole to who wants it, who combines all
+ * of it. Either way items are combined in the order of the ranks, so that the
+ * result does not depend on which way was taken. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/arithmetic.h"
 #include "comm/collective.h"
 
 enum {
@@ -17,112 +17,22 @@ enum {
     CHUNK     = 4096       /* bytes that are combined at a time */
 };
 
-/* ---- arithmetic ----------------------------------------------------------
- */
-
-typedef void (*combine_fn)(void *to, const void *from, size_t count);
-
-#define DEFINE_COMBINE(name, type, expression)                 \
-    static void name(void *to, const void *from, size_t count) \
-    {                                                          \
-        type       *a = to;                                    \
-        const type *b = from;                                  \
-                                                               \
-        for (size_t i = 0; i < count; i++) {                   \
-            type x = a[i], y = b[i];                           \
-                                                               \
-            a[i] = (type)(expression);                         \
-        }                                                      \
-    }
-
-/* Integers wrap: they are computed without a sign. */
-#define DEFINE_INTEGER(name, type, unsigned_type)                         \
-    DEFINE_COMBINE(sum_##name, type, (unsigned_type)x + (unsigned_type)y) \
-    DEFINE_COMBINE(prod_##name, type,                                     \
-                   (uint64_t)(unsigned_type)x *(unsigned_type)y)          \
-    DEFINE_COMBINE(min_##name, type, (y < x) ? y : x)                     \
-    DEFINE_COMBINE(max_##name, type, (y > x) ? y : x)
-
-#define DEFINE_FLOAT(name, type)                                \
-    DEFINE_COMBINE(sum_##name, type, x + y)                     \
-    DEFINE_COMBINE(prod_##name, type, x *y)                     \
-    DEFINE_COMBINE(min_##name, type, (x != x || x < y) ? x : y) \
-    DEFINE_COMBINE(max_##name, type, (x != x || x > y) ? x : y)
-
-DEFINE_INTEGER(i8, int8_t, uint8_t)
-DEFINE_INTEGER(i16, int16_t, uint16_t)
-DEFINE_INTEGER(i32, int32_t, uint32_t)
-DEFINE_INTEGER(i64, int64_t, uint64_t)
-DEFINE_INTEGER(u8, uint8_t, uint8_t)
-DEFINE_INTEGER(u16, uint16_t, uint16_t)
-DEFINE_INTEGER(u32, uint32_t, uint32_t)
-DEFINE_INTEGER(u64, uint64_t, uint64_t)
-DEFINE_FLOAT(f32, float)
-DEFINE_FLOAT(f64, double)
-DEFINE_COMBINE(sum_c64, float complex, x + y)
-DEFINE_COMBINE(prod_c64, float complex, x *y)
-DEFINE_COMBINE(sum_c128, double complex, x + y)
-DEFINE_COMBINE(prod_c128, double complex, x *y)
-DEFINE_COMBINE(any_bool, uint8_t, x != 0 || y != 0)
-DEFINE_COMBINE(all_bool, uint8_t, x != 0 && y != 0)
-
-#define ALL(name)                                       \
-    {                                                   \
-        sum_##name, prod_##name, min_##name, max_##name \
-    }
-
-typedef struct dtype_info {
-    size_t     size;
-    combine_fn fns[4]; /* by umx_reduce_op */
-} dtype_info;
-
-static const dtype_info dtypes[] = {
-    [UMX_INT8]       = {1, ALL(i8)},
-    [UMX_INT16]      = {2, ALL(i16)},
-    [UMX_INT32]      = {4, ALL(i32)},
-    [UMX_INT64]      = {8, ALL(i64)},
-    [UMX_UINT8]      = {1, ALL(u8)},
-    [UMX_UINT16]     = {2, ALL(u16)},
-    [UMX_UINT32]     = {4, ALL(u32)},
-    [UMX_UINT64]     = {8, ALL(u64)},
-    [UMX_FLOAT32]    = {4, ALL(f32)},
-    [UMX_FLOAT64]    = {8, ALL(f64)},
-    [UMX_COMPLEX64]  = {8, {sum_c64, prod_c64, NULL, NULL}},
-    [UMX_COMPLEX128] = {16, {sum_c128, prod_c128, NULL, NULL}},
-    [UMX_BOOL]       = {1, {any_bool, all_bool, all_bool, any_bool}},
-};
-
-size_t
-umx_dtype_size(umx_dtype dtype)
-{
-    return ((size_t)dtype < sizeof(dtypes) / sizeof(*dtypes)) ?
-               dtypes[dtype].size :
-               0;
-}
-
-static combine_fn
-combine_of(const umx_reduction *what)
-{
-    return (umx_dtype_size(what->dtype) != 0 && (unsigned)what->op < 4) ?
-               dtypes[what->dtype].fns[what->op] :
-               NULL;
-}
-
 /* ---- operations ----------------------------------------------------------
  */
 
 typedef struct umi_comm_reduce {
-    umi_comm_coll base;
-    combine_fn    combine;
-    size_t        item;    /* bytes */
-    const char   *in;      /* this rank's */
-    char         *out;     /* NULL: it gets no result */
-    umx_memh     *in_memh; /* that they lie in; or NULL */
-    umx_memh     *out_memh;
-    size_t        len;   /* bytes of either */
-    char         *tmp;   /* what others send */
-    char         *block; /* a block for others, or NULL */
-    bool          is_whole;
+    umi_comm_coll       base;
+    umi_comm_arithmetic arithmetic;
+    const char         *in;      /* this rank's */
+    char               *out;     /* NULL: it gets no result */
+    umx_memh           *in_memh; /* that they lie in; or NULL */
+    umx_memh           *out_memh;
+    size_t              len;    /* bytes of `in` */
+    size_t             *starts; /* of the blocks, and `len`; NULL: equal ones */
+    char               *tmp;    /* what others send */
+    char               *block;  /* a block for others, or NULL; of a scan a
+                                   block for each rank */
+    bool is_whole;
 } umi_comm_reduce;
 
 static umi_comm_reduce *
@@ -137,18 +47,20 @@ fini(umi_comm_coll *coll, umx_status status)
     (void)status;
     free(reduce_of(coll)->tmp);
     free(reduce_of(coll)->block);
+    free(reduce_of(coll)->starts);
 }
 
 /* Tell where block `i` of the items begins. */
 static size_t
 block_start(const umi_comm_reduce *reduce, int i)
 {
-    size_t items = reduce->len / reduce->item;
+    size_t items = reduce->len / reduce->arithmetic.item;
     size_t size  = (size_t)reduce->base.comm->size;
     size_t whole = items / size, rest = items % size;
     size_t at = whole * (size_t)i + (((size_t)i < rest) ? (size_t)i : rest);
 
-    return at * reduce->item;
+    return (reduce->starts != NULL) ? reduce->starts[i] :
+                                      at * reduce->arithmetic.item;
 }
 
 static size_t
@@ -179,49 +91,59 @@ part_of(const umi_comm_reduce *reduce, int i, const char *own, size_t len)
     return reduce->tmp + (size_t)(i - (i > rank)) * len;
 }
 
-/* Combine `len` bytes of every rank into `to`, which may be `own`. */
+/* Combine `len` bytes of each of the first `num_ranks` ranks into `to`, which
+ * may be `own`, or begin before it. */
 static void
-combine_all(const umi_comm_reduce *reduce, char *to, const char *own,
-            size_t len)
+combine_first(const umi_comm_reduce *reduce, char *to, const char *own,
+              size_t len, int num_ranks)
 {
-    _Alignas(64) char sum[CHUNK];
+    _Alignas(64) char totals[CHUNK];
 
-    for (size_t at = 0; at < len; at += CHUNK) {
-        size_t n = (len - at < CHUNK) ? len - at : CHUNK;
+    const umi_comm_arithmetic *arithmetic = &reduce->arithmetic;
+    size_t step = CHUNK / arithmetic->total * arithmetic->item;
 
-        memcpy(sum, part_of(reduce, 0, own, len) + at, n);
-        for (int i = 1; i < reduce->base.comm->size; i++) {
-            reduce->combine(sum, part_of(reduce, i, own, len) + at,
-                            n / reduce->item);
+    for (size_t at = 0; at < len; at += step) {
+        size_t n = ((len - at < step) ? len - at : step) / arithmetic->item;
+
+        umi_comm_arithmetic_load(arithmetic, totals,
+                                 part_of(reduce, 0, own, len) + at, n);
+        for (int i = 1; i < num_ranks; i++) {
+            arithmetic->combine(totals, part_of(reduce, i, own, len) + at, n);
         }
-        memcpy(to + at, sum, n);
+        umi_comm_arithmetic_store(arithmetic, to + at, totals, n, num_ranks);
     }
 }
 
-/* Receive `len` bytes of every other rank. */
+/* Does rank `to` want the items of rank `from`? */
+static bool
+wants_items(const umi_comm_coll *coll, int to, int from)
+{
+    return (coll->type->kind == UMI_COMM_COLL_SCAN ||
+            coll->type->kind == UMI_COMM_COLL_EXSCAN) ?
+               from < to :
+               coll->root < 0 || coll->root == to;
+}
+
+/* Receive `len` bytes of every other rank, or only of those whose items this
+ * rank wants. */
 static umx_status
-receive_all(umi_comm_coll *coll, size_t len)
+receive_all(umi_comm_coll *coll, size_t len, bool is_all)
 {
     umi_comm_reduce *reduce = reduce_of(coll);
+    int              rank   = coll->comm->rank;
     umx_status       status = UMX_OK;
 
     for (int i = 0; i < coll->comm->size && status == UMX_OK; i++) {
         umx_buffer buf = host(part_of(reduce, i, NULL, len), len, NULL);
 
-        if (i != coll->comm->rank) {
+        if (i != rank && (is_all || wants_items(coll, rank, i))) {
             status = umi_comm_coll_recv(coll, i, 0, &buf);
         }
     }
     return status;
 }
 
-static bool
-wants_result(const umi_comm_coll *coll, int rank)
-{
-    return coll->root < 0 || coll->root == rank;
-}
-
-/* Send all items to the ranks that want the result. */
+/* Send all items to the ranks that want them. */
 static umx_status
 exchange_whole(umi_comm_coll *coll)
 {
@@ -233,13 +155,11 @@ exchange_whole(umi_comm_coll *coll)
     for (int i = 1; i < size && status == UMX_OK; i++) {
         int to = (rank + i) % size;
 
-        if (wants_result(coll, to)) {
+        if (wants_items(coll, to, rank)) {
             status = umi_comm_coll_send(coll, to, 0, &own);
         }
     }
-    return (status == UMX_OK && wants_result(coll, rank)) ?
-               receive_all(coll, reduce->len) :
-               status;
+    return (status == UMX_OK) ? receive_all(coll, reduce->len, false) : status;
 }
 
 /* Send to each rank its block. */
@@ -257,8 +177,9 @@ exchange_blocks(umi_comm_coll *coll)
 
         status = umi_comm_coll_send(coll, to, 0, &buf);
     }
-    return (status == UMX_OK) ? receive_all(coll, block_len(reduce, rank)) :
-                                status;
+    return (status == UMX_OK) ?
+               receive_all(coll, block_len(reduce, rank), true) :
+               status;
 }
 
 /* Send the results of the blocks to the ranks that want them. */
@@ -274,16 +195,15 @@ spread_blocks(umi_comm_coll *coll)
                           (reduce->out != NULL) ? reduce->out_memh : NULL);
     umx_status status = UMX_OK;
 
-    combine_all(reduce, to, reduce->in + start, len);
+    combine_first(reduce, to, reduce->in + start, len, size);
     for (int i = 1; i < size && status == UMX_OK; i++) {
         int dest = (rank + i) % size;
 
-        if (wants_result(coll, dest)) {
+        if (wants_items(coll, dest, rank)) {
             status = umi_comm_coll_send(coll, dest, 1, &own);
         }
     }
-    for (int i = 1; i < size && status == UMX_OK && wants_result(coll, rank);
-         i++) {
+    for (int i = 1; i < size && status == UMX_OK && reduce->out != NULL; i++) {
         int        from = (rank - i + size) % size;
         umx_buffer buf  = host(reduce->out + block_start(reduce, from),
                                block_len(reduce, from), reduce->out_memh);
@@ -303,8 +223,9 @@ reduce_next(umi_comm_coll *coll)
         status = reduce->is_whole ? exchange_whole(coll) :
                                     exchange_blocks(coll);
     } else if (coll->round == 1 && reduce->is_whole) {
-        if (wants_result(coll, coll->comm->rank)) {
-            combine_all(reduce, reduce->out, reduce->in, reduce->len);
+        if (reduce->out != NULL) {
+            combine_first(reduce, reduce->out, reduce->in, reduce->len,
+                          coll->comm->size);
         }
         return UMX_OK;
     } else if (coll->round == 1) {
@@ -315,19 +236,146 @@ reduce_next(umi_comm_coll *coll)
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
-static const umi_comm_coll_type reduce_type = {
-    .kind = UMI_COMM_COLL_REDUCE,
-    .size = sizeof(umi_comm_reduce),
-    .next = reduce_next,
-    .fini = fini,
-};
+/* ---- scan ----------------------------------------------------------------
+ */
 
-static const umi_comm_coll_type allreduce_type = {
-    .kind = UMI_COMM_COLL_ALLREDUCE,
-    .size = sizeof(umi_comm_reduce),
-    .next = reduce_next,
-    .fini = fini,
-};
+/* Tell how many ranks are combined for rank `i`. */
+static int
+num_combined(const umi_comm_coll *coll, int i)
+{
+    return (coll->type->kind == UMI_COMM_COLL_SCAN) ? i + 1 : i;
+}
+
+/* Combine this rank's block of every rank, and keep what each rank gets in
+ * `block`, the results one after the other. */
+static void
+combine_prefixes(const umi_comm_reduce *reduce, const char *own, size_t len)
+{
+    _Alignas(64) char totals[CHUNK];
+    _Alignas(64) char result[CHUNK];
+
+    const umi_comm_arithmetic *arithmetic = &reduce->arithmetic;
+    size_t step = CHUNK / arithmetic->total * arithmetic->item;
+
+    for (size_t at = 0; at < len; at += step) {
+        size_t n    = ((len - at < step) ? len - at : step) / arithmetic->item;
+        int    have = 1; /* ranks in `totals` */
+
+        umi_comm_arithmetic_load(arithmetic, totals,
+                                 part_of(reduce, 0, own, len) + at, n);
+        for (int i = 0; i < reduce->base.comm->size; i++) {
+            int want = num_combined(&reduce->base, i);
+
+            for (; have < want; have++) {
+                arithmetic->combine(totals,
+                                    part_of(reduce, have, own, len) + at, n);
+            }
+            memcpy(result, totals, n * arithmetic->total);
+            if (want != 0) {
+                umi_comm_arithmetic_store(arithmetic,
+                                          reduce->block + (size_t)i * len + at,
+                                          result, n, want);
+            }
+        }
+    }
+}
+
+/* Send to each rank its result of this rank's block. */
+static umx_status
+spread_prefixes(umi_comm_coll *coll)
+{
+    umi_comm_reduce *reduce = reduce_of(coll);
+    int              rank = coll->comm->rank, size = coll->comm->size;
+    size_t           start  = block_start(reduce, rank);
+    size_t           len    = block_len(reduce, rank);
+    umx_status       status = UMX_OK;
+
+    combine_prefixes(reduce, reduce->in + start, len);
+    for (int i = 1; i < size && status == UMX_OK; i++) {
+        int        to  = (rank + i) % size;
+        umx_buffer buf = host(reduce->block + (size_t)to * len, len, NULL);
+
+        if (num_combined(coll, to) != 0) {
+            status = umi_comm_coll_send(coll, to, 1, &buf);
+        }
+    }
+    if (num_combined(coll, rank) == 0) {
+        return status;
+    }
+    memcpy(reduce->out + start, reduce->block + (size_t)rank * len, len);
+    for (int i = 1; i < size && status == UMX_OK; i++) {
+        int        from = (rank - i + size) % size;
+        umx_buffer buf  = host(reduce->out + block_start(reduce, from),
+                               block_len(reduce, from), reduce->out_memh);
+
+        status = umi_comm_coll_recv(coll, from, 1, &buf);
+    }
+    return status;
+}
+
+static umx_status
+scan_next(umi_comm_coll *coll)
+{
+    umi_comm_reduce *reduce = reduce_of(coll);
+    int              count  = num_combined(coll, coll->comm->rank);
+    umx_status       status;
+
+    if (coll->round == 1 && reduce->is_whole) {
+        if (count != 0) {
+            combine_first(reduce, reduce->out, reduce->in, reduce->len, count);
+        }
+        return UMX_OK;
+    }
+    if (coll->round != 1) {
+        return reduce_next(coll);
+    }
+    status = spread_prefixes(coll);
+    return (status == UMX_OK) ? UMX_INPROGRESS : status;
+}
+
+/* ---- reduce_scatter ------------------------------------------------------
+ */
+
+static umx_status
+reduce_scatter_next(umi_comm_coll *coll)
+{
+    umi_comm_reduce *reduce = reduce_of(coll);
+    int              rank   = coll->comm->rank;
+    umx_status       status;
+
+    if (coll->round == 0) {
+        status = exchange_blocks(coll);
+        return (status == UMX_OK) ? UMX_INPROGRESS : status;
+    }
+    combine_first(reduce, reduce->out, reduce->in + block_start(reduce, rank),
+                  block_len(reduce, rank), coll->comm->size);
+    return UMX_OK;
+}
+
+/* ---- calls ---------------------------------------------------------------
+ */
+
+#define DEFINE_TYPE(name, constant, function)       \
+    static const umi_comm_coll_type name##_type = { \
+        .kind = constant,                           \
+        .size = sizeof(umi_comm_reduce),            \
+        .next = function,                           \
+        .fini = fini,                               \
+    }
+
+DEFINE_TYPE(reduce, UMI_COMM_COLL_REDUCE, reduce_next);
+DEFINE_TYPE(allreduce, UMI_COMM_COLL_ALLREDUCE, reduce_next);
+DEFINE_TYPE(scan, UMI_COMM_COLL_SCAN, scan_next);
+DEFINE_TYPE(exscan, UMI_COMM_COLL_EXSCAN, scan_next);
+DEFINE_TYPE(reduce_scatter, UMI_COMM_COLL_REDUCE_SCATTER, reduce_scatter_next);
+
+/* What is combined, and where the result goes. */
+typedef struct reduce_args {
+    const umx_reduction *what;
+    const umx_buffer    *send; /* or UMX_IN_PLACE */
+    const umx_buffer    *recv; /* NULL: it gets no result */
+    int                  root; /* or -1 */
+} reduce_args;
 
 static umx_status
 check_host(const umx_buffer *buf)
@@ -336,12 +384,14 @@ check_host(const umx_buffer *buf)
                                                umi_comm_coll_check_buffer(buf);
 }
 
+/* Check what is combined into `result` bytes of `recv`. */
 static umx_status
-check(const umx_reduction *what, const umx_buffer *send, const umx_buffer *recv)
+check(const reduce_args *args, const umx_buffer *in, size_t result)
 {
-    umx_status status = check_host(send);
+    const umx_buffer *recv   = args->recv;
+    umx_status        status = check_host(in);
 
-    if (combine_of(what) == NULL) {
+    if (!umx_reduction_is_possible(args->what)) {
         return UMX_ERR_UNSUPPORTED;
     }
     if (status == UMX_OK && recv != NULL) {
@@ -350,24 +400,25 @@ check(const umx_reduction *what, const umx_buffer *send, const umx_buffer *recv)
     if (status != UMX_OK) {
         return status;
     }
-    if (send->len % umx_dtype_size(what->dtype) != 0 ||
-        (recv != NULL && recv->len != send->len) ||
-        (recv != NULL && send != recv &&
-         umi_comm_buffers_overlap(send, recv))) {
+    if (in->len % umx_dtype_size(args->what->dtype) != 0 ||
+        (recv != NULL && in != recv &&
+         (recv->len != result || umi_comm_buffers_overlap(in, recv)))) {
         return UMX_ERR_INVALID_PARAM;
     }
     return UMX_OK;
 }
 
+/* Make an operation; `result` is how many bytes of `recv` the result has. */
 static umx_status
-start(umx_comm *comm, const umi_comm_coll_type *type, int root,
-      const umx_reduction *what, const umx_buffer *send, const umx_buffer *recv,
-      const umx_op_params *params, umx_request **req_p)
+new_reduce(umx_comm *comm, const umi_comm_coll_type *type,
+           const reduce_args *args, size_t result, umi_comm_reduce **reduce_p)
 {
-    umi_comm_coll   *coll;
-    umi_comm_reduce *reduce;
-    size_t           need;
-    umx_status       status = check(what, send, recv);
+    const umx_reduction *what = args->what;
+    const umx_buffer    *in   = (args->send == UMX_IN_PLACE) ? args->recv :
+                                                               args->send;
+    umi_comm_coll       *coll;
+    umi_comm_reduce     *reduce;
+    umx_status           status = check(args, in, result);
 
     if (status == UMX_OK) {
         status = umi_comm_coll_new(comm, type, 2 * (size_t)comm->size, &coll);
@@ -375,36 +426,72 @@ start(umx_comm *comm, const umi_comm_coll_type *type, int root,
     if (status != UMX_OK) {
         return status;
     }
-    reduce          = reduce_of(coll);
-    reduce->combine = combine_of(what);
-    reduce->item    = umx_dtype_size(what->dtype);
-    reduce->in      = send->data;
-    reduce->in_memh = send->memh;
-    if (recv != NULL) {
-        reduce->out      = recv->data;
-        reduce->out_memh = recv->memh;
+    reduce = reduce_of(coll);
+    (void)umi_comm_arithmetic_find(what, &reduce->arithmetic);
+    reduce->in      = in->data;
+    reduce->in_memh = in->memh;
+    if (args->recv != NULL) {
+        reduce->out      = args->recv->data;
+        reduce->out_memh = args->recv->memh;
     }
-    reduce->len      = send->len;
-    reduce->is_whole = send->len <= WHOLE_MAX;
-    coll->root       = root;
-    coll->bytes      = send->len;
-    coll->what = (uint64_t)(uint32_t)root | ((uint64_t)what->dtype + 1) << 32 |
+    reduce->len      = in->len;
+    reduce->is_whole = in->len <= WHOLE_MAX;
+    coll->root       = args->root;
+    coll->bytes      = in->len;
+    coll->what       = (uint64_t)(uint32_t)args->root |
+                 ((uint64_t)what->dtype + 1) << 32 |
                  ((uint64_t)what->op + 1) << 48;
-    need = (reduce->is_whole ?
-                (wants_result(coll, comm->rank) ? send->len : 0) :
-                block_len(reduce, comm->rank)) *
-           (size_t)(comm->size - 1);
-    reduce->tmp = malloc(need + 1);
-    if (reduce->tmp == NULL) {
-        return umi_comm_coll_give_up(coll, UMX_ERR_NO_MEMORY);
+    *reduce_p = reduce;
+    return UMX_OK;
+}
+
+/* Get memory for what others send, and for blocks for others, and begin. */
+static umx_status
+start(umi_comm_reduce *reduce, size_t num_blocks, const umx_op_params *params,
+      umx_request **req_p)
+{
+    umi_comm_coll *coll = &reduce->base;
+    int            rank = coll->comm->rank;
+    size_t len    = reduce->is_whole ? reduce->len : block_len(reduce, rank);
+    size_t others = 0;
+
+    for (int i = 0; i < coll->comm->size; i++) {
+        others += i != rank &&
+                  (!reduce->is_whole || wants_items(coll, rank, i));
     }
-    if (reduce->out == NULL && !reduce->is_whole) {
-        reduce->block = malloc(block_len(reduce, comm->rank) + 1);
-        if (reduce->block == NULL) {
-            return umi_comm_coll_give_up(coll, UMX_ERR_NO_MEMORY);
-        }
+    reduce->tmp = malloc(others * len + 1);
+    if (reduce->tmp != NULL && num_blocks != 0) {
+        reduce->block = malloc(num_blocks * len + 1);
     }
-    return umi_comm_coll_start(coll, params, req_p);
+    return (reduce->tmp != NULL && (num_blocks == 0 || reduce->block != NULL)) ?
+               umi_comm_coll_start(coll, params, req_p) :
+               umi_comm_coll_give_up(coll, UMX_ERR_NO_MEMORY);
+}
+
+/* An operation whose result is as long as what is sent. */
+static umx_status
+start_equal(umx_comm *comm, const umi_comm_coll_type *type,
+            const reduce_args *args, const umx_op_params *params,
+            umx_request **req_p)
+{
+    const umx_buffer *in     = (args->send != UMX_IN_PLACE) ? args->send :
+                                                              args->recv;
+    bool              is_all = args->root < 0 || args->root == comm->rank;
+    umi_comm_reduce  *reduce;
+    size_t            num_blocks;
+    umx_status        status;
+
+    if (in == NULL || (is_all && args->recv == NULL)) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    status = new_reduce(comm, type, args, in->len, &reduce);
+    if (status != UMX_OK) {
+        return status;
+    }
+    num_blocks = reduce->is_whole          ? 0 :
+                 (type->next == scan_next) ? (size_t)comm->size :
+                                             reduce->out == NULL;
+    return start(reduce, num_blocks, params, req_p);
 }
 
 umx_status
@@ -413,22 +500,27 @@ umx_reduce(umx_comm *comm, int root, const umx_reduction *what,
            const umx_op_params *params, umx_request **req_p)
 {
     UMI_COMM_LOCK(comm);
-    umx_status status = umi_comm_status(comm);
-    bool       is_root;
+    reduce_args args   = {what, send, (root == comm->rank) ? recv : NULL, root};
+    umx_status  status = umi_comm_status(comm);
 
     if (status != UMX_OK) {
         return status;
     }
-    if (root < 0 || root >= comm->size) {
-        return UMX_ERR_OUT_OF_RANGE;
-    }
-    is_root = root == comm->rank;
-    if ((is_root && recv == NULL) || (!is_root && send == UMX_IN_PLACE)) {
-        return UMX_ERR_INVALID_PARAM;
-    }
-    return start(comm, &reduce_type, root, what,
-                 (send == UMX_IN_PLACE) ? recv : send, is_root ? recv : NULL,
-                 params, req_p);
+    return (root < 0 || root >= comm->size) ?
+               UMX_ERR_OUT_OF_RANGE :
+               start_equal(comm, &reduce_type, &args, params, req_p);
+}
+
+/* An operation whose result every rank gets. */
+static umx_status
+start_for_all(umx_comm *comm, const umi_comm_coll_type *type,
+              const reduce_args *args, const umx_op_params *params,
+              umx_request **req_p)
+{
+    umx_status status = umi_comm_status(comm);
+
+    return (status == UMX_OK) ? start_equal(comm, type, args, params, req_p) :
+                                status;
 }
 
 umx_status
@@ -437,7 +529,67 @@ umx_allreduce(umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
               umx_request **req_p)
 {
     UMI_COMM_LOCK(comm);
-    umx_status status = umi_comm_status(comm);
+    reduce_args args = {what, send, recv, -1};
+
+    return start_for_all(comm, &allreduce_type, &args, params, req_p);
+}
+
+umx_status
+umx_scan(umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
+         const umx_buffer *recv, const umx_op_params *params,
+         umx_request **req_p)
+{
+    UMI_COMM_LOCK(comm);
+    reduce_args args = {what, send, recv, -1};
+
+    return start_for_all(comm, &scan_type, &args, params, req_p);
+}
+
+umx_status
+umx_exscan(umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
+           const umx_buffer *recv, const umx_op_params *params,
+           umx_request **req_p)
+{
+    UMI_COMM_LOCK(comm);
+    reduce_args args = {what, send, recv, -1};
+
+    return start_for_all(comm, &exscan_type, &args, params, req_p);
+}
+
+/* Set where the blocks begin; `counts` NULL: they are equal. */
+static umx_status
+set_starts(umi_comm_reduce *reduce, const size_t *counts)
+{
+    size_t size = (size_t)reduce->base.comm->size, at = 0;
+
+    reduce->starts = malloc((size + 1) * sizeof(*reduce->starts));
+    if (reduce->starts == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < size; i++) {
+        size_t count = (counts != NULL) ? counts[i] : reduce->len / size;
+
+        if (count % reduce->arithmetic.item != 0 || count > reduce->len - at) {
+            return UMX_ERR_INVALID_PARAM;
+        }
+        reduce->starts[i] = at;
+        at += count;
+    }
+    reduce->starts[size] = at;
+    return (at == reduce->len) ? UMX_OK : UMX_ERR_INVALID_PARAM;
+}
+
+umx_status
+umx_reduce_scatter(umx_comm *comm, const umx_reduction *what,
+                   const umx_buffer *send, const umx_buffer *recv,
+                   const size_t *counts, const umx_op_params *params,
+                   umx_request **req_p)
+{
+    UMI_COMM_LOCK(comm);
+    reduce_args      args   = {what, send, recv, -1};
+    umx_status       status = umi_comm_status(comm);
+    umi_comm_reduce *reduce;
+    size_t           result;
 
     if (status != UMX_OK) {
         return status;
@@ -445,6 +597,15 @@ umx_allreduce(umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
     if (recv == NULL) {
         return UMX_ERR_INVALID_PARAM;
     }
-    return start(comm, &allreduce_type, -1, what,
-                 (send == UMX_IN_PLACE) ? recv : send, recv, params, req_p);
+    result = (counts != NULL)       ? counts[comm->rank] :
+             (send != UMX_IN_PLACE) ? send->len / (size_t)comm->size :
+                                      0;
+    status = new_reduce(comm, &reduce_scatter_type, &args, result, &reduce);
+    if (status != UMX_OK) {
+        return status;
+    }
+    reduce->is_whole = false;
+    status           = set_starts(reduce, counts);
+    return (status == UMX_OK) ? start(reduce, 0, params, req_p) :
+                                umi_comm_coll_give_up(&reduce->base, status);
 }

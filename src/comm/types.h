@@ -10,7 +10,9 @@
  *   communicator  the ranks, and all that is under way between them
  *   send_recv     messages between ranks: send.c, recv.c, message.c
  *   collective    a collective operation under way: the rounds of any, the
- *                 messages of a round, and the calls of each
+ *                 messages of a round, and the calls of each; collective_move
+ *                 has what those share that move bytes
+ *   arithmetic    how the items of arrays are combined
  *   inbox         shared memory for the messages of collective operations
  *
  * Thread: all of it is used by the worker's owner, or by its progress thread

@@ -623,8 +623,6 @@ async def test_wrong_arguments_of_collective_operations_are_named():
             comm.allgatherv(eight, np.zeros(8), [-1])
         with pytest.raises(TypeError, match=r"^send counts must be a sequence of ints"):
             comm.alltoallv(eight, 8, np.zeros(8), [8])
-        with pytest.raises(ValueError, match=r"^alltoall: ucp.IN_PLACE is not"):
-            comm.alltoall(ucp.IN_PLACE, eight)
         with pytest.raises(TypeError, match=r"^gather\(\) on the root needs .* recv$"):
             comm.gather(eight)
         with pytest.raises(ValueError, match=r"^2 buffers for 1 ranks$"):
@@ -643,11 +641,11 @@ async def test_wrong_reductions_are_named():
             comm.allreduce(eight, np.zeros(8, "f4"))
         with pytest.raises(ValueError, match=r"^the recv buffer: 32 bytes"):
             comm.allreduce(eight, np.zeros(4))
-        with pytest.raises(ValueError, match=r"^items of the format 'e' \(2 bytes\)"):
-            comm.allreduce(np.zeros(8, "f2"))
+        with pytest.raises(ValueError, match=r"^items of the format 'g' \(16 bytes\)"):
+            comm.allreduce(np.zeros(8, "g"))
         with pytest.raises(ValueError, match=r"^items of the format '>d'"):
             comm.allreduce(np.zeros(8, ">f8"))
-        with pytest.raises(ValueError, match=r"^complex numbers have no min$"):
+        with pytest.raises(ValueError, match=r"^'min' is for .*, not for complex64$"):
             comm.allreduce(np.zeros(8, "c8"), "min")
         with pytest.raises(ValueError, match=r"^the array of float64 is not aligned$"):
             comm.allreduce(np.zeros(17, "u1")[1:].view("f8"))

@@ -79,6 +79,7 @@ UNLOCKED = {
         umx_layout_init umx_partition_destroy umx_partition_offsets
         umx_partition_read umx_partition_rows umx_partition_write
         umx_layout_is_writable umx_log_set umx_memory_query umx_segment_limits
+        umx_reduction_is_possible
         umx_status_string umx_tag_hash umx_take_errno umx_ucx_version
         umx_topology_create umx_topology_destroy umx_topology_distances
         umx_topology_find_gpu umx_topology_find_name umx_topology_find_pci

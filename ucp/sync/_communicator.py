@@ -22,7 +22,21 @@ from ._forward import forwarded
 from ._nonblocking import NonBlocking
 from ._operations import Operations
 
-_ReduceOp = Literal["sum", "prod", "min", "max"]
+_ReduceOp = Literal[
+    "sum",
+    "prod",
+    "min",
+    "max",
+    "avg",
+    "land",
+    "lor",
+    "lxor",
+    "band",
+    "bor",
+    "bxor",
+    "maxloc",
+    "minloc",
+]
 _Counts = Sequence[int]
 
 
@@ -268,8 +282,8 @@ class Communicator(Operations, NonBlocking):
     @forwarded
     def alltoallv(
         self,
-        send: Any,
-        send_counts: _Counts,
+        send: Any | InPlace,
+        send_counts: _Counts | None,
         recv: Any,
         recv_counts: _Counts,
         *,
@@ -306,9 +320,44 @@ class Communicator(Operations, NonBlocking):
         timeout: float | None = None,
     ) -> None:
         """reduce() whose result every rank gets; without ``recv`` in ``send``."""
-        if isinstance(recv, str):
-            recv, op = None, cast(_ReduceOp, recv)
+        recv, op = _recv_and_op(recv, op)
         self._wait_for(timeout, self._async.allreduce, send, recv, op)
+
+    def scan(
+        self,
+        send: Any | InPlace,
+        recv: Any = None,
+        op: _ReduceOp = "sum",
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """allreduce() of the arrays of the ranks 0 to this one."""
+        recv, op = _recv_and_op(recv, op)
+        self._wait_for(timeout, self._async.scan, send, recv, op)
+
+    def exscan(
+        self,
+        send: Any | InPlace,
+        recv: Any = None,
+        op: _ReduceOp = "sum",
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """scan() of the ranks before this one; nothing is written on rank 0."""
+        recv, op = _recv_and_op(recv, op)
+        self._wait_for(timeout, self._async.exscan, send, recv, op)
+
+    @forwarded
+    def reduce_scatter(
+        self,
+        send: Any | InPlace,
+        recv: Any,
+        op: _ReduceOp = "sum",
+        *,
+        counts: _Counts | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """allreduce() of which each rank gets its part only, in ``recv``."""
 
     def split(
         self, color: int | None, key: int = 0, *, timeout: float | None = None
@@ -350,3 +399,8 @@ class Communicator(Operations, NonBlocking):
                 self.abort(_communicator.reason_of(exc), _communicator.fault_of(exc))
         finally:
             self.close()
+
+
+def _recv_and_op(recv: Any, op: _ReduceOp) -> tuple[Any, _ReduceOp]:
+    """Read the arguments of ``allreduce(array, "max")``, too."""
+    return (None, cast(_ReduceOp, recv)) if isinstance(recv, str) else (recv, op)

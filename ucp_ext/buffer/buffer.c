@@ -184,6 +184,26 @@ acquire_ndarray(mod_state *st, PyObject *obj, bool is_writable,
     return 0;
 }
 
+bool
+buffer_is_bfloat16(mod_state *st, PyObject *obj)
+{
+    const PyArray_Descr *dtype;
+    const char          *name, *dot;
+
+    if (!is_ndarray(st, obj)) {
+        return false;
+    }
+    dtype = PyArray_DESCR((PyArrayObject *)obj);
+    if (LIKELY(!PyTypeNum_ISUSERDEF(dtype->type_num))) {
+        return false;
+    }
+    name = dtype->typeobj->tp_name;
+    dot  = strrchr(name, '.');
+    return strcmp((dot != NULL) ? dot + 1 : name, "bfloat16") == 0 &&
+           PyArray_ITEMSIZE((PyArrayObject *)obj) == sizeof(uint16_t) &&
+           PyArray_ISNOTSWAPPED((PyArrayObject *)obj);
+}
+
 /* ---- buffer protocol -----------------------------------------------------
  */
 

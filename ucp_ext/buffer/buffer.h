@@ -44,6 +44,9 @@ buffer_hold_object(buffer_hold *hold, PyObject *obj, void *data, size_t len,
     hold->buf   = (umx_buffer){.data = data, .len = len, .memtype = memtype};
 }
 
+/* Is it a NumPy array of ml_dtypes' bfloat16, which has no buffer protocol? */
+bool buffer_is_bfloat16(mod_state *st, PyObject *obj);
+
 /* End an export: code of the exporter may run in this. */
 static inline void
 buffer_release_view(buffer_view *view, PyObject *owner)

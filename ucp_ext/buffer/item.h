@@ -10,10 +10,11 @@
 /* Bytes of an item; 1 if the memory has no other items. 0 with an exception. */
 size_t item_size(mod_state *st, PyObject *obj);
 
-/* The type of the items, which are numbers; -1 with an exception. */
-int item_dtype(PyObject *obj, umx_dtype *dtype_p);
+/* The type of the items, which are numbers or pairs of them; -1 with an
+ * exception. */
+int item_dtype(mod_state *st, PyObject *obj, umx_dtype *dtype_p);
 
-/* NumPy's name of a type. */
-const char *item_dtype_name(umx_dtype dtype);
+/* NumPy's name of a type, as a str; NULL with an exception. */
+PyObject *item_dtype_name(umx_dtype dtype);
 
 #endif

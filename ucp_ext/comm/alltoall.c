@@ -12,11 +12,38 @@ alltoall_post(RequestObject *req, const umx_op_params *params)
     const collective_call *call = collective_call_of(req);
     umx_pieces             out = pieces_sent(call), in = pieces_received(call);
 
-    return umx_alltoallv(collective_comm_of(req), &req->hold.buf, &out,
-                         &call->recv.buf, &in, params, &req->op);
+    return umx_alltoallv(collective_comm_of(req), collective_send_buffer(req),
+                         &out, &call->recv.buf, &in, params, &req->op);
 }
 
 COLLECTIVE(alltoall, "alltoall", NULL);
+
+/* Read the pieces that are sent; of those that are received the counts are
+ * known. */
+static int
+parse_sent(const CommObject *self, PyObject *const *values, RequestObject *req)
+{
+    collective_call *call = collective_call_of(req);
+    piece_args args = {values[0], &req->hold.buf, values[1], values[4], "send"};
+    int        rank = umx_comm_rank(self->umx);
+
+    if (!call->is_in_place) {
+        return (pieces_parse(self, &args, call->send_counts,
+                             call->send_displs) < 0 ||
+                collective_check_apart(&req->hold.buf, &call->recv.buf) < 0) ?
+                   -1 :
+                   collective_check_len(
+                       "the piece from this rank to itself, received",
+                       call->recv_counts[rank], call->send_counts[rank]);
+    }
+    if (collective_is_absent(values[1]) && collective_is_absent(values[4])) {
+        return 0;
+    }
+    PyErr_SetString(PyExc_ValueError,
+                    "alltoallv() with ucp.IN_PLACE sends the pieces of recv: "
+                    "give None for send_counts and send_displs");
+    return -1;
+}
 
 /* `values` as alltoallv() has them. */
 static PyObject *
@@ -24,31 +51,18 @@ begin_alltoall(CommObject *self, PyObject *const *values)
 {
     RequestObject   *req = collective_begin(self, &op_alltoall);
     collective_call *call;
-    piece_args       out = {values[0], NULL, values[1], values[4], "send"};
-    piece_args       in  = {values[2], NULL, values[3], values[5], "recv"};
-    int              rank;
+    piece_args       in = {values[2], NULL, values[3], values[5], "recv"};
 
     if (req == NULL) {
         return NULL;
     }
-    call    = collective_call_of(req);
-    rank    = umx_comm_rank(self->umx);
-    out.buf = &req->hold.buf;
-    in.buf  = &call->recv.buf;
-    if (collective_is_in_place(self, values[0])) {
-        PyErr_SetString(PyExc_ValueError,
-                        "alltoall: ucp.IN_PLACE is not possible here");
-        return collective_give_up(req);
-    }
+    call   = collective_call_of(req);
+    in.buf = &call->recv.buf;
     if (collective_hold_both(self, values[0], values[2], req) < 0 ||
         pieces_alloc(call) < 0 ||
-        pieces_parse(self, &out, call->send_counts, call->send_displs) < 0 ||
         pieces_parse(self, &in, call->recv_counts, call->recv_displs) < 0 ||
         pieces_check_no_overlap(call) < 0 ||
-        collective_check_apart(&req->hold.buf, &call->recv.buf) < 0 ||
-        collective_check_len("the piece from this rank to itself, received",
-                             call->recv_counts[rank],
-                             call->send_counts[rank]) < 0) {
+        parse_sent(self, values, req) < 0) {
         return collective_give_up(req);
     }
     return collective_post(req);
@@ -57,7 +71,8 @@ begin_alltoall(CommObject *self, PyObject *const *values)
 const char comm_alltoall_doc[] =
     "alltoall($self, send, recv)\n--\n\n"
     "Send part i of `send` to rank i, and receive part i of `recv` from it;\n"
-    "all parts have one length. Awaitable.";
+    "all parts have one length. Awaitable. With IN_PLACE for `send` the parts\n"
+    "of `recv` are sent, of which a copy is made.";
 
 PyObject *
 comm_alltoall(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -82,7 +97,10 @@ const char comm_alltoallv_doc[] =
     "alltoall() of parts of different lengths: how many items go to each rank\n"
     "and come from it, and where they are, in items of `send` and of `recv`\n"
     "(of one byte, if it has no others). What rank i sends to rank j has the\n"
-    "length that rank j expects. Awaitable.";
+    "length that rank j expects. Awaitable. With IN_PLACE for `send`, and "
+    "None\n"
+    "for `send_counts`, the pieces of `recv` are sent, of which a copy is\n"
+    "made.";
 
 PyObject *
 comm_alltoallv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

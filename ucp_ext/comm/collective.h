@@ -111,6 +111,9 @@ COMM_METHOD(alltoallv);
 COMM_METHOD(alltoall_buffers);
 COMM_METHOD(reduce);
 COMM_METHOD(allreduce);
+COMM_METHOD(scan);
+COMM_METHOD(exscan);
+COMM_METHOD(reduce_scatter);
 COMM_METHOD(split);
 
 PyObject         *comm_barrier(PyObject *op, PyObject *ignored);

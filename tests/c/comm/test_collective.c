@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
-/* tests: channel/elsewhere comm/alltoall_buffers comm/collective_calls */
-/* tests: comm/collective_messages comm/collective_rounds comm/reduce */
+/* tests: channel/elsewhere comm/alltoall comm/alltoall_buffers */
+/* tests: comm/collective_calls comm/collective_messages comm/collective_move */
+/* tests: comm/collective_rounds */
 #include "world.h"
 
 #include <stdlib.h>
