@@ -77,7 +77,7 @@ class State:
             self.frames.close()
 
 
-_lock = threading.Lock()  # threads may share a communicator
+_lock = threading.RLock()  # threads may share a communicator
 
 
 def state_of(comm: Any) -> State:

@@ -297,8 +297,8 @@ class Shuffler(_ext.Shuffler):
     def _submit(self, partition: SupportsIndex, data: Any) -> _Submitted:
         future = _Submitted()
         self._submitted.append((future, partition, data))
-        began = self.worker.submit(self._begin_submitted)
-        began.add_done_callback(self._submitted_or_not)
+        worker: Any = self.worker  # a ucp.Worker
+        worker.submit(self._begin_submitted).add_done_callback(self._submitted_or_not)
         return future
 
     def _submitted_or_not(self, began: Future[None]) -> None:

@@ -10,7 +10,8 @@ const char comm_derive_doc[] =
     "_derive($self, label, /)\n--\n\n"
     "Make a Communicator of the same ranks at once: the nth of a label, an\n"
     "int of 64 bits, belongs to the nth of that label on the other ranks. It\n"
-    "fails with this one, and is closed by itself.";
+    "fails with this one, and is closed by itself. No callbacks run in the\n"
+    "call.";
 
 PyObject *
 comm_derive(PyObject *op, PyObject *number)
@@ -32,7 +33,6 @@ comm_derive(PyObject *op, PyObject *number)
         Py_DECREF(made);
         return errors_set(comm_error(self, status, "_derive", -1));
     }
-    worker_after_call(self->worker);
-    worker_schedule_drain(self->worker);
+    worker_schedule_drain(self->worker); /* messages that had come before */
     return (PyObject *)made;
 }
