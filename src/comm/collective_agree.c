@@ -65,6 +65,54 @@ fail(umx_comm *comm, int rank, const umi_comm_call *named, const char *text)
                     (unsigned long long)named->number, text);
 }
 
+#define NAME_INDEXED(type)                                          \
+    [UMX_INT8_##type] = "int8", [UMX_INT16_##type] = "int16",       \
+    [UMX_INT32_##type] = "int32", [UMX_INT64_##type] = "int64",     \
+    [UMX_UINT8_##type] = "uint8", [UMX_UINT16_##type] = "uint16",   \
+    [UMX_UINT32_##type] = "uint32", [UMX_UINT64_##type] = "uint64", \
+    [UMX_FLOAT32_##type] = "float32", [UMX_FLOAT64_##type] = "float64"
+
+/* Those of pairs are the names of their values. */
+static const char *const dtype_names[] = {
+    [UMX_INT8] = "int8",           [UMX_INT16] = "int16",
+    [UMX_INT32] = "int32",         [UMX_INT64] = "int64",
+    [UMX_UINT8] = "uint8",         [UMX_UINT16] = "uint16",
+    [UMX_UINT32] = "uint32",       [UMX_UINT64] = "uint64",
+    [UMX_FLOAT32] = "float32",     [UMX_FLOAT64] = "float64",
+    [UMX_COMPLEX64] = "complex64", [UMX_COMPLEX128] = "complex128",
+    [UMX_BOOL] = "bool",           [UMX_FLOAT16] = "float16",
+    [UMX_BFLOAT16] = "bfloat16",   NAME_INDEXED(INT32),
+    NAME_INDEXED(INT64),
+};
+
+static const char *const op_names[] = {
+    [UMX_SUM] = "sum",       [UMX_PROD] = "prod", [UMX_MIN] = "min",
+    [UMX_MAX] = "max",       [UMX_AVG] = "avg",   [UMX_LAND] = "land",
+    [UMX_LOR] = "lor",       [UMX_LXOR] = "lxor", [UMX_BAND] = "band",
+    [UMX_BOR] = "bor",       [UMX_BXOR] = "bxor", [UMX_MAXLOC] = "maxloc",
+    [UMX_MINLOC] = "minloc",
+};
+
+/* Name the number `i` - 1 of `count` names, as in `what` of a reduction. */
+static const char *
+name_of(const char *const *names, size_t count, uint64_t i)
+{
+    return (i != 0 && i <= count && names[i - 1] != NULL) ? names[i - 1] : "?";
+}
+
+static const char *
+dtype_of(uint64_t what)
+{
+    return name_of(dtype_names, sizeof(dtype_names) / sizeof(*dtype_names),
+                   what >> 32 & 0xffff);
+}
+
+static const char *
+op_of(uint64_t what)
+{
+    return name_of(op_names, sizeof(op_names) / sizeof(*op_names), what >> 48);
+}
+
 /* Say how two calls differ. */
 static void
 describe(char *text, size_t size, const umx_comm *comm, int rank,
@@ -81,9 +129,9 @@ describe(char *text, size_t size, const umx_comm *comm, int rank,
                        (int)(uint32_t)own->what, comm->rank);
     } else if (theirs->what != own->what) {
         (void)snprintf(text, size,
-                       "rank %d reduces another type, or otherwise, than rank "
-                       "%d",
-                       rank, comm->rank);
+                       "rank %d combines %s by %s, rank %d %s by %s", rank,
+                       dtype_of(theirs->what), op_of(theirs->what), comm->rank,
+                       dtype_of(own->what), op_of(own->what));
     } else {
         (void)snprintf(text, size, "rank %d gives %llu bytes, rank %d %llu",
                        rank, (unsigned long long)theirs->bytes, comm->rank,

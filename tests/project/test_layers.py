@@ -231,9 +231,9 @@ def test_circles_of_files_are_within_the_rooms_that_are_named():
 # The room of each prefix: umi_<noun>_ is the name of one thing, in one room.
 NOUNS = {
     "util": """
-        atomic clock cpu equal hmac host ids list log mpsc node pool process
-        random read reader sha256 siphash slots table ticks utf8 write writer
-        x25519""",
+        atomic clock cpu equal hmac host ids list log map mpsc node pool
+        process random read reader sha256 siphash slots table ticks utf8
+        write writer x25519""",
     "codec": "address codec control frame header pack seq ucx varint",
     "mem": "check copy cuda gather layout memory memtype",
     "core": """

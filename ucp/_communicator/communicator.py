@@ -223,7 +223,7 @@ class Communicator(Operations, _ext.Communicator):
     def _serve(self, progress: str | None) -> None:
         """Have a second thread make progress until the communicator is closed."""
         if progress is not None and self.size > 1:
-            self._served = _Served(self.worker)
+            self._served = _Served(current_worker())
 
     def close(self) -> None:
         """Leave: the other ranks finish the operations in which this one has taken

@@ -276,6 +276,46 @@ test_the_last_operation_is_compared_by_the_goodbye(void **state)
     }
 }
 
+static void
+expect_reduction(world *w, umx_reduction first, umx_reduction second,
+                 const char *text)
+{
+    group         g;
+    umx_reduction both[] = {first, second};
+
+    split(w, &g);
+    for (int r = 0; r < 2; r++) {
+        umx_buffer    own    = umx_host_buffer(ins[r], 16);
+        umx_op_params params = job_params(&g.jobs[r]);
+        umx_request  *req    = NULL;
+
+        job_posted(&g.jobs[r],
+                   umx_allreduce(g.comms[r], &both[r], UMX_IN_PLACE, &own,
+                                 &params, &req),
+                   &req);
+    }
+    assert_int_equal(world_wait_one(w, &g.jobs[1]), UMX_ERR_RANK_FAILED);
+    assert_non_null(strstr(umx_comm_reason(g.comms[1]), text));
+    end(w, &g);
+}
+
+static void
+test_reductions_are_named(void **state)
+{
+    world *w = *state;
+
+    world_open(w, 2);
+    expect_reduction(
+        w, (umx_reduction){UMX_FLOAT64, UMX_SUM},
+        (umx_reduction){UMX_INT64, UMX_SUM},
+        "allreduce (operation 1): rank 0 combines float64 by sum, rank 1 int64 "
+        "by sum");
+    expect_reduction(w, (umx_reduction){UMX_FLOAT64_INT64, UMX_MINLOC},
+                     (umx_reduction){UMX_BFLOAT16, UMX_AVG},
+                     "rank 0 combines float64 by minloc, rank 1 bfloat16 by "
+                     "avg");
+}
+
 /* Two ranks that have called different operations long ago find out when they
  * exchange the next message. */
 static void
@@ -310,6 +350,7 @@ main(void)
         WORLD_TEST(test_any_two_operations_of_two_ranks),
         WORLD_TEST(test_any_two_operations_of_four_ranks),
         WORLD_TEST(test_the_last_operation_is_compared_by_the_goodbye),
+        WORLD_TEST(test_reductions_are_named),
         WORLD_TEST(test_what_was_long_ago_is_named_as_before),
     };
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tests: util/process */
 #include "util/process.h"
 
 #include "unit.h"
