@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .. import _ext
-from ..exceptions import UCXError, UCXMsgTruncated
+from ..exceptions import UCXError, UCXMsgTruncated, UCXRankFailed
 from .steps import AnyRequest, Steps, give_up
 
 _LABEL = 0x6F626A65637473  # of the derived communicator of frames
@@ -262,10 +262,32 @@ def _receive_frames(frames: Any, parcels: Sequence[Coming]) -> Steps[None]:
         for parcel, buffer, request in requests:
             while not request.done():
                 yield request
-            _take_frame(parcel, buffer, request)
+            try:
+                _take_frame(parcel, buffer, request)
+            except UCXRankFailed:
+                yield from _look_for_end(parcel, requests)
+                raise
     except BaseException as exc:
         yield from give_up([request for _, _, request in requests], exc)
         raise
+
+
+def _look_for_end(
+    parcel: Coming, requests: Sequence[tuple[Coming, Any, AnyRequest]]
+) -> Steps[None]:
+    """The sender has ended or left, so each receive of its frames ends. One of them
+    may have the empty frame of a sender that has cancelled: those before it got
+    frames that were withdrawn meanwhile, and nothing instead.
+    """
+    for other, buffer, request in requests:
+        if other is not parcel:
+            continue
+        while not request.done():
+            yield request
+        if request.cancelled() or request.exception() is not None:
+            continue
+        if request.result().nbytes == 0 and len(buffer) != 0:
+            raise Withdrawn
 
 
 def _take_frame(
