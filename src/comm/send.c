@@ -7,7 +7,8 @@
 #include "comm/send_recv.h"
 
 enum {
-    EAGER_SELF_SIZE = 64 * 1024 /* bytes: a send to oneself copies them */
+    EAGER_SELF_SIZE = 64 * 1024, /* bytes: a send to oneself copies them */
+    LEND_MIN        = 64 * 1024  /* bytes; lent to ranks of this host */
 };
 
 /* ---- the end of a send ---------------------------------------------------
@@ -265,9 +266,13 @@ send_by(umi_comm_send *send, umx_ep *ep, uint64_t tag)
                               .on_done = on_sent,
                               .arg     = send,
                               .on_lost = on_send_lost};
-    umx_status      status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, len,
-                                               &send->buf, &params, &send->sub);
+    umx_status      status;
 
+    if (send->buf.len >= LEND_MIN) {
+        params.flags |= UMX_OP_FLAG_LEND;
+    }
+    status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, len, &send->buf,
+                               &params, &send->sub);
     if (status >= 0) {
         comm->ranks[send->dest].num_sent++;
     }

@@ -1652,3 +1652,31 @@ def test_a_nul_in_a_reason_is_shown(reason):
             await comm.barrier()
 
     good_world(2, main)
+# ---- messages on one host --------------------------------------------------------
+
+
+def test_large_messages_are_read_in_the_memory_of_their_sender():
+    """The ranks agree on that after they have met."""
+    source = """
+    async def main():
+        async with await connect() as comm:
+            small, large = b"x" * (64 * 1024 - 1), b"y" * (64 * 1024)
+            if comm.rank == 0:
+                while comm.worker.statistics.loans == 0:
+                    await comm.send(large, 1)
+                before = comm.worker.statistics.loans
+                await comm.send(small, 1)
+                await comm.send(large, 1, 1)
+                print(comm.worker.statistics.loans - before)
+                return
+            got = bytearray(64 * 1024)
+            tag = 0
+            while tag == 0:
+                status = await comm.recv(got)
+                tag = status.tag
+                assert got[: status.nbytes] in (small, large)
+    asyncio.run(main())
+    """
+    with Ranks(2, source) as ranks:
+        ranks.end(1)
+        assert ranks.end(0) == "1"
