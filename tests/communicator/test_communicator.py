@@ -1652,6 +1652,8 @@ def test_a_nul_in_a_reason_is_shown(reason):
             await comm.barrier()
 
     good_world(2, main)
+
+
 # ---- messages on one host --------------------------------------------------------
 
 

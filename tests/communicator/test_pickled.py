@@ -4,6 +4,7 @@
 # tests: ext/derive ucp/operations ucp/parcels ucp/steps
 
 import asyncio
+import gc
 import operator
 import pickle
 import signal
@@ -13,6 +14,10 @@ import pytest
 from worlds import Ranks, good_world, world
 
 import ucp
+from ucp._communicator.steps import Operation
+from ucp.testing import live_objects
+
+YES = {"allow_pickle": True}
 
 # Of an object whose buffers travel by themselves, one whose pickle does, and others.
 BIG = 300_000
@@ -282,6 +287,26 @@ def test_a_receive_cancelled_on_the_way_loses_no_object(steps):
         assert await comm.recv_pickle(allow_pickle=True) == "next"
 
     good_world(2, main)
+
+
+def test_a_receive_that_is_dropped_takes_no_object():
+    async def main(comm):
+        with pytest.warns(
+            RuntimeWarning,
+            match=r"^ucp: what recv_pickle\(\) returned was dropped while it waited; "
+            r"it is withdrawn\. Keep it until it is done$",
+        ):
+            comm.recv_pickle(**YES)
+        with pytest.warns(RuntimeWarning, match=r"sendrecv_pickle\(\) returned"):
+            comm.sendrecv_pickle("first", 0, recv_tag=9, **YES)
+        got = asyncio.Future()
+        comm.recv_pickle(**YES).add_done_callback(lambda done: got.set_result(done))
+        gc.collect()
+        assert (await got).result() == "first"
+        await comm.send_pickle("second", 0)
+        assert await comm.recv_pickle(**YES) == "second"
+
+    good_world(1, main)
 
 
 def test_a_cancelled_object_is_kept_for_its_source_and_tag():
@@ -754,3 +779,35 @@ def test_operations_after_close_raise():
             await comm.send_pickle(1, 0)
 
     good_world(1, main)
+
+
+def test_nothing_is_left_alive():
+    async def use(comm):
+        sending = comm.send_pickle(np.arange(BIG), 0)
+        await comm.recv_pickle(**YES)
+        await sending
+        await comm.allgather_pickle([1], **YES)
+        await raises(comm.bcast_pickle(NotPickled()), CANNOT_PICKLE, "no")
+        sending = comm.send_pickle(NotUnpickled(), 0)
+        await raises(comm.recv_pickle(**YES), CANNOT_UNPICKLE, "broken")
+        await sending
+        await cancelled(comm.recv_pickle(**YES))
+        await cancelled(comm.send_pickle(np.arange(BIG), 0))
+        await asyncio.sleep(0)  # callbacks of requests that were cancelled
+
+    async def main(comm):
+        await use(comm)  # which makes the communicator of frames
+        gc.collect()
+        before = live_objects()
+        for _ in range(5):
+            await use(comm)
+        gc.collect()
+        assert live_objects() == before
+        assert not any(isinstance(one, Operation) for one in gc.get_objects())
+
+    ucp.get_config()  # makes the context
+    gc.collect()
+    before = live_objects()
+    good_world(1, main)
+    gc.collect()
+    assert live_objects() == before

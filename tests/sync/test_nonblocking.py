@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Operations of threads that begin, and their futures."""
 
-# tests: ucp/futures ucp/blocking
+# tests: ucp/futures ucp/blocking ucp/reductions
 
 import concurrent.futures
 import gc
@@ -37,6 +37,8 @@ def test_each_collective_operation_begins():
         array = own.copy() if rank == 1 else np.zeros(4, "i8")
         all_of = [np.zeros(4 * size, "i8") for _ in range(5)]
         part, total, sums = np.zeros(4, "i8"), np.zeros(4, "i8"), own.copy()
+        scanned, before = np.zeros(4, "i8"), own.copy()
+        excluded, scattered = np.zeros(4, "i8"), np.zeros(4, "i8")
         counts = [4] * size
         many = np.repeat(np.arange(size, dtype="i8") + 10 * rank, 4)
         begun = [
@@ -51,6 +53,10 @@ def test_each_collective_operation_begins():
             comm.ialltoall_buffers([bytes([rank, r]) for r in range(size)]),
             comm.ireduce(own, total if rank == 1 else None, "max", 1),
             comm.iallreduce(sums, "sum"),
+            comm.iscan(own, scanned),
+            comm.iscan(before, "max"),
+            comm.iexscan(own, excluded),
+            comm.ireduce_scatter(many, scattered, counts=counts),
         ]
         ends = waitall(begun)
         everything = np.repeat(np.arange(size), 4)
@@ -67,6 +73,10 @@ def test_each_collective_operation_begins():
             bytes([r, rank]) for r in range(size)
         ]
         assert (sums == 3).all()
+        assert (scanned == [0, 1, 3][rank]).all()
+        assert (before == rank).all()
+        assert (excluded == [0, 0, 1][rank]).all()
+        assert (scattered == 3 * rank + 30).all()
 
     sync_world(3, main)
 
@@ -220,6 +230,21 @@ def test_a_cancelled_receive_of_an_object_loses_none(comm):
     sending = comm.isend_pickle(np.arange(BIG), 0)
     assert (comm.recv_pickle(**YES) == np.arange(BIG)).all()
     sending.result(20)
+
+
+def test_a_receive_that_is_dropped_takes_no_object(comm):
+    with pytest.warns(
+        RuntimeWarning, match=r"^ucp: what irecv_pickle\(\) returned was"
+    ):
+        comm.irecv_pickle(**YES)
+    with pytest.warns(RuntimeWarning, match=r"^ucp: what isendrecv\(\) returned was"):
+        comm.isendrecv(b"x", 0, bytearray(1), recv_tag=9)
+    assert comm.recv(bytearray(1), timeout=20).nbytes == 1
+    got = concurrent.futures.Future()
+    comm.irecv_pickle(**YES).add_done_callback(lambda done: got.set_result(done))
+    gc.collect()
+    comm.send_pickle("text", 0)
+    assert got.result(20).result() == "text"
 
 
 @pytest.mark.parametrize("is_object", [False, True])

@@ -8,13 +8,13 @@ import asyncio
 import concurrent.futures
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from .._core.worker import Worker
 from ..exceptions import UCXTimeout
 from .blocking import Future, SharedWorker
-from .steps import Steps
+from .steps import AnyRequest, Steps, call_if_alive, warn_dropped
 
 _T = TypeVar("_T")
 
@@ -57,7 +57,10 @@ class OperationFuture(Future[_T]):
             self._finish(None, exc)
         else:
             self._request = request
-            request.add_done_callback(self._go_on)
+            self._listen(request)
+
+    def _listen(self, request: AnyRequest) -> None:
+        request.add_done_callback(self._go_on)
 
     def _finish(self, result: Any, exc: BaseException | None) -> None:
         self._request = None
@@ -93,9 +96,44 @@ class OperationFuture(Future[_T]):
         return True
 
 
-def begin(shared: SharedWorker, steps: Steps[_T]) -> OperationFuture[_T]:
-    """The future of an operation, which begins."""
-    future = OperationFuture(shared.worker, steps)
+class ReceivingFuture(OperationFuture[_T]):
+    """The future of an operation that takes a message: see steps.Receiving."""
+
+    def __init__(self, worker: Worker, steps: Steps[_T], name: str) -> None:
+        self._name = name
+        self._is_waited_for = False
+        super().__init__(worker, steps)
+
+    def _listen(self, request: AnyRequest) -> None:
+        if self._is_waited_for:
+            super()._listen(request)
+        else:
+            request.add_done_callback(call_if_alive(self._go_on))
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        request = self._request
+        self._is_waited_for = True
+        if request is not None:
+            super()._listen(request)
+        super().add_done_callback(fn)
+
+    def __del__(self) -> None:
+        if not self.done():
+            warn_dropped(self, self._name)
+            self._steps.close()
+
+
+def begin(
+    shared: SharedWorker, steps: Steps[_T], receives: str = ""
+) -> OperationFuture[_T]:
+    """The future of an operation, which begins; with the name of one that receives a
+    message."""
+    worker = shared.worker
+    future = (
+        ReceivingFuture(worker, steps, receives)
+        if receives
+        else OperationFuture(worker, steps)
+    )
     if not future.done():
         shared._start_keeper()
     return future

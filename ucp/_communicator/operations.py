@@ -12,7 +12,7 @@ from . import pickled, sendrecv
 from .group import Group, check_group, create, group_of
 from .parcels import check_allowed, close
 from .pickled import Op
-from .steps import Operation
+from .steps import Operation, Receiving
 
 ANY = -1  # any source, or any tag
 
@@ -62,8 +62,9 @@ class Operations:
 
         When it is cancelled, so are the send and the receive.
         """
-        return Operation(
-            sendrecv.sendrecv(self, send, dest, recv, source, send_tag, recv_tag)
+        return Receiving(
+            sendrecv.sendrecv(self, send, dest, recv, source, send_tag, recv_tag),
+            "sendrecv",
         )
 
     def send_pickle(self, obj: object, dest: int, tag: int = 0) -> Future[None]:
@@ -103,7 +104,7 @@ class Operations:
         When it is cancelled, the next ``recv_pickle`` gets the object.
         """
         check_allowed("recv_pickle", allow_pickle)
-        return Operation(pickled.recv(self, source, tag, with_status))
+        return Receiving(pickled.recv(self, source, tag, with_status), "recv_pickle")
 
     def sendrecv_pickle(
         self,
@@ -120,10 +121,11 @@ class Operations:
         it. Arguments and exceptions are those of ``send_pickle`` and
         ``recv_pickle``."""
         check_allowed("sendrecv_pickle", allow_pickle)
-        return Operation(
+        return Receiving(
             sendrecv.sendrecv_pickle(
                 self, obj, dest, source, send_tag, recv_tag, with_status
-            )
+            ),
+            "sendrecv_pickle",
         )
 
     # Collective operations.

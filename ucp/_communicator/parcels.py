@@ -295,8 +295,8 @@ def _take_frame(
 ) -> None:
     """A frame has come.
 
-    A sender that cancels sends an empty one in the end, as some may have gone, and
-    those before it may be others than were expected.
+    A sender that cancels sends an empty one for each that may not have gone. Those
+    before it may be others than were expected.
     """
     try:
         nbytes = request.result().nbytes

@@ -64,10 +64,15 @@ class Sending:
         self._tell()
 
     def _tell(self) -> None:
-        """Tell the receiver, which may wait for frames, that no more of them come."""
-        if any(request.cancelled() for request in self._requests[1:]):
-            with suppress(UCXError):  # the receiver knows by other means
-                frames_of(self._comm).send(b"", self._dest, self._parcel.tag)
+        """Tell the receiver, which may wait for frames, that no more of them come: by
+        an empty frame for each that may not have gone."""
+        count = sum(request.cancelled() for request in self._requests[1:])
+        if count == 0:
+            return
+        with suppress(UCXError):  # the receiver knows by other means
+            frames = frames_of(self._comm)
+            for _ in range(count):
+                frames.send(b"", self._dest, self._parcel.tag)
 
 
 def send(comm: Any, obj: object, dest: int, tag: int) -> Steps[None]:

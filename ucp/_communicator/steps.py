@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable
+import warnings
+import weakref
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
 from .. import _ext
@@ -97,7 +99,10 @@ class Operation(asyncio.Future[_T]):
                 super().set_exception(exc)
         else:
             self._request = request
-            request.add_done_callback(self._on_done)
+            self._listen(request)
+
+    def _listen(self, request: AnyRequest) -> None:
+        request.add_done_callback(self._on_done)
 
     def _end(self, result: _T) -> None:
         if self._is_cancelling:
@@ -117,6 +122,55 @@ class Operation(asyncio.Future[_T]):
             self._is_cancelling = True
             self._continue(asyncio.CancelledError())
         return True
+
+
+class Receiving(Operation[_T]):
+    """An operation that takes a message. If it is dropped while nothing waits for it,
+    it is withdrawn: it would take a message that nobody gets."""
+
+    def __init__(self, steps: Steps[_T], name: str) -> None:
+        self._name = name
+        self._is_waited_for = False
+        super().__init__(steps)
+
+    def _listen(self, request: AnyRequest) -> None:
+        if self._is_waited_for:
+            super()._listen(request)
+        else:
+            request.add_done_callback(call_if_alive(self._on_done))
+
+    def add_done_callback(self, fn: Any, *, context: Any = None) -> None:
+        super().add_done_callback(fn, context=context)
+        self._is_waited_for = True
+        if self._request is not None:
+            super()._listen(self._request)
+
+    def __del__(self) -> None:
+        if not self.done():
+            warn_dropped(self, self._name)
+            self._steps.close()
+        super().__del__()
+
+
+def call_if_alive(method: Callable[[AnyRequest], None]) -> Callable[[Any], None]:
+    """A callback that calls a method of an object which it does not keep alive."""
+    here = weakref.WeakMethod(method)
+
+    def callback(request: AnyRequest) -> None:
+        if (found := here()) is not None:
+            found(request)
+
+    return callback
+
+
+def warn_dropped(operation: object, name: str) -> None:
+    warnings.warn(
+        f"ucp: what {name}() returned was dropped while it waited; it is withdrawn. "
+        "Keep it until it is done",
+        RuntimeWarning,
+        stacklevel=3,
+        source=operation,
+    )
 
 
 def run(worker: Worker, timeout: float | None, steps: Steps[_T]) -> _T:

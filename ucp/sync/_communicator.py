@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Self
 
 from .._communicator import blocking, bootstrap, environment, meeting
 from .._communicator import communicator as _communicator
@@ -21,22 +21,8 @@ from ..exceptions import UCXTimeout
 from ._forward import forwarded
 from ._nonblocking import NonBlocking
 from ._operations import Operations
+from ._reductions import ReduceOp, recv_and_op
 
-_ReduceOp = Literal[
-    "sum",
-    "prod",
-    "min",
-    "max",
-    "avg",
-    "land",
-    "lor",
-    "lxor",
-    "band",
-    "bor",
-    "bxor",
-    "maxloc",
-    "minloc",
-]
 _Counts = Sequence[int]
 
 
@@ -304,7 +290,7 @@ class Communicator(Operations, NonBlocking):
         self,
         send: Any,
         recv: Any = None,
-        op: _ReduceOp = "sum",
+        op: ReduceOp = "sum",
         root: int = 0,
         *,
         timeout: float | None = None,
@@ -315,36 +301,36 @@ class Communicator(Operations, NonBlocking):
         self,
         send: Any | InPlace,
         recv: Any = None,
-        op: _ReduceOp = "sum",
+        op: ReduceOp = "sum",
         *,
         timeout: float | None = None,
     ) -> None:
         """reduce() whose result every rank gets; without ``recv`` in ``send``."""
-        recv, op = _recv_and_op(recv, op)
+        recv, op = recv_and_op(recv, op)
         self._wait_for(timeout, self._async.allreduce, send, recv, op)
 
     def scan(
         self,
         send: Any | InPlace,
         recv: Any = None,
-        op: _ReduceOp = "sum",
+        op: ReduceOp = "sum",
         *,
         timeout: float | None = None,
     ) -> None:
         """allreduce() of the arrays of the ranks 0 to this one."""
-        recv, op = _recv_and_op(recv, op)
+        recv, op = recv_and_op(recv, op)
         self._wait_for(timeout, self._async.scan, send, recv, op)
 
     def exscan(
         self,
         send: Any | InPlace,
         recv: Any = None,
-        op: _ReduceOp = "sum",
+        op: ReduceOp = "sum",
         *,
         timeout: float | None = None,
     ) -> None:
         """scan() of the ranks before this one; nothing is written on rank 0."""
-        recv, op = _recv_and_op(recv, op)
+        recv, op = recv_and_op(recv, op)
         self._wait_for(timeout, self._async.exscan, send, recv, op)
 
     @forwarded
@@ -352,7 +338,7 @@ class Communicator(Operations, NonBlocking):
         self,
         send: Any | InPlace,
         recv: Any,
-        op: _ReduceOp = "sum",
+        op: ReduceOp = "sum",
         *,
         counts: _Counts | None = None,
         timeout: float | None = None,
@@ -399,8 +385,3 @@ class Communicator(Operations, NonBlocking):
                 self.abort(_communicator.reason_of(exc), _communicator.fault_of(exc))
         finally:
             self.close()
-
-
-def _recv_and_op(recv: Any, op: _ReduceOp) -> tuple[Any, _ReduceOp]:
-    """Read the arguments of ``allreduce(array, "max")``, too."""
-    return (None, cast(_ReduceOp, recv)) if isinstance(recv, str) else (recv, op)

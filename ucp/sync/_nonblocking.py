@@ -19,6 +19,7 @@ from .._communicator.communicator import ANY_SOURCE, ANY_TAG
 from .._communicator.parcels import check_allowed
 from .._communicator.pickled import Op
 from .._ext import InPlace, Request, Status
+from ._reductions import ReduceOp, recv_and_op
 
 _T = TypeVar("_T")
 _Counts = Sequence[int]
@@ -48,6 +49,12 @@ class NonBlocking:
         self._shared.check()
         return futures.begin(self._shared, function(self._async, *args))
 
+    def _begin_receiving(
+        self, name: str, function: Callable[..., steps.Steps[_T]], *args: Any
+    ) -> Future[_T]:
+        self._shared.check()
+        return futures.begin(self._shared, function(self._async, *args), name)
+
     # Messages.
 
     def isend(self, buffer: Any, dest: int, tag: int = 0) -> Future[None]:
@@ -74,8 +81,15 @@ class NonBlocking:
         recv_tag: int = ANY_TAG,
     ) -> Future[Status]:
         """Begin ``sendrecv()``."""
-        return self._begin_steps(
-            sendrecv.sendrecv, send, dest, recv, source, send_tag, recv_tag
+        return self._begin_receiving(
+            "isendrecv",
+            sendrecv.sendrecv,
+            send,
+            dest,
+            recv,
+            source,
+            send_tag,
+            recv_tag,
         )
 
     def isend_pickle(self, obj: object, dest: int, tag: int = 0) -> Future[None]:
@@ -92,7 +106,9 @@ class NonBlocking:
     ) -> Future[Any]:
         """Begin ``recv_pickle()``."""
         check_allowed("irecv_pickle", allow_pickle)
-        return self._begin_steps(pickled.recv, source, tag, with_status)
+        return self._begin_receiving(
+            "irecv_pickle", pickled.recv, source, tag, with_status
+        )
 
     def isendrecv_pickle(
         self,
@@ -107,7 +123,8 @@ class NonBlocking:
     ) -> Future[Any]:
         """Begin ``sendrecv_pickle()``."""
         check_allowed("isendrecv_pickle", allow_pickle)
-        return self._begin_steps(
+        return self._begin_receiving(
+            "isendrecv_pickle",
             sendrecv.sendrecv_pickle,
             obj,
             dest,
@@ -195,18 +212,42 @@ class NonBlocking:
         return self._begin(self._async.alltoall_buffers, buffers)
 
     def ireduce(
-        self, send: Any, recv: Any = None, op: Any = "sum", root: int = 0
+        self, send: Any | InPlace, recv: Any = None, op: ReduceOp = "sum", root: int = 0
     ) -> Future[None]:
         """Begin ``reduce()``."""
         return self._begin(self._async.reduce, send, recv, op, root)
 
     def iallreduce(
-        self, send: Any | InPlace, recv: Any = None, op: Any = "sum"
+        self, send: Any | InPlace, recv: Any = None, op: ReduceOp = "sum"
     ) -> Future[None]:
         """Begin ``allreduce()``."""
-        if isinstance(recv, str):
-            recv, op = None, recv
+        recv, op = recv_and_op(recv, op)
         return self._begin(self._async.allreduce, send, recv, op)
+
+    def iscan(
+        self, send: Any | InPlace, recv: Any = None, op: ReduceOp = "sum"
+    ) -> Future[None]:
+        """Begin ``scan()``."""
+        recv, op = recv_and_op(recv, op)
+        return self._begin(self._async.scan, send, recv, op)
+
+    def iexscan(
+        self, send: Any | InPlace, recv: Any = None, op: ReduceOp = "sum"
+    ) -> Future[None]:
+        """Begin ``exscan()``."""
+        recv, op = recv_and_op(recv, op)
+        return self._begin(self._async.exscan, send, recv, op)
+
+    def ireduce_scatter(
+        self,
+        send: Any | InPlace,
+        recv: Any,
+        op: ReduceOp = "sum",
+        *,
+        counts: _Counts | None = None,
+    ) -> Future[None]:
+        """Begin ``reduce_scatter()``."""
+        return self._begin(self._async.reduce_scatter, send, recv, op, counts=counts)
 
     # Collective operations on objects.
 
