@@ -171,8 +171,8 @@ class NonBlocking:
 
     def ialltoallv(
         self,
-        send: Any,
-        send_counts: _Counts,
+        send: Any | InPlace,
+        send_counts: _Counts | None,
         recv: Any,
         recv_counts: _Counts,
         *,
@@ -207,6 +207,33 @@ class NonBlocking:
         if isinstance(recv, str):
             recv, op = None, recv
         return self._begin(self._async.allreduce, send, recv, op)
+
+    def iscan(
+        self, send: Any | InPlace, recv: Any = None, op: Any = "sum"
+    ) -> Future[None]:
+        """Begin ``scan()``."""
+        if isinstance(recv, str):
+            recv, op = None, recv
+        return self._begin(self._async.scan, send, recv, op)
+
+    def iexscan(
+        self, send: Any | InPlace, recv: Any = None, op: Any = "sum"
+    ) -> Future[None]:
+        """Begin ``exscan()``."""
+        if isinstance(recv, str):
+            recv, op = None, recv
+        return self._begin(self._async.exscan, send, recv, op)
+
+    def ireduce_scatter(
+        self,
+        send: Any | InPlace,
+        recv: Any,
+        op: Any = "sum",
+        *,
+        counts: _Counts | None = None,
+    ) -> Future[None]:
+        """Begin ``reduce_scatter()``."""
+        return self._begin(self._async.reduce_scatter, send, recv, op, counts=counts)
 
     # Collective operations on objects.
 
