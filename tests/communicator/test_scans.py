@@ -239,7 +239,7 @@ def test_a_rank_that_combines_otherwise_is_named():
     async def main(comm):
         await comm.reduce_scatter(np.zeros(2), np.zeros(1), ["sum", "max"][comm.rank])
 
-    fails_with(2, main, "reduces another type, or otherwise")
+    fails_with(2, main, "combines float64 by sum, rank")
 
 
 def test_ranks_with_other_counts_are_named():
