@@ -9,11 +9,16 @@
  * written must not overlap those that are read, but for UMX_IN_PLACE where it
  * is named.
  *
+ * Buffers with a layout are taken in host memory, by copies of their items, to
+ * which counts and displacements apply: what is sent is copied in the call, and
+ * what is received when the operation ends with UMX_OK. Nothing is written to
+ * them if it fails.
+ *
  * All return UMX_OK, UMX_INPROGRESS; UMX_ERR_INVALID_PARAM,
  * UMX_ERR_OUT_OF_RANGE (a root that is no rank, a piece that does not lie in
- * its buffer); UMX_ERR_UNSUPPORTED (a type or an operation on it, a layout);
- * UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY. A collective
- * operation that is cancelled revokes the communicator.
+ * its buffer); UMX_ERR_UNSUPPORTED (a type or an operation on it, a layout in
+ * device memory); UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY. A
+ * collective operation that is cancelled revokes the communicator.
  */
 #ifndef UMX_COLLECTIVE_H
 #define UMX_COLLECTIVE_H

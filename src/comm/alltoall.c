@@ -65,7 +65,7 @@ copy_pieces(umi_comm_move *move, const size_t *counts)
         return UMX_ERR_NO_MEMORY;
     }
     buf    = umx_host_buffer(move->copy, len);
-    status = umi_comm_side_set(comm, &move->send, &buf, &pieces, NULL);
+    status = umi_comm_side_set(move, &move->send, &buf, &pieces, NULL);
     for (int i = 0; i < comm->size && status == UMX_OK; i++) {
         umx_buffer from = umi_comm_side_piece(&move->recv, i);
 
@@ -112,12 +112,12 @@ umx_alltoallv(umx_comm *comm, const umx_buffer *send,
         return status;
     }
     move->is_in_place = send == UMX_IN_PLACE;
-    status = umi_comm_side_set(comm, &move->recv, recv, recv_pieces, NULL);
+    status = umi_comm_side_set(move, &move->recv, recv, recv_pieces, NULL);
     if (status == UMX_OK && move->is_in_place) {
         status = copy_pieces(move, move->recv.counts);
     } else if (status == UMX_OK) {
         own    = umi_comm_side_piece(&move->recv, comm->rank);
-        status = umi_comm_side_set(comm, &move->send, send, send_pieces, &own);
+        status = umi_comm_side_set(move, &move->send, send, send_pieces, &own);
     }
     return (status == UMX_OK) ?
                umi_comm_coll_start(&move->base, params, req_p) :

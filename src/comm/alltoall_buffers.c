@@ -252,9 +252,10 @@ umx_alltoall_buffers(umx_comm *comm, const umx_buffer *sends, umx_buffer *recvs,
         exchange->coming == NULL) {
         return umi_comm_coll_give_up(coll, UMX_ERR_NO_MEMORY);
     }
-    memcpy(exchange->sends, sends, size * sizeof(*sends));
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size && status == UMX_OK; i++) {
         exchange->sent[i] = sends[i].len;
+        status = umi_comm_coll_take_send(coll, &sends[i], &exchange->sends[i]);
     }
-    return umi_comm_coll_start(coll, params, req_p);
+    return (status == UMX_OK) ? umi_comm_coll_start(coll, params, req_p) :
+                                umi_comm_coll_give_up(coll, status);
 }

@@ -47,6 +47,14 @@ typedef struct umi_comm_coll_type {
     void (*fini)(umi_comm_coll *coll, umx_status status);
 } umi_comm_coll_type;
 
+/* The items of a buffer with a layout, one after the other. */
+typedef struct umi_comm_packed {
+    struct umi_comm_packed *next;
+    umx_buffer              user;
+    bool                    is_result; /* goes to `user` in the end */
+    max_align_t             items[];
+} umi_comm_packed;
+
 /* A message of an operation. */
 struct umi_comm_xfer {
     umi_node       node; /* coll->recvs, or by itself */
@@ -85,20 +93,21 @@ struct umi_comm_coll {
     umi_node                  node; /* comm->colls */
     const umi_comm_coll_type *type;
     umx_comm                 *comm; /* held */
-    umx_request   *req; /* NULL: the call has not returned, or has ended it */
-    uint64_t       number;
-    int            root;    /* or -1 */
-    uint64_t       what;    /* the same on every rank */
-    uint64_t       bytes;   /* the same on every rank, if not 0 */
-    uint64_t       history; /* of the calls before, the same on every rank */
-    unsigned       round;
-    unsigned       num_pending; /* xfers */
-    umx_status     status;
-    bool           is_moving; /* rounds are being posted */
-    umi_list       recvs;     /* umi_comm_xfer.node: that wait for messages */
-    umi_comm_xfer *xfers;
-    size_t         max_xfers;
-    umx_timer      timer; /* tells the ranks which operation this one is in */
+    umx_request     *req; /* NULL: the call has not returned, or has ended it */
+    uint64_t         number;
+    int              root;    /* or -1 */
+    uint64_t         what;    /* the same on every rank */
+    uint64_t         bytes;   /* the same on every rank, if not 0 */
+    uint64_t         history; /* of the calls before, the same on every rank */
+    unsigned         round;
+    unsigned         num_pending; /* xfers */
+    umx_status       status;
+    bool             is_moving; /* rounds are being posted */
+    umi_list         recvs;     /* umi_comm_xfer.node: that wait for messages */
+    umi_comm_xfer   *xfers;
+    size_t           max_xfers;
+    umx_timer        timer; /* tells the ranks which operation this one is in */
+    umi_comm_packed *packed; /* the buffers with a layout */
 };
 
 /* ---- collective_rounds.c: the life of an operation -----------------------
@@ -135,10 +144,21 @@ void umi_comm_coll_end_request_early(umi_comm_coll *coll);
 /* The communicator is revoked: end its operations. */
 void umi_comm_coll_fail_all(umx_comm *comm);
 
-/* Can an operation take the buffer? UMX_ERR_UNSUPPORTED: a layout;
- * UMX_ERR_INVALID_PARAM. */
+/* Can an operation take the buffer? UMX_ERR_UNSUPPORTED: a layout in device
+ * memory; UMX_ERR_INVALID_PARAM. */
 umx_status umi_comm_coll_check_buffer(const umx_buffer *buf);
 
+/* Take a buffer that is sent: of one with a layout a copy, which is `*taken`.
+ */
+umx_status umi_comm_coll_take_send(umi_comm_coll *coll, const umx_buffer *buf,
+                                   umx_buffer *taken);
+
+/* Take a buffer that is received into. Of one with a layout a copy is, which is
+ * copied back when the operation ends well: nothing is written otherwise. */
+umx_status umi_comm_coll_take_recv(umi_comm_coll *coll, const umx_buffer *buf,
+                                   umx_buffer *taken);
+
+/* Do they share bytes? What is copied shares none. */
 bool umi_comm_buffers_overlap(const umx_buffer *a, const umx_buffer *b);
 
 /* Copy this rank's own part, in host memory. */

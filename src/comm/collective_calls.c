@@ -171,8 +171,12 @@ umx_bcast(umx_comm *comm, int root, const umx_buffer *buf,
     }
     set_root(&move->base, root);
     move->base.bytes = buf->len;
-    move->recv.buf   = *buf;
-    return umi_comm_coll_start(&move->base, params, req_p);
+    status           = (root == comm->rank) ?
+                           umi_comm_coll_take_send(&move->base, buf, &move->recv.buf) :
+                           umi_comm_coll_take_recv(&move->base, buf, &move->recv.buf);
+    return (status == UMX_OK) ?
+               umi_comm_coll_start(&move->base, params, req_p) :
+               umi_comm_coll_give_up(&move->base, status);
 }
 
 /* ---- gather and scatter --------------------------------------------------
@@ -244,10 +248,10 @@ umx_gatherv(umx_comm *comm, int root, const umx_buffer *send,
     set_root(&move->base, root);
     move->is_in_place = send == UMX_IN_PLACE;
     if (!move->is_in_place) {
-        move->send.buf = *send;
+        status = umi_comm_coll_take_send(&move->base, send, &move->send.buf);
     }
-    if (is_root) {
-        status = umi_comm_side_set(comm, &move->recv, recv, pieces, send);
+    if (is_root && status == UMX_OK) {
+        status = umi_comm_side_set(move, &move->recv, recv, pieces, send);
     }
     return (status == UMX_OK) ?
                umi_comm_coll_start(&move->base, params, req_p) :
@@ -318,10 +322,10 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
     set_root(&move->base, root);
     move->is_in_place = recv == NULL;
     if (recv != NULL) {
-        move->recv.buf = *recv;
+        status = umi_comm_coll_take_recv(&move->base, recv, &move->recv.buf);
     }
-    if (is_root) {
-        status = umi_comm_side_set(comm, &move->send, send, pieces, recv);
+    if (is_root && status == UMX_OK) {
+        status = umi_comm_side_set(move, &move->send, send, pieces, recv);
     }
     return (status == UMX_OK) ?
                umi_comm_coll_start(&move->base, params, req_p) :
@@ -444,9 +448,11 @@ umx_allgatherv(umx_comm *comm, const umx_buffer *send, const umx_buffer *recv,
     }
     move->is_in_place = send == UMX_IN_PLACE;
     if (!move->is_in_place) {
-        move->send.buf = *send;
+        status = umi_comm_coll_take_send(&move->base, send, &move->send.buf);
     }
-    status = umi_comm_side_set(comm, &move->recv, recv, pieces, send);
+    if (status == UMX_OK) {
+        status = umi_comm_side_set(move, &move->recv, recv, pieces, send);
+    }
     return (status == UMX_OK) ?
                umi_comm_coll_start(&move->base, params, req_p) :
                umi_comm_coll_give_up(&move->base, status);
@@ -557,7 +563,7 @@ set_pairs(const umx_comm *comm, umi_comm_move *move)
         counts[i] = 2 * sizeof(*move->pairs);
     }
     buf    = umx_host_buffer(move->pairs, size * counts[0]);
-    status = umi_comm_side_set(comm, &move->recv, &buf, &pieces, NULL);
+    status = umi_comm_side_set(move, &move->recv, &buf, &pieces, NULL);
     free(counts);
     return status;
 }

@@ -29,13 +29,14 @@ umi_comm_move_fini(umi_comm_coll *coll, umx_status status)
 }
 
 umx_status
-umi_comm_side_set(const umx_comm *comm, umi_comm_side *side,
+umi_comm_side_set(umi_comm_move *move, umi_comm_side *side,
                   const umx_buffer *buf, const umx_pieces *pieces,
                   const umx_buffer *own)
 {
-    size_t     size   = (size_t)comm->size;
-    size_t     next   = 0;
-    umx_status status = umi_comm_coll_check_buffer(buf);
+    umi_comm_coll *coll   = &move->base;
+    size_t         size   = (size_t)coll->comm->size;
+    size_t         next   = 0;
+    umx_status     status = umi_comm_coll_check_buffer(buf);
 
     if (status != UMX_OK) {
         return status;
@@ -43,7 +44,12 @@ umi_comm_side_set(const umx_comm *comm, umi_comm_side *side,
     if (pieces == NULL || pieces->counts == NULL) {
         return UMX_ERR_INVALID_PARAM;
     }
-    side->buf    = *buf;
+    status = (side == &move->recv) ?
+                 umi_comm_coll_take_recv(coll, buf, &side->buf) :
+                 umi_comm_coll_take_send(coll, buf, &side->buf);
+    if (status != UMX_OK) {
+        return status;
+    }
     side->counts = malloc(2 * size * sizeof(*side->counts));
     if (side->counts == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -60,7 +66,7 @@ umi_comm_side_set(const umx_comm *comm, umi_comm_side *side,
         side->displs[i] = displ;
         next            = displ + count;
     }
-    return (own == NULL || side->counts[comm->rank] == own->len) ?
+    return (own == NULL || side->counts[coll->comm->rank] == own->len) ?
                UMX_OK :
                UMX_ERR_INVALID_PARAM;
 }

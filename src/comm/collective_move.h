@@ -38,10 +38,10 @@ umx_status umi_comm_move_new(umx_comm *comm, const umi_comm_coll_type *type,
 /* umi_comm_coll_type.fini() */
 void umi_comm_move_fini(umi_comm_coll *coll, umx_status status);
 
-/* Take `buf` and copies of its pieces: counts, and displacements from them if
- * there are none. Every piece lies in `buf`; that of this rank is as long as
- * `own`, if that is given. */
-umx_status umi_comm_side_set(const umx_comm *comm, umi_comm_side *side,
+/* Take `buf` for a side of `move` and copies of its pieces: counts, and
+ * displacements from them if there are none. Every piece lies in `buf`; that of
+ * this rank is as long as `own`, if that is given. */
+umx_status umi_comm_side_set(umi_comm_move *move, umi_comm_side *side,
                              const umx_buffer *buf, const umx_pieces *pieces,
                              const umx_buffer *own);
 

@@ -92,7 +92,7 @@ umi_comm_coll_needs(const umx_comm *comm, uint64_t number)
 umx_status
 umi_comm_coll_check_buffer(const umx_buffer *buf)
 {
-    if (buf->layout != NULL) {
+    if (buf->layout != NULL && buf->memtype > UMX_MEMTYPE_HOST) {
         return UMX_ERR_UNSUPPORTED;
     }
     return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
@@ -104,8 +104,62 @@ umi_comm_buffers_overlap(const umx_buffer *a, const umx_buffer *b)
 {
     const char *first = a->data, *second = b->data;
 
-    return a->len != 0 && b->len != 0 && first < second + b->len &&
-           second < first + a->len;
+    return a->layout == NULL && b->layout == NULL && a->len != 0 &&
+           b->len != 0 && first < second + b->len && second < first + a->len;
+}
+
+/* Pack what has a layout. */
+static umx_status
+take(umi_comm_coll *coll, const umx_buffer *buf, bool is_result,
+     umx_buffer *taken)
+{
+    umi_comm_packed *packed;
+
+    if (buf->layout == NULL) {
+        *taken = *buf;
+        return UMX_OK;
+    }
+    packed = (buf->len < SIZE_MAX - sizeof(*packed)) ?
+                 malloc(sizeof(*packed) + buf->len) :
+                 NULL;
+    if (packed == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    *packed = (umi_comm_packed){
+        .next = coll->packed, .user = *buf, .is_result = is_result};
+    coll->packed = packed;
+    *taken       = umx_host_buffer(packed->items, buf->len);
+    return umx_buffer_read(buf, packed->items, buf->len);
+}
+
+umx_status
+umi_comm_coll_take_send(umi_comm_coll *coll, const umx_buffer *buf,
+                        umx_buffer *taken)
+{
+    return take(coll, buf, false, taken);
+}
+
+umx_status
+umi_comm_coll_take_recv(umi_comm_coll *coll, const umx_buffer *buf,
+                        umx_buffer *taken)
+{
+    return take(coll, buf, true, taken);
+}
+
+/* Copy results to where they go, and free all copies. */
+static void
+unpack(umi_comm_coll *coll)
+{
+    while (coll->packed != NULL) {
+        umi_comm_packed *packed = coll->packed;
+
+        coll->packed = packed->next;
+        if (packed->is_result && coll->status == UMX_OK) {
+            coll->status = umx_buffer_write(&packed->user, packed->items,
+                                            packed->user.len);
+        }
+        free(packed);
+    }
 }
 
 umx_status
@@ -144,6 +198,7 @@ end(umi_comm_coll *coll)
 
     umi_node_remove(&coll->node);
     umx_timer_stop(&coll->timer);
+    unpack(coll);
     if (coll->type->fini != NULL) {
         coll->type->fini(coll, coll->status);
     }

@@ -408,6 +408,38 @@ check(const reduce_args *args, const umx_buffer *in, size_t result)
     return UMX_OK;
 }
 
+/* Take the buffer that is sent, and the one that is received into, which may be
+ * the same, or NULL. */
+static umx_status
+take(umi_comm_reduce *reduce, const umx_buffer *in, const umx_buffer *recv)
+{
+    umi_comm_coll *coll      = &reduce->base;
+    bool           is_result = recv != NULL &&
+                     (coll->type->kind != UMI_COMM_COLL_EXSCAN ||
+                      coll->comm->rank != 0);
+    umx_status status = UMX_OK;
+    umx_buffer taken, out;
+
+    if (is_result) {
+        status = umi_comm_coll_take_recv(coll, recv, &out);
+    }
+    if (status == UMX_OK && is_result && in == recv) {
+        taken = out;
+    } else if (status == UMX_OK) {
+        status = umi_comm_coll_take_send(coll, in, &taken);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    reduce->in      = taken.data;
+    reduce->in_memh = taken.memh;
+    if (is_result) {
+        reduce->out      = out.data;
+        reduce->out_memh = out.memh;
+    }
+    return UMX_OK;
+}
+
 /* Make an operation; `result` is how many bytes of `recv` the result has. */
 static umx_status
 new_reduce(umx_comm *comm, const umi_comm_coll_type *type,
@@ -428,11 +460,9 @@ new_reduce(umx_comm *comm, const umi_comm_coll_type *type,
     }
     reduce = reduce_of(coll);
     (void)umi_comm_arithmetic_find(what, &reduce->arithmetic);
-    reduce->in      = in->data;
-    reduce->in_memh = in->memh;
-    if (args->recv != NULL) {
-        reduce->out      = args->recv->data;
-        reduce->out_memh = args->recv->memh;
+    status = take(reduce, in, args->recv);
+    if (status != UMX_OK) {
+        return umi_comm_coll_give_up(coll, status);
     }
     reduce->len      = in->len;
     reduce->is_whole = in->len <= WHOLE_MAX;

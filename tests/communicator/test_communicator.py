@@ -647,12 +647,12 @@ async def test_wrong_reductions_are_named():
             comm.allreduce(np.zeros(8, ">f8"))
         with pytest.raises(ValueError, match=r"^'min' is for .*, not for complex64$"):
             comm.allreduce(np.zeros(8, "c8"), "min")
-        with pytest.raises(ValueError, match=r"^the array of float64 is not aligned$"):
-            comm.allreduce(np.zeros(17, "u1")[1:].view("f8"))
         with pytest.raises(TypeError, match=r"^expected an array of numbers"):
             comm.allreduce([1, 2])
-        with pytest.raises(ValueError, match=r"^expected a contiguous buffer"):
-            comm.allreduce(np.zeros((4, 4))[:, 1])
+        with pytest.raises(
+            ValueError, match=r"^cannot receive into a read-only buffer"
+        ):
+            comm.allreduce(np.broadcast_to(np.zeros(1), (4,)))
 
 
 # ---- failures ------------------------------------------------------------------

@@ -195,6 +195,27 @@ def test_the_blocking_methods():
     ]
 
 
+def test_the_futures():
+    def main(comm):
+        one, two, three = (np.array([comm.rank + 1]) for _ in range(3))
+        four, five = np.array([3, 4]), np.zeros(1, int)
+        futures = [
+            comm.iscan(one),
+            comm.iscan(two, "max"),
+            comm.iexscan(ucp.IN_PLACE, three, "sum"),
+            comm.iexscan(np.array([7]), "min"),
+            comm.ireduce_scatter(four, five, "prod", counts=[1, 1]),
+            comm.ialltoallv(ucp.IN_PLACE, None, four, [1, 1]),
+        ]
+        assert ucp.sync.waitall(futures, 20) == [None] * 6
+        return [each.tolist() for each in (one, two, three, four, five)]
+
+    assert sync_world(2, main) == [
+        [[1], [1], [1], [3, 3], [9]],
+        [[3], [2], [1], [4, 4], [16]],
+    ]
+
+
 # ---- what is wrong -------------------------------------------------------------
 
 
@@ -218,7 +239,7 @@ def test_a_rank_that_combines_otherwise_is_named():
     async def main(comm):
         await comm.reduce_scatter(np.zeros(2), np.zeros(1), ["sum", "max"][comm.rank])
 
-    fails_with(2, main, "reduces another type, or otherwise")
+    fails_with(2, main, "combines float64 by sum, rank")
 
 
 def test_ranks_with_other_counts_are_named():

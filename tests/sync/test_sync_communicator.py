@@ -423,9 +423,9 @@ def test_nothing_is_left_of_one():
     before = live_objects()
     for _ in range(3):
         with ucp.sync.Communicator.connect(free_root(), 0, 1, 20) as comm:
-            comm.irecv(bytearray(1))
+            pending = comm.irecv(bytearray(1))
             comm.split(0).close()
-    del comm
+    del comm, pending
     gc.collect()
     assert live_objects() == before
     assert [t for t in threading.enumerate() if t.name == "ucp futures"] == []

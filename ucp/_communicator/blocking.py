@@ -12,7 +12,6 @@ import concurrent.futures
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from .._core.worker import Worker
 from ..exceptions import UCXCloseError
 from . import bootstrap, environment
 from .communicator import Communicator
+from .steps import warn_dropped
 
 _T = TypeVar("_T")
 
@@ -174,14 +174,8 @@ class ReceiveFuture(Future[_T]):
     def __del__(self) -> None:
         request = self._request
         if request is not None and not request.done():
-            warnings.warn(
-                "ucp: the future of irecv() was dropped while it waited; it is "
-                "withdrawn. Keep it until it is done",
-                RuntimeWarning,
-                stacklevel=2,
-                source=self,
-            )
             request.cancel()
+            warn_dropped(self, "irecv")
 
 
 # ---- meeting the other ranks ---------------------------------------------------

@@ -55,8 +55,9 @@ class Communicator(Operations, _ext.Communicator):
 
     Every operation begins with the call and is awaited for its end, so several
     can be under way. Collective operations are called by all ranks in the same
-    order, which decides what belongs together. Buffers are contiguous memory of
-    any kind that ``Endpoint.send`` takes, in use until the operation has ended.
+    order, which decides what belongs together. Buffers are memory of any kind
+    that ``Endpoint.send`` takes, in use until the operation has ended; collective
+    operations also take arrays with gaps in host memory, by copies.
 
     A communicator fails as a whole: when a rank ends, cancels a collective
     operation or calls another one than the others, every operation on every rank,

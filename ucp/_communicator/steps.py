@@ -147,8 +147,8 @@ class Receiving(Operation[_T]):
 
     def __del__(self) -> None:
         if not self.done():
-            warn_dropped(self, self._name)
             self._steps.close()
+            warn_dropped(self, self._name)
         super().__del__()
 
 

@@ -188,8 +188,8 @@ class NonBlocking:
 
     def ialltoallv(
         self,
-        send: Any,
-        send_counts: _Counts,
+        send: Any | InPlace,
+        send_counts: _Counts | None,
         recv: Any,
         recv_counts: _Counts,
         *,

@@ -617,8 +617,8 @@ take_strided(PyObject *obj, bool is_writable, const buffer_layout *layout,
     }
     if (hold->buf.memtype > UMX_MEMTYPE_HOST) {
         PyErr_Format(PyExc_ValueError,
-                     "strided=True is for host memory, %.200s is in device "
-                     "memory",
+                     "memory with gaps is taken in host memory only, %.200s "
+                     "is in device memory: give a contiguous copy",
                      Py_TYPE(obj)->tp_name);
         return -1;
     }
@@ -650,5 +650,35 @@ buffer_acquire_strided(mod_state *st, PyObject *obj, bool is_writable,
         buffer_release(hold);
         return -1;
     }
+    return 0;
+}
+
+int
+buffer_acquire_any(mod_state *st, PyObject *obj, bool is_writable,
+                   buffer_hold *hold)
+{
+    if (LIKELY(buffer_acquire(st, obj, is_writable, hold) == 0)) {
+        return 0;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_ValueError)) {
+        return -1;
+    }
+    PyErr_Clear(); /* gaps, or what is refused again */
+    return buffer_acquire_strided(st, obj, is_writable, hold);
+}
+
+int
+buffer_set_one_run(buffer_hold *hold)
+{
+    umx_layout *made = PyMem_Malloc(sizeof(*made));
+    umx_dim     dim  = {.count = hold->buf.len, .stride = 1};
+    size_t      len;
+
+    if (made == NULL || umx_layout_init(made, 1, 1, &dim, &len) != UMX_OK) {
+        PyMem_Free(made);
+        PyErr_NoMemory();
+        return -1;
+    }
+    hold->buf.layout = made;
     return 0;
 }

@@ -47,6 +47,15 @@ buffer_hold_object(buffer_hold *hold, PyObject *obj, void *data, size_t len,
 /* Is it a NumPy array of ml_dtypes' bfloat16, which has no buffer protocol? */
 bool buffer_is_bfloat16(mod_state *st, PyObject *obj);
 
+/* buffer_acquire() that takes host memory with gaps, too; memory without gaps
+ * stays in the order in which it lies. */
+int buffer_acquire_any(mod_state *st, PyObject *obj, bool is_writable,
+                       buffer_hold *hold);
+
+/* Give held memory without gaps a layout, so that operations copy the memory.
+ * -1 with an exception. */
+int buffer_set_one_run(buffer_hold *hold);
+
 /* End an export: code of the exporter may run in this. */
 static inline void
 buffer_release_view(buffer_view *view, PyObject *owner)

@@ -186,8 +186,8 @@ parse_buffers(const CommObject *self, PyObject *buffers, RequestObject *req)
         rc = -1;
     }
     for (int i = 0; rc == 0 && i < call->size; i++) {
-        rc = buffer_acquire(self->worker->st, PyTuple_GET_ITEM(items, i), false,
-                            &call->sends[i]);
+        rc = buffer_acquire_any(self->worker->st, PyTuple_GET_ITEM(items, i),
+                                false, &call->sends[i]);
         call->sent[i] = call->sends[i].buf;
     }
     Py_DECREF(items);

@@ -125,14 +125,14 @@ collective_is_in_place(const CommObject *self, PyObject *obj)
 int
 collective_hold_send(const CommObject *self, PyObject *obj, RequestObject *req)
 {
-    return buffer_acquire(self->worker->st, obj, false, &req->hold);
+    return buffer_acquire_any(self->worker->st, obj, false, &req->hold);
 }
 
 int
 collective_hold_recv(const CommObject *self, PyObject *obj, RequestObject *req)
 {
-    return buffer_acquire(self->worker->st, obj, true,
-                          &collective_call_of(req)->recv);
+    return buffer_acquire_any(self->worker->st, obj, true,
+                              &collective_call_of(req)->recv);
 }
 
 /* Hold both, or with IN_PLACE the second one. */
@@ -161,6 +161,9 @@ collective_check_apart(const umx_buffer *send, const umx_buffer *recv)
 {
     const char *out = send->data, *in = recv->data;
 
+    if (send->layout != NULL || recv->layout != NULL) {
+        return 0; /* one of them is a copy */
+    }
     if (send->len != 0 && recv->len != 0 && out < in + recv->len &&
         in < out + send->len) {
         PyErr_Format(PyExc_ValueError,

@@ -2,6 +2,7 @@
 /* reduce.c: reduce and allreduce, scan and exscan, reduce_scatter. */
 #include "comm/collective.h"
 
+#include "buffer/buffer.h"
 #include "buffer/item.h"
 #include "comm/pieces.h"
 #include "worker/worker.h"
@@ -96,25 +97,20 @@ parse_reduction(mod_state *st, PyObject *send, PyObject *recv, PyObject *op,
     return (other != what->dtype) ? refuse_different(what->dtype, other) : 0;
 }
 
+/* Have an array whose items are not aligned copied, as one with gaps is. */
 static int
-check_aligned(const umx_buffer *buf, umx_dtype dtype)
+align(buffer_hold *hold, umx_dtype dtype)
 {
-    size_t    item = umx_dtype_size(dtype);
-    PyObject *name;
+    size_t item = umx_dtype_size(dtype);
 
     if (dtype == UMX_COMPLEX64 || dtype == UMX_COMPLEX128 ||
         dtype >= UMX_INT8_INT32) {
         item /= 2; /* two parts */
     }
-    if (buf->len == 0 || (uintptr_t)buf->data % item == 0) {
-        return 0;
-    }
-    name = item_dtype_name(dtype);
-    if (name != NULL) {
-        PyErr_Format(PyExc_ValueError, "the array of %U is not aligned", name);
-        Py_DECREF(name);
-    }
-    return -1;
+    return (LIKELY((uintptr_t)hold->buf.data % item == 0) ||
+            hold->buf.layout != NULL || hold->buf.len == 0) ?
+               0 :
+               buffer_set_one_run(hold);
 }
 
 /* Hold the arrays; `recv` NULL: the result goes to nobody, or where the
@@ -128,17 +124,17 @@ hold_arrays(const CommObject *self, PyObject *send, PyObject *recv,
     if (recv == NULL) {
         return (collective_hold_send(self, send, req) < 0) ?
                    -1 :
-                   check_aligned(&req->hold.buf, call->what.dtype);
+                   align(&req->hold, call->what.dtype);
     }
     if (collective_hold_both(self, send, recv, req) < 0 ||
-        check_aligned(&call->recv.buf, call->what.dtype) < 0) {
+        align(&call->recv, call->what.dtype) < 0) {
         return -1;
     }
     if (call->is_in_place) {
         return 0;
     }
     return (collective_check_apart(&req->hold.buf, &call->recv.buf) < 0 ||
-            check_aligned(&req->hold.buf, call->what.dtype) < 0 ||
+            align(&req->hold, call->what.dtype) < 0 ||
             collective_check_len("the recv buffer", call->recv.buf.len,
                                  req->hold.buf.len) < 0) ?
                -1 :
@@ -397,7 +393,7 @@ parse_reduce_scatter(const CommObject *self, PyObject *const *values,
     piece_args args = {values[0], &req->hold.buf, values[3], NULL, "send"};
 
     if (collective_hold_both(self, values[0], values[1], req) < 0 ||
-        check_aligned(&call->recv.buf, dtype) < 0) {
+        align(&call->recv, dtype) < 0) {
         return -1;
     }
     if (call->is_in_place) {
@@ -405,7 +401,7 @@ parse_reduce_scatter(const CommObject *self, PyObject *const *values,
                             "recv"};
         return parse_parts(self, &args, dtype, call);
     }
-    return (check_aligned(&req->hold.buf, dtype) < 0 ||
+    return (align(&req->hold, dtype) < 0 ||
             collective_check_apart(&req->hold.buf, &call->recv.buf) < 0 ||
             parse_parts(self, &args, dtype, call) < 0) ?
                -1 :
