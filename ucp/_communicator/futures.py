@@ -119,8 +119,8 @@ class ReceivingFuture(OperationFuture[_T]):
 
     def __del__(self) -> None:
         if not self.done():
-            warn_dropped(self, self._name)
             self._steps.close()
+            warn_dropped(self, self._name)
 
 
 def begin(
