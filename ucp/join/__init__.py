@@ -26,7 +26,7 @@ from ..shuffle import MemoryCache
 from ._local import ArrowJoin, CudfJoin, How, JoinSpec, LocalJoin, PandasJoin
 from ._plan import Call, describe, describe_failure, make_plan, name_of
 from ._run import JoinRun, Memories, check_columns
-from ._stages import Stages
+from ._stages import AGREE, Stages
 from ._statistics import (
     JoinStatistics,
     PeerBytes,
@@ -35,7 +35,7 @@ from ._statistics import (
     gather_statistics,
     plot,
 )
-from ._tables import is_frame, to_arrow
+from ._tables import is_frame, library_of, to_arrow
 
 __all__ = [
     "ArrowJoin",
@@ -72,8 +72,9 @@ class JoinResult(NamedTuple):
     """What a join gives on each rank.
 
     Attributes:
-        table: the rows of the result that this rank has made: a ``pyarrow.Table``,
-            or what the local join makes.
+        table: the rows of the result that this rank has made: a ``DataFrame`` of
+            pandas or polars if a table was one, a ``pyarrow.Table``, or what the
+            local join makes.
         statistics: what was done.
     """
 
@@ -142,12 +143,11 @@ async def _join_stages(
             if arrow is not None:
                 check_columns(arrow, side)
             tables.append(arrow)
-        are_frames = [is_frame(left), is_frame(right)]
-        mine = describe(call, name_of(local), tables, are_frames)
+        mine = describe(call, name_of(local), tables, [*map(library_of, (left, right))])
     except Exception as error:  # whatever code of a table raises, too
         cause = error
         mine = describe_failure(error)
-    said = await stages.tell_all(mine)
+    said = await stages.tell_all(mine, AGREE)
     try:
         plan = make_plan(said, comm.rank, local)
     except Exception as error:
