@@ -72,7 +72,7 @@ class ArrowJoin:
     def join(self, left: Any, right: Any, spec: JoinSpec) -> Any:
         import pyarrow as pa
 
-        left, right, keys = _rename(left, right, spec)
+        left, right, keys = rename_columns(left, right, spec)
         straight, swapped = _ARROW_TYPES[spec.how]
         # Arrow makes its hash table of the second one: the smaller is better.
         if right.num_rows <= left.num_rows:
@@ -85,7 +85,7 @@ class ArrowJoin:
         found = first.join(
             second, keys, join_type=join_type, use_threads=spec.use_threads
         )
-        names = _names_of_result(left, right, keys, spec.how)
+        names = names_of_result(left, right, keys, spec.how)
         types = _types_of((*left.schema, *right.schema))
         ordered = [
             name
@@ -351,7 +351,7 @@ def nullable_name(kind: Any) -> str | None:
     return "boolean" if is_type.is_boolean(kind) else None
 
 
-def _rename(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, Any, list[str]]:
+def rename_columns(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, Any, list[str]]:
     """Give keys the left one's names, and suffixes to names that both tables have.
 
     Returns:
@@ -381,7 +381,12 @@ def _rename(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, Any, list[str]]
     )
 
 
-def _names_of_result(left: Any, right: Any, keys: list[str], how: How) -> list[str]:
+def rows_are_left(how: How) -> bool:
+    """Are the rows of the result rows of the left table, without the right one's?"""
+    return how in ("semi", "anti")
+
+
+def names_of_result(left: Any, right: Any, keys: list[str], how: How) -> list[str]:
     names: list[str] = left.column_names
     if how not in ("semi", "anti"):
         names = names + [name for name in right.column_names if name not in keys]
@@ -390,7 +395,7 @@ def _names_of_result(left: Any, right: Any, keys: list[str], how: How) -> list[s
 
 def metadata_of_result(left: Any, right: Any, spec: JoinSpec) -> dict[str, Any]:
     """The metadata of the result's columns, from the schemas of the tables."""
-    first, second, _ = _rename(left.empty_table(), right.empty_table(), spec)
+    first, second, _ = rename_columns(left.empty_table(), right.empty_table(), spec)
     found: dict[str, Any] = {}
     for name, field in zip(first.column_names, left, strict=True):
         found[name] = field.metadata
@@ -405,8 +410,8 @@ def check_names(left: Any, right: Any, spec: JoinSpec) -> None:
     Raises:
         ValueError: there are some.
     """
-    left, right, keys = _rename(left, right, spec)
-    names = _names_of_result(left, right, keys, spec.how)
+    left, right, keys = rename_columns(left, right, spec)
+    names = names_of_result(left, right, keys, spec.how)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(

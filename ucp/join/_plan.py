@@ -17,6 +17,7 @@ from .._communicator.agree import (
     raise_first_error,
 )
 from .._data.columns import ArrowSchema
+from ._engines import LEAST_ROWS, DuckDBJoin, PolarsJoin, can_be_key, is_installed
 from ._local import (
     ArrowJoin,
     How,
@@ -40,6 +41,9 @@ _SMALL_SIDES: dict[How, tuple[int, ...]] = {
     "semi": (1,),
     "anti": (1,),
 }
+
+# By how fast they are: benchmarks/join.py local.
+_LIBRARIES: dict[str, type[ArrowJoin]] = {"polars": PolarsJoin, "duckdb": DuckDBJoin}
 
 # Bytes of both tables in a partition: a hash table of them stays in the cache.
 _PARTITION_BYTES = 8 << 20
@@ -156,13 +160,18 @@ def describe_failure(error: Exception) -> list[Any]:
 
 
 def describe(
-    call: Call, local: str, tables: Sequence[Any], libraries: Sequence[str]
+    call: Call,
+    local: str,
+    is_given: bool,
+    tables: Sequence[Any],
+    libraries: Sequence[str],
 ) -> list[Any]:
     """What a rank tells the others, as buffers.
 
     Args:
         call: the arguments.
         local: the name of the local join; empty: this rank knows none.
+        is_given: whether the program has given it.
         tables: left and right; None: it has none.
         libraries: "pandas" or "polars" if they were frames of these.
     """
@@ -189,6 +198,8 @@ def describe(
     said = {
         "call": call,
         "local": local,
+        "is_given": is_given,
+        "installed": [name for name in _LIBRARIES if is_installed(name)],
         "host": host_id(),
         "tables": [*map(about, tables, libraries)],
     }
@@ -215,14 +226,29 @@ def _choose_local(said: list[dict[str, Any]], mine: LocalJoin | None) -> LocalJo
             )
     if mine is not None:
         return mine
-    if not named or named[0][1] == name_of(ArrowJoin()):
+    if not named:
         return ArrowJoin()
-    if named[0][1] == name_of(PandasJoin()):
-        return PandasJoin()
+    kinds: list[type[ArrowJoin | PandasJoin]] = [ArrowJoin, PandasJoin]
+    for known in [*kinds, *_LIBRARIES.values()]:
+        if named[0][1] == known.__qualname__:
+            return known()
     raise ValueError(
         f"rank {named[0][0]} joins locally with {named[0][1]}: give it as local on "
         "the ranks without tables, too"
     )
+
+
+def _choose_library(
+    said: list[dict[str, Any]], sides: tuple[Side, Side], spec: JoinSpec
+) -> LocalJoin:
+    """The fastest one that all ranks have; loading it has to be worth it."""
+    rows = sides[0].rows + sides[1].rows
+    kinds = [sides[0].schema.field(name).type for name in spec.left_on]
+    if rows >= LEAST_ROWS and all(can_be_key(kind, spec) for kind in kinds):
+        for name, library in _LIBRARIES.items():
+            if all(name in its["installed"] for its in said):
+                return library()
+    return ArrowJoin()
 
 
 def name_of(local: LocalJoin | None) -> str:
@@ -533,6 +559,8 @@ def make_plan(said: Sequence[bytes], rank: int, mine: LocalJoin | None) -> Plan:
         )
     sides = _check_keys(call, (_read_side(its, blobs, 0), _read_side(its, blobs, 1)))
     spec = JoinSpec(call.how, call.left_on, call.right_on, call.suffixes)
+    if type(local) is ArrowJoin and not any(one["is_given"] for one in its):
+        local = _choose_library(its, sides, spec)
     if isinstance(local, ArrowJoin):
         left, right = (side.schema.empty_table() for side in sides)
         check_names(left, right, spec)

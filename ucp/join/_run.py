@@ -467,6 +467,7 @@ class JoinRun:
             most_held=its.most_held,
             spans=tuple(sorted(self._spans, key=lambda span: span.begin)),
             skewed=tuple(self._skewed),
+            local=type(plan.local).__name__,
         )
 
 
