@@ -5,7 +5,9 @@ Tables of two int64 columns, key and payload; --rows rows on each side, with 0.3
 matches for a row of the left one. The ways take turns; milliseconds, best of the
 rounds. Two ranks or workers, and one process for the libraries.
 
-    contenders  ucp against dask's p2p merge, pyarrow, pandas and polars
+    contenders  ucp against dask's p2p merge, pyarrow, pandas, polars and DuckDB
+    local       the local joins of ucp against polars and DuckDB, which have two threads
+                in one process; and how much longer ucp takes than the better one
     decomposition  over_decomposition 1 to 32
     crossover   shuffle, broadcast and auto; the right table gets smaller
     scale       1 to 16 million rows, with the memory of a rank
@@ -43,7 +45,7 @@ import ucp.shuffle
 
 SELECTIVITY = 0.3
 RANKS = 2
-CASES = ("contenders", "decomposition", "crossover", "scale", "overlap")
+CASES = ("contenders", "local", "decomposition", "crossover", "scale", "overlap")
 
 Way = Callable[[], object]
 
@@ -91,8 +93,11 @@ async def timed_join(
     tables: tuple[Any, Any],
     cache: ucp.shuffle.MemoryCache,
     use_cache: bool = True,
+    local: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
+    if local is not None:
+        options["local"] = getattr(ucp.join, local)()
     await comm.barrier()
     started = time.perf_counter()
     found = await ucp.join.inner(
@@ -207,6 +212,21 @@ def library_ways(rows: int) -> dict[str, Way]:
 
         tables = polars.from_arrow(left), polars.from_arrow(right)
         ways["polars, 2 threads"] = lambda: tables[0].join(tables[1], on="key")  # type: ignore[union-attr,arg-type]
+        ways["polars, streaming"] = lambda: (
+            tables[0]
+            .lazy()
+            .join(tables[1].lazy(), on="key")  # type: ignore[union-attr,arg-type]
+            .collect(engine="streaming")
+        )
+    with contextlib.suppress(ImportError):
+        import duckdb
+
+        connection = duckdb.connect(config={"threads": 2})
+        connection.execute("set preserve_insertion_order = false")
+        connection.register("a", left)
+        connection.register("b", right)
+        query = "select * from a join b using (key)"
+        ways["DuckDB, 2 threads"] = lambda: connection.sql(query).to_arrow_table()
     return ways
 
 
@@ -309,6 +329,30 @@ def contenders(args: argparse.Namespace) -> None:
             )
 
 
+def local(args: argparse.Namespace) -> None:
+    """The local joins, and the goal: 1.1 times the better of polars and DuckDB."""
+    with Ranks() as ranks:
+        ranks.tables(args.rows, args.rows)
+        ways = {
+            name: way
+            for name, way in library_ways(args.rows).items()
+            if name.startswith(("polars", "DuckDB"))
+        }
+        libraries = list(ways)
+        ways["ucp, 2 ranks"] = lambda: ranks.ask(strategy="shuffle")
+        for name in ("ArrowJoin", "PolarsJoin", "DuckDBJoin"):
+            ways[f"ucp, {name}"] = lambda name=name: ranks.ask(
+                strategy="shuffle", local=name
+            )
+        print(f"{args.rows} x {args.rows} rows")
+        best = interleaved(ways, args.rounds)
+        show(best, "ucp, 2 ranks")
+        if libraries:
+            better = min(libraries, key=best.__getitem__)
+            ratio = best["ucp, 2 ranks"] / best[better]
+            print(f"ucp takes {ratio:.2f} times as long as {better}")
+
+
 def decomposition(args: argparse.Namespace) -> None:
     with Ranks() as ranks:
         ranks.tables(args.rows, args.rows)
@@ -401,7 +445,7 @@ def main() -> None:
     functions = dict(
         zip(
             CASES,
-            (contenders, decomposition, crossover, scale, overlap),
+            (contenders, local, decomposition, crossover, scale, overlap),
             strict=True,
         )
     )

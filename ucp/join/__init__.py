@@ -23,10 +23,11 @@ from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack
 from .._communicator.communicator import Communicator
 from ..exceptions import UCXBusy, UCXRankFailed
 from ..shuffle import MemoryCache
+from ._engines import DuckDBJoin, PolarsJoin
 from ._local import ArrowJoin, CudfJoin, How, JoinSpec, LocalJoin, PandasJoin
 from ._plan import Call, describe, describe_failure, make_plan, name_of
 from ._run import JoinRun, Memories, check_columns
-from ._stages import Stages
+from ._stages import AGREE, Stages
 from ._statistics import (
     JoinStatistics,
     PeerBytes,
@@ -35,11 +36,12 @@ from ._statistics import (
     gather_statistics,
     plot,
 )
-from ._tables import is_frame, to_arrow
+from ._tables import is_frame, library_of, to_arrow
 
 __all__ = [
     "ArrowJoin",
     "CudfJoin",
+    "DuckDBJoin",
     "JoinOptions",
     "JoinResult",
     "JoinSpec",
@@ -47,6 +49,7 @@ __all__ = [
     "LocalJoin",
     "PandasJoin",
     "PeerBytes",
+    "PolarsJoin",
     "Span",
     "anti",
     "explain",
@@ -72,8 +75,9 @@ class JoinResult(NamedTuple):
     """What a join gives on each rank.
 
     Attributes:
-        table: the rows of the result that this rank has made: a ``pyarrow.Table``,
-            or what the local join makes.
+        table: the rows of the result that this rank has made: a ``DataFrame`` of
+            pandas or polars if a table was one, a ``pyarrow.Table``, or what the
+            local join makes.
         statistics: what was done.
     """
 
@@ -130,9 +134,11 @@ async def _join_stages(
     begun = time.monotonic()
     tables: list[Any] = []
     local: LocalJoin | None = None
+    is_given = False
     cause: Exception | None = None
     try:
         call, memories, local = _read_options(how, **options)
+        is_given = local is not None
         if local is None and (is_frame(left) or is_frame(right)):
             local = PandasJoin()
         elif local is None and not (left is None and right is None):
@@ -142,14 +148,14 @@ async def _join_stages(
             if arrow is not None:
                 check_columns(arrow, side)
             tables.append(arrow)
-        are_frames = [is_frame(left), is_frame(right)]
-        mine = describe(call, name_of(local), tables, are_frames)
+        libraries = [library_of(left), library_of(right)]
+        mine = describe(call, name_of(local), is_given, tables, libraries)
     except Exception as error:  # whatever code of a table raises, too
         cause = error
         mine = describe_failure(error)
-    said = await stages.tell_all(mine)
+    said = await stages.tell_all(mine, AGREE)
     try:
-        plan = make_plan(said, comm.rank, local)
+        plan = make_plan(said, comm.rank, local if is_given else None)
     except Exception as error:
         raise error from cause
     run = JoinRun(stages, comm, plan, call.seed, memories, begun)
@@ -303,7 +309,10 @@ async def inner(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinRe
             come. None: as many as fit the processor's cache.
         seed: of the hash: see ``ucp.shuffle.hash_partition``.
         local: joins the rows of a rank. None: ``PandasJoin`` if a table is a
-            ``DataFrame``, else ``ArrowJoin``.
+            ``DataFrame`` of pandas; else ``PolarsJoin``, ``DuckDBJoin`` or
+            ``ArrowJoin``, the first that all ranks have installed. Tables of
+            fewer than 200 000 rows, and keys that these two do not join as Arrow
+            does, are joined by Arrow. The result does not depend on it.
         budget: bytes of memory for partitions; None: no limit. The tables are
             partitioned in pieces of an eighth of it, or of 1 MiB. Without
             ``spill_dir`` it limits only what comes over a network.

@@ -70,25 +70,81 @@ class ArrowJoin:
     """
 
     def join(self, left: Any, right: Any, spec: JoinSpec) -> Any:
-        left, right, keys = _rename(left, right, spec)
+        import pyarrow as pa
+
+        left, right, keys = rename_columns(left, right, spec)
         straight, swapped = _ARROW_TYPES[spec.how]
         # Arrow makes its hash table of the second one: the smaller is better.
         if right.num_rows <= left.num_rows:
             tables, join_type = (left, right), straight
         else:
             tables, join_type = (right, left), swapped
-        first, second = map(_widen, tables)
+        first, second = (
+            _widen(_decode_floats(_order(table, keys, False))) for table in tables
+        )
         found = first.join(
             second, keys, join_type=join_type, use_threads=spec.use_threads
         )
-        names = _names_of_result(left, right, keys, spec.how)
+        names = names_of_result(left, right, keys, spec.how)
         types = _types_of((*left.schema, *right.schema))
-        return _compact(_narrow(found.select(names), types))
+        ordered = [
+            name
+            for name in set(keys).intersection(names)
+            if pa.types.is_dictionary(types[name]) and types[name].ordered
+        ]
+        found = _order(_narrow(found.select(names), types), ordered, True)
+        return _compact(_encode_floats(found, types))
 
     def concat(self, parts: Sequence[Any]) -> Any:
         import pyarrow as pa
 
-        return pa.concat_tables(parts)
+        table = pa.concat_tables(parts)
+        if any(map(_is_of_floats, table.schema.types)):
+            table = table.unify_dictionaries()
+        return table
+
+
+def _order(table: Any, names: Iterable[str], is_ordered: bool) -> Any:
+    """With dictionaries that are ordered or not: Arrow forgets it of some keys."""
+    import pyarrow as pa
+
+    for name in names:
+        i = table.schema.get_field_index(name)
+        kind = table.schema.field(i).type
+        if pa.types.is_dictionary(kind) and kind.ordered != is_ordered:
+            new = pa.dictionary(kind.index_type, kind.value_type, is_ordered)
+            chunks = [
+                pa.DictionaryArray.from_arrays(
+                    chunk.indices, chunk.dictionary, ordered=is_ordered, safe=False
+                )
+                for chunk in table[i].chunks
+            ]
+            table = table.set_column(i, name, pa.chunked_array(chunks, type=new))
+    return table
+
+
+def _is_of_floats(kind: Any) -> bool:
+    """Is it a dictionary of floats, which Arrow finds different if one is NaN?"""
+    import pyarrow.types as is_type
+
+    return bool(is_type.is_dictionary(kind) and is_type.is_floating(kind.value_type))
+
+
+def _decode_floats(table: Any) -> Any:
+    for i, field in enumerate(table.schema):
+        if _is_of_floats(field.type):
+            plain = table[i].cast(field.type.value_type)
+            table = table.set_column(i, field.name, plain)
+    return table
+
+
+def _encode_floats(table: Any, types: Mapping[str, Any]) -> Any:
+    for i, field in enumerate(table.schema):
+        kind = types[field.name]
+        if field.type != kind and _is_of_floats(kind):
+            column = table[i].dictionary_encode().cast(kind)
+            table = table.set_column(i, field.name, column)
+    return table
 
 
 def _widen(table: Any) -> Any:
@@ -210,10 +266,39 @@ class PandasJoin:
         found = [part for part in parts if len(part)] or parts[:1]
         return importlib.import_module(self._module).concat(found, ignore_index=True)
 
+    def dtypes(self, result: Any) -> list[str] | None:
+        """What the ranks tell each other of their results; None: it has no rows."""
+        return list(map(str, result.dtypes)) if len(result) else None
+
+    def with_dtypes(self, result: Any, every: Sequence[list[str] | None]) -> Any:
+        """The result with the types that those of all ranks have together."""
+        there = [dtypes for dtypes in every if dtypes is not None]
+        for number, names in enumerate(zip(*there, strict=True)):
+            name = result.columns[number]
+            if len({*names, str(result.dtypes.iloc[number])}) > 1:
+                common = self._common_dtype(sorted(set(names)))
+                if common is not None:
+                    result[name] = result[name].astype(common)
+        return result
+
+    def _common_dtype(self, names: Sequence[str]) -> Any:
+        """The type of a column of all of these; None: it has to be what it is."""
+        pd = importlib.import_module(self._module)
+        if "category" in names:
+            return None if len(names) == 1 else object
+        try:
+            empty = [pd.Series([], dtype=name) for name in names]
+        except TypeError:  # pandas has types that it does not know by their name
+            return object if len(names) > 1 else None
+        return pd.concat(empty).dtype
+
     def _frame(self, table: Any) -> Any:
         """A copy: pandas keeps views, also in what it merges."""
-        copy = _copy(table)
-        frame = copy.to_pandas(types_mapper=_nullable_types(copy).get)
+        copy = _copy(table) if table.num_rows else table
+        if copy.schema.pandas_metadata is None:
+            frame = copy.to_pandas(types_mapper=_nullable_types(copy).get)
+        else:
+            frame = copy.to_pandas()
         return frame if len(frame) else _with_chunks(frame)
 
     def _filter(self, first: Any, second: Any, spec: JoinSpec) -> Any:
@@ -248,23 +333,25 @@ def _with_chunks(frame: Any) -> Any:
 
 def _nullable_types(table: Any) -> dict[Any, Any]:
     """For integers and bools with nulls: floats do not hold all of the integers."""
-    import pyarrow.types as is_type
-
     pd = importlib.import_module("pandas")
     found: dict[Any, Any] = {}
     for column in table.columns:
-        kind = column.type
-        if not column.null_count:
-            continue
-        if is_type.is_integer(kind):
-            sign = "Int" if is_type.is_signed_integer(kind) else "UInt"
-            found[kind] = pd.api.types.pandas_dtype(f"{sign}{kind.bit_width}")
-        elif is_type.is_boolean(kind):
-            found[kind] = pd.BooleanDtype()
+        if column.null_count and (name := nullable_name(column.type)) is not None:
+            found[column.type] = pd.api.types.pandas_dtype(name)
     return found
 
 
-def _rename(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, Any, list[str]]:
+def nullable_name(kind: Any) -> str | None:
+    """pandas' type of integers or bools that may be null; None: ``kind`` is neither."""
+    import pyarrow.types as is_type
+
+    if is_type.is_integer(kind):
+        sign = "Int" if is_type.is_signed_integer(kind) else "UInt"
+        return f"{sign}{kind.bit_width}"
+    return "boolean" if is_type.is_boolean(kind) else None
+
+
+def rename_columns(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, Any, list[str]]:
     """Give keys the left one's names, and suffixes to names that both tables have.
 
     Returns:
@@ -294,11 +381,27 @@ def _rename(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, Any, list[str]]
     )
 
 
-def _names_of_result(left: Any, right: Any, keys: list[str], how: How) -> list[str]:
+def rows_are_left(how: How) -> bool:
+    """Are the rows of the result rows of the left table, without the right one's?"""
+    return how in ("semi", "anti")
+
+
+def names_of_result(left: Any, right: Any, keys: list[str], how: How) -> list[str]:
     names: list[str] = left.column_names
     if how not in ("semi", "anti"):
         names = names + [name for name in right.column_names if name not in keys]
     return names
+
+
+def metadata_of_result(left: Any, right: Any, spec: JoinSpec) -> dict[str, Any]:
+    """The metadata of the result's columns, from the schemas of the tables."""
+    first, second, _ = rename_columns(left.empty_table(), right.empty_table(), spec)
+    found: dict[str, Any] = {}
+    for name, field in zip(first.column_names, left, strict=True):
+        found[name] = field.metadata
+    for name, field in zip(second.column_names, right, strict=False):
+        found.setdefault(name, field.metadata)
+    return found
 
 
 def check_names(left: Any, right: Any, spec: JoinSpec) -> None:
@@ -307,8 +410,8 @@ def check_names(left: Any, right: Any, spec: JoinSpec) -> None:
     Raises:
         ValueError: there are some.
     """
-    left, right, keys = _rename(left, right, spec)
-    names = _names_of_result(left, right, keys, spec.how)
+    left, right, keys = rename_columns(left, right, spec)
+    names = names_of_result(left, right, keys, spec.how)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(

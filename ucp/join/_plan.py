@@ -17,7 +17,16 @@ from .._communicator.agree import (
     raise_first_error,
 )
 from .._data.columns import ArrowSchema
-from ._local import ArrowJoin, How, JoinSpec, LocalJoin, PandasJoin, check_names
+from ._engines import LEAST_ROWS, DuckDBJoin, PolarsJoin, can_be_key, is_installed
+from ._local import (
+    ArrowJoin,
+    How,
+    JoinSpec,
+    LocalJoin,
+    PandasJoin,
+    check_names,
+    nullable_name,
+)
 
 MAX_PARTITIONS = 65535
 _LENGTH = 8  # bytes of the length in front of what a rank says
@@ -32,6 +41,9 @@ _SMALL_SIDES: dict[How, tuple[int, ...]] = {
     "semi": (1,),
     "anti": (1,),
 }
+
+# By how fast they are: benchmarks/join.py local.
+_LIBRARIES: dict[str, type[ArrowJoin]] = {"polars": PolarsJoin, "duckdb": DuckDBJoin}
 
 # Bytes of both tables in a partition: a hash table of them stays in the cache.
 _PARTITION_BYTES = 8 << 20
@@ -53,6 +65,7 @@ class Side(NamedTuple):
     rows: int
     nbytes: int
     dictionaries: dict[int, list[Any]]  # of each rank, by the number of the column
+    pandas_types: dict[str, Any]  # pandas' metadata of columns, by their name
 
 
 class Plan(NamedTuple):
@@ -65,6 +78,7 @@ class Plan(NamedTuple):
     num_partitions: int
     reason: str
     local: LocalJoin
+    gives_polars: bool  # some table was one of polars
 
 
 class Call(NamedTuple):
@@ -146,15 +160,20 @@ def describe_failure(error: Exception) -> list[Any]:
 
 
 def describe(
-    call: Call, local: str, tables: Sequence[Any], are_frames: Sequence[bool]
+    call: Call,
+    local: str,
+    is_given: bool,
+    tables: Sequence[Any],
+    libraries: Sequence[str],
 ) -> list[Any]:
     """What a rank tells the others, as buffers.
 
     Args:
         call: the arguments.
         local: the name of the local join; empty: this rank knows none.
+        is_given: whether the program has given it.
         tables: left and right; None: it has none.
-        are_frames: whether they were frames of pandas.
+        libraries: "pandas" or "polars" if they were frames of these.
     """
     blobs: list[Any] = []
 
@@ -162,13 +181,14 @@ def describe(
         blobs.append(_encode_array(array))
         return len(blobs) - 1
 
-    def about(table: Any, is_frame: bool) -> dict[str, Any] | None:
+    def about(table: Any, library: str) -> dict[str, Any] | None:
         if table is None:
             return None
         return {
             "schema": _encode(table.schema),
             "rows": table.num_rows,
-            "is_frame": is_frame,
+            "library": library,
+            "nulls": [i for i, its in enumerate(table.columns) if its.null_count],
             "bytes": table.nbytes,
             "dictionaries": [
                 (number, add(values)) for number, values in _dictionaries(table).items()
@@ -178,8 +198,10 @@ def describe(
     said = {
         "call": call,
         "local": local,
+        "is_given": is_given,
+        "installed": [name for name in _LIBRARIES if is_installed(name)],
         "host": host_id(),
-        "tables": [*map(about, tables, are_frames)],
+        "tables": [*map(about, tables, libraries)],
     }
     return _pack(said, blobs)
 
@@ -204,14 +226,29 @@ def _choose_local(said: list[dict[str, Any]], mine: LocalJoin | None) -> LocalJo
             )
     if mine is not None:
         return mine
-    if not named or named[0][1] == name_of(ArrowJoin()):
+    if not named:
         return ArrowJoin()
-    if named[0][1] == name_of(PandasJoin()):
-        return PandasJoin()
+    kinds: list[type[ArrowJoin | PandasJoin]] = [ArrowJoin, PandasJoin]
+    for known in [*kinds, *_LIBRARIES.values()]:
+        if named[0][1] == known.__qualname__:
+            return known()
     raise ValueError(
         f"rank {named[0][0]} joins locally with {named[0][1]}: give it as local on "
         "the ranks without tables, too"
     )
+
+
+def _choose_library(
+    said: list[dict[str, Any]], sides: tuple[Side, Side], spec: JoinSpec
+) -> LocalJoin:
+    """The fastest one that all ranks have; loading it has to be worth it."""
+    rows = sides[0].rows + sides[1].rows
+    kinds = [sides[0].schema.field(name).type for name in spec.left_on]
+    if rows >= LEAST_ROWS and all(can_be_key(kind, spec) for kind in kinds):
+        for name, library in _LIBRARIES.items():
+            if all(name in its["installed"] for its in said):
+                return library()
+    return ArrowJoin()
 
 
 def name_of(local: LocalJoin | None) -> str:
@@ -223,11 +260,11 @@ def _read_side(said: list[dict[str, Any]], blobs: list[Any], number: int) -> Sid
     """One of the tables; a column that is null on some ranks has the others' type."""
     schema, owner = None, 0
     tables = [its["tables"][number] for its in said]
-    for rank, table in enumerate(tables):
-        if table is None:
-            continue
+    there = [(rank, table) for rank, table in enumerate(tables) if table is not None]
+    _mark_typeless([table for _, table in there])
+    for rank, table in there:
         found = _decode(table["schema"])
-        if _has_no_types(table):
+        if table["typeless"]:
             found = _without_types(found)
         if schema is None:
             schema, owner = found, rank
@@ -235,13 +272,35 @@ def _read_side(said: list[dict[str, Any]], blobs: list[Any], number: int) -> Sid
             schema = _common_schema(number, owner, schema, rank, found)
     if schema is None:
         raise ValueError(f"no rank has a {SIDES[number]} table with columns")
-    there = [(rank, table) for rank, table in enumerate(tables) if table is not None]
     return Side(
-        schema,
+        schema.with_metadata(None),
         sum(table["rows"] for _, table in there),
         sum(table["bytes"] for _, table in there),
         _read_dictionaries(there, blobs),
+        _pandas_types(schema, [table for _, table in there]),
     )
+
+
+def _pandas_types(schema: Any, tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What pandas says of the columns: the first frame that knows the type does."""
+    import pyarrow as pa
+
+    found: dict[str, Any] = {}
+    nulls = {number for table in tables for number in table["nulls"]}
+    for table in tables:
+        if table["library"] == "pandas" and not table["typeless"]:
+            its = _decode(table["schema"])
+            for field, column in zip(its, its.pandas_metadata["columns"], strict=True):
+                if not pa.types.is_null(field.type):
+                    found.setdefault(field.name, column)
+    for number in nulls:
+        field = schema.field(number)
+        if (name := nullable_name(field.type)) is not None:
+            column = found.setdefault(field.name, {"numpy_type": "object"})
+            if not _is_nullable(column["numpy_type"]):
+                # Floats do not hold all of the integers.
+                column["numpy_type"] = name
+    return found
 
 
 def _read_dictionaries(
@@ -249,16 +308,22 @@ def _read_dictionaries(
 ) -> dict[int, list[Any]]:
     found: dict[int, list[Any]] = {}
     for rank, table in tables:
-        if _has_no_types(table):
+        if table["typeless"]:
             continue
         for column, blob in table["dictionaries"]:
             found.setdefault(column, []).append(_decode_array(blobs[rank][blob]))
     return found
 
 
-def _has_no_types(table: dict[str, Any]) -> bool:
-    """pandas gives columns without rows any type."""
-    return bool(table["is_frame"]) and not table["rows"]
+def _mark_typeless(tables: Sequence[dict[str, Any]]) -> None:
+    """Note which tables do not count: pandas gives columns without rows any type.
+
+    If no table has rows the first one counts.
+    """
+    for table in tables:
+        table["typeless"] = table["library"] == "pandas" and not table["rows"]
+    if tables and all(table["typeless"] for table in tables):
+        tables[0]["typeless"] = False
 
 
 def _without_types(schema: Any) -> Any:
@@ -271,6 +336,8 @@ def _common_schema(number: int, first: int, schema: Any, rank: int, other: Any) 
     """A frame without rows, or with None only, does not know the type of a column."""
     import pyarrow as pa
 
+    _check_enums(number, first, schema, rank, other)
+
     if schema.names != other.names:
         _raise_difference(number, first, schema, rank, other)
     for i, (ours, theirs) in enumerate(zip(schema, other, strict=True)):
@@ -280,6 +347,24 @@ def _common_schema(number: int, first: int, schema: Any, rank: int, other: Any) 
             _raise_difference(number, first, schema, rank, other)
         schema = schema.set(i, theirs)
     return schema
+
+
+def _is_nullable(dtype: str) -> bool:
+    return dtype.startswith(("Int", "UInt", "boolean")) or dtype.endswith("[pyarrow]")
+
+
+def _enum_of(field: Any) -> bytes | None:
+    """The values of an Enum of polars."""
+    return (field.metadata or {}).get(b"_PL_ENUM_VALUES2")
+
+
+def _check_enums(number: int, first: int, schema: Any, rank: int, other: Any) -> None:
+    for ours, theirs in zip(schema, other, strict=False):
+        if ours == theirs and _enum_of(ours) != _enum_of(theirs):
+            raise TypeError(
+                f"column {ours.name!r} of the {SIDES[number]} table is an Enum whose "
+                f"categories differ between the ranks {first} and {rank}"
+            )
 
 
 def _raise_difference(
@@ -375,6 +460,15 @@ def _check_keys(call: Call, sides: tuple[Side, Side]) -> tuple[Side, Side]:
                 f"the key {left_name!r} of the left table is {left}, {right_name!r} "
                 f"of the right one {right}: they cannot be compared, cast one of them"
             )
+        enums = [
+            _enum_of(schema.field(name))
+            for schema, name in zip(schemas, (left_name, right_name), strict=True)
+        ]
+        if None not in enums and enums[0] != enums[1]:
+            raise TypeError(
+                f"the key {left_name!r} of the left table is an Enum with other "
+                f"categories than {right_name!r} of the right one: cast them"
+            )
         if kind == pa.binary(0):  # Arrow does not find all of their pairs
             raise TypeError(f"the key {left_name!r} has no bytes: its type is {kind}")
         for number, name in ((0, left_name), (1, right_name)):
@@ -465,6 +559,8 @@ def make_plan(said: Sequence[bytes], rank: int, mine: LocalJoin | None) -> Plan:
         )
     sides = _check_keys(call, (_read_side(its, blobs, 0), _read_side(its, blobs, 1)))
     spec = JoinSpec(call.how, call.left_on, call.right_on, call.suffixes)
+    if type(local) is ArrowJoin and not any(one["is_given"] for one in its):
+        local = _choose_library(its, sides, spec)
     if isinstance(local, ArrowJoin):
         left, right = (side.schema.empty_table() for side in sides)
         check_names(left, right, spec)
@@ -476,4 +572,28 @@ def make_plan(said: Sequence[bytes], rank: int, mine: LocalJoin | None) -> Plan:
     if side is not None:
         pieces = 1
     spec = spec._replace(use_threads=_uses_threads(its, rank))
-    return Plan(spec, sides, side, pieces, pieces * size, reason, local)
+    if isinstance(local, PandasJoin):
+        first, second = (_with_pandas_types(each) for each in sides)
+        sides = (first, second)
+    polars = any(t and t["library"] == "polars" for one in its for t in one["tables"])
+    return Plan(spec, sides, side, pieces, pieces * size, reason, local, polars)
+
+
+def _with_pandas_types(side: Side) -> Side:
+    """With metadata of the schema by which Arrow makes the frame that was given."""
+    columns = []
+    for field in side.schema:
+        column = dict(side.pandas_types.get(field.name, {}))
+        name = column.get("numpy_type", "")
+        if name.startswith(("Int", "UInt", "boolean")):
+            name = nullable_name(field.type) or ""  # a key may have become wider
+        elif name.endswith("[pyarrow]"):
+            name = f"{field.type}[pyarrow]"
+        if name:
+            column |= {"name": field.name, "field_name": field.name}
+            column |= {"pandas_type": str(field.type), "numpy_type": name}
+            column.setdefault("metadata", None)
+            columns.append(column)
+    about = {"columns": columns, "index_columns": [], "column_indexes": []}
+    metadata = {b"pandas": json.dumps(about).encode()}
+    return side._replace(schema=side.schema.with_metadata(metadata))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import warnings
 from collections import Counter
@@ -20,10 +21,11 @@ from .._data.partition import Partitions, hash_partition_to, read_partition
 from .._ext import Chunk
 from ..exceptions import UCXWarning
 from ..shuffle import MemoryCache, Shuffler
+from ._local import PandasJoin
 from ._plan import SIDES, Plan
 from ._stages import ENDS, ROWS, Stages
 from ._statistics import JoinStatistics, PeerBytes, Span
-from ._tables import unify
+from ._tables import empty_dictionary, to_polars, unify
 
 _LEAST_PIECE = 1 << 20  # bytes of a table that are partitioned at a time
 _VIEW_SECONDS = 1.0  # how long chunks may be viewed after their rows were joined
@@ -82,10 +84,15 @@ class JoinRun:
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._give_back()
+        local = self._plan.local
+        dtypes = local.dtypes(result) if isinstance(local, PandasJoin) else None
         # A rank that failed late has failed on all of them.
-        async with self._stages.make(ENDS, self._comm.size) as ends:
-            ends.insert_finished()
-            await ends.wait()
+        every = await self._stages.tell_all([json.dumps(dtypes).encode()], ENDS)
+        if isinstance(local, PandasJoin):
+            result = local.with_dtypes(result, [*map(json.loads, every)])
+        elif self._plan.gives_polars and isinstance(result, _arrow_table()):
+            left, right = (side.schema for side in self._plan.sides)
+            result = to_polars(result, left, right, self._plan.spec)
         return result, self._statistics(shuffler, result)
 
     async def _run(self, given: tuple[Any, Any]) -> tuple[Any, Shuffler]:
@@ -110,7 +117,7 @@ class JoinRun:
             self._common_table(number, table) for number, table in enumerate(given)
         )
         nothing = self._plan.local.join(
-            left.schema.empty_table(), right.schema.empty_table(), self._plan.spec
+            self._empty_table(0), self._empty_table(1), self._plan.spec
         )
         return self._shuffler(), (left, right), nothing
 
@@ -127,6 +134,15 @@ class JoinRun:
                 continue  # a key that the other table has without
             column, self._dictionaries[number][i] = unify(table[i], values)
             table = table.set_column(i, schema.field(i), column)
+        return table
+
+    def _empty_table(self, number: int) -> Any:
+        """A table without rows, with the dictionaries that all ranks have."""
+        schema = self._plan.sides[number].schema
+        table = schema.empty_table()
+        for i, values in self._dictionaries[number].items():
+            field = schema.field(i)
+            table = table.set_column(i, field, empty_dictionary(field.type, values))
         return table
 
     def _shuffler(self) -> Shuffler:
@@ -341,13 +357,17 @@ class JoinRun:
 
         its = self._plan.sides[side]
         if not chunks:
-            return its.schema.empty_table()
+            return self._empty_table(side)
         dictionaries = self._dictionaries[side]
         return pa.concat_tables(
             [read_partition(chunk, its.schema, dictionaries) for chunk in chunks]
         )
 
     def _join(self, left: Any, right: Any, chunks: Iterable[Chunk]) -> Any:
+        left, right = (
+            table.replace_schema_metadata(side.schema.metadata)
+            for table, side in zip((left, right), self._plan.sides, strict=True)
+        )
         part = self._plan.local.join(left, right, self._plan.spec)
         if _views_one(part, chunks):
             raise self._view_error()
@@ -447,7 +467,15 @@ class JoinRun:
             most_held=its.most_held,
             spans=tuple(sorted(self._spans, key=lambda span: span.begin)),
             skewed=tuple(self._skewed),
+            local=type(plan.local).__name__,
         )
+
+
+def _arrow_table() -> type[Any]:
+    import pyarrow as pa
+
+    found: type[Any] = pa.Table
+    return found
 
 
 class _Lent(NamedTuple):

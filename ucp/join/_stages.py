@@ -55,14 +55,14 @@ class Stages:
                 shuffler = Shuffler(self._comm, op_id, self._comm.size)
                 shuffler.abort(None if exc is None else reason_of(exc))
 
-    async def tell_all(self, parts: Sequence[Any]) -> list[bytes]:
-        """What each rank tells: this one some buffers, one behind the other."""
+    async def tell_all(self, parts: Sequence[Any], op_id: int) -> list[bytes]:
+        """What each rank tells in a shuffle: this one some buffers, in their order."""
         size = self._comm.size
         data = b"".join(map(memoryview, parts))
         memory: Any = Memory.allocate(max(1, len(data)))
         with memory, memoryview(memory)[: len(data)] as view:
             view[:] = data
-            async with self.make(AGREE, size) as shuffler:
+            async with self.make(op_id, size) as shuffler:
                 inserts = [shuffler.insert(rank, view) for rank in range(size)]
                 shuffler.insert_finished()
                 chunks = await shuffler.extract(self._comm.rank)

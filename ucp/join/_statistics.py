@@ -68,6 +68,7 @@ class JoinStatistics(Statistics):
         most_held: bytes at most that the budget has counted.
         spans: what was done when.
         skewed: keys that one rank had many rows of, as the warnings name them.
+        local: the name of the local join.
     """
 
     rank: int
@@ -82,6 +83,7 @@ class JoinStatistics(Statistics):
     most_held: int
     spans: tuple[Span, ...]
     skewed: tuple[str, ...]
+    local: str = ""
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
@@ -125,9 +127,10 @@ def _covered(spans: Sequence[Span]) -> float:
 def explain(statistics: JoinStatistics) -> str:
     """Say in a few lines what a join has done on a rank."""
     its = statistics
+    by = f", {its.local}" if its.local else ""
     lines = [
         f"rank {its.rank}: {its.strategy}, {its.over_decomposition} partitions "
-        f"a rank ({its.reason})",
+        f"a rank ({its.reason}){by}",
         f"  {its.rows[0]} x {its.rows[1]} rows, {its.nbytes[0] / 1e6:.1f} x "
         f"{its.nbytes[1] / 1e6:.1f} MB on all ranks; {its.result_rows} rows here",
         "  "

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._data.columns import without_views
+from ._local import JoinSpec, metadata_of_result
 
 
 def is_frame(table: Any) -> bool:
@@ -16,8 +17,43 @@ def is_frame(table: Any) -> bool:
     return pandas is not None and isinstance(table, pandas.DataFrame)
 
 
+def is_polars(table: Any) -> bool:
+    """Is it a ``DataFrame`` of polars?"""
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(table, polars.DataFrame)
+
+
+def library_of(table: Any) -> str:
+    """By whose rules a table has its types; empty: Arrow's."""
+    return "pandas" if is_frame(table) else "polars" if is_polars(table) else ""
+
+
+def to_polars(table: Any, left: Any, right: Any, spec: JoinSpec) -> Any:
+    """The result as a ``DataFrame`` of polars.
+
+    Args:
+        table: of Arrow.
+        left: the schema of the left table, whose fields have polars' metadata.
+        right: the same.
+        spec: by which they were joined.
+    """
+    import polars
+    import pyarrow as pa
+
+    about = metadata_of_result(left, right, spec)
+    fields = [
+        field.with_metadata(about.get(field.name))
+        if pa.types.is_dictionary(field.type)
+        else field
+        for field in table.schema
+    ]
+    return polars.from_arrow(table.cast(pa.schema(fields)))
+
+
 def to_arrow(table: Any, side: str) -> Any:
-    """A ``pyarrow.Table`` without metadata, or None if this rank has no rows.
+    """A ``pyarrow.Table``, or None if this rank has no rows.
+
+    It has no metadata but those by which pandas and polars know their types.
 
     Raises:
         TypeError: it is no table.
@@ -26,8 +62,12 @@ def to_arrow(table: Any, side: str) -> Any:
 
     if table is None:
         return None
+    keeps = is_frame(table) or is_polars(table)
     if is_frame(table):
         table = pa.Table.from_pandas(table, preserve_index=False)
+    elif is_polars(table):
+        _check_polars(table, side)
+        table = pa.table(table)
     elif isinstance(table, Mapping):
         table = pa.table(dict(table))
     elif isinstance(table, pa.RecordBatch):
@@ -43,13 +83,25 @@ def to_arrow(table: Any, side: str) -> Any:
         if table.num_rows:
             raise ValueError(f"{side} has {table.num_rows} rows, but no columns")
         return None
-    return _normal(without_views(table), side)
+    return _normal(without_views(table), side, keeps)
 
 
-def _normal(table: Any, side: str) -> Any:
-    """Without metadata, with one dictionary for each column that has any."""
+def _check_polars(frame: Any, side: str) -> None:
+    """Refuse what polars does not give to Arrow, or gives as addresses."""
+    for name, dtype in frame.schema.items():
+        text = str(dtype)
+        if any(bad in text for bad in ("Int128", "Object", "Unknown")):
+            raise TypeError(
+                f"column {name!r} of the {side} table has polars' type {text}, which "
+                "Arrow does not have: cast it"
+            )
+
+
+def _normal(table: Any, side: str, keeps: bool) -> Any:
+    """With one dictionary for each column that has any; ``keeps`` its metadata."""
     import pyarrow as pa
 
+    metadata = table.schema.metadata if keeps else None
     fields = []
     for i, field in enumerate(table.schema):
         kind = field.type
@@ -57,18 +109,51 @@ def _normal(table: Any, side: str) -> Any:
         if pa.types.is_dictionary(kind):
             # The library that made the table has chosen the index by the number of
             # values, which differs from rank to rank.
-            kind = pa.dictionary(pa.int32(), kind.value_type, kind.ordered)
+            kind = pa.dictionary(
+                pa.int32(), _without_view(kind.value_type), kind.ordered
+            )
             if any(chunk.dictionary.null_count for chunk in table[i].chunks):
                 # Arrow does not unify such; a value that is null is one, too.
                 plain = table[i].cast(kind.value_type).dictionary_encode()
                 table = table.set_column(i, field.name, plain)
-        fields.append(pa.field(field.name, kind))
-    schema = pa.schema(fields)
+        about = field.metadata if keeps else None
+        fields.append(pa.field(field.name, kind, metadata=about))
+    schema = pa.schema(fields, metadata)
+    if not table.num_rows:
+        return _without_rows(table, schema)
     if schema.types != table.schema.types:
         table = table.cast(schema)
     else:
         table = pa.Table.from_arrays(table.columns, schema=schema)
     return table.unify_dictionaries()
+
+
+def _without_rows(table: Any, schema: Any) -> Any:
+    """A table without rows of the schema, whose dictionaries stay."""
+    import pyarrow as pa
+
+    found = schema.empty_table()
+    for i, field in enumerate(schema):
+        if pa.types.is_dictionary(field.type) and table[i].num_chunks:
+            values = table[i].chunk(0).dictionary.cast(field.type.value_type)
+            found = found.set_column(i, field, empty_dictionary(field.type, values))
+    return found
+
+
+def empty_dictionary(kind: Any, values: Any) -> Any:
+    """No value of a dictionary."""
+    import pyarrow as pa
+
+    none = pa.array([], kind.index_type)
+    return pa.DictionaryArray.from_arrays(none, values, ordered=kind.ordered)
+
+
+def _without_view(kind: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
 
 
 def _check_dictionary(field: Any, side: str) -> None:
@@ -97,11 +182,7 @@ def unify(column: Any, dictionaries: Sequence[Any]) -> tuple[Any, Any]:
     import pyarrow as pa
 
     kind = column.type
-    empty = pa.array([], kind.index_type)
-    first = [
-        pa.DictionaryArray.from_arrays(empty, values, ordered=kind.ordered)
-        for values in dictionaries
-    ]
+    first = [empty_dictionary(kind, values) for values in dictionaries]
     whole = pa.chunked_array([*first, *column.chunks], type=kind).unify_dictionaries()
     return (
         pa.chunked_array(whole.chunks[len(first) :], type=kind),

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/join ucp/local ucp/plan ucp/run ucp/tables
+"""Joins of frames, compared with pandas' own and polars' own of the whole tables."""
+
+import os
+import random
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from worlds import good_world
+
+import ucp.join
+
+HOWS = ("inner", "left", "right", "outer", "semi", "anti")
+PROGRAMS = int(os.environ.get("UCP_FRAME_PROGRAMS", 60))
+
+
+async def join(comm, how, left, right, /, **options):
+    options = {"on": "k", **options}
+    return await getattr(ucp.join, how)(left, right, comm=comm, **options)
+
+
+async def refusal(comm, left, right):
+    """Why all ranks refuse the tables."""
+    with pytest.raises(TypeError) as told:
+        await join(comm, "inner", left, right)
+    await comm.barrier()
+    return str(told.value)
+
+
+# --- pandas -------------------------------------------------------------------
+
+
+def nulled(rng, values, null):
+    return [null if rng.random() < 0.2 else value for value in values]
+
+
+def integers(rng, n):
+    return [rng.randrange(-6, 6) for _ in range(n)]
+
+
+def words(rng, n):
+    return [rng.choice("abcdefgh") * 2 for _ in range(n)]
+
+
+DAYS = pd.date_range("2024-01-01", periods=8)
+
+COLUMNS = {
+    "int64": lambda rng, n: pd.Series(integers(rng, n), dtype="int64"),
+    "int8": lambda rng, n: pd.Series(integers(rng, n), dtype="int8"),
+    "uint32": lambda rng, n: pd.Series(map(abs, integers(rng, n)), dtype="uint32"),
+    "float64": lambda rng, n: pd.Series(
+        nulled(rng, integers(rng, n), None), dtype="float64"
+    ),
+    "float32": lambda rng, n: pd.Series(integers(rng, n), dtype="float32"),
+    "bool": lambda rng, n: pd.Series(
+        [rng.random() < 0.5 for _ in range(n)], dtype=bool
+    ),
+    "str": lambda rng, n: pd.Series(nulled(rng, words(rng, n), None), dtype="str"),
+    "string": lambda rng, n: pd.Series(
+        nulled(rng, words(rng, n), None), dtype="string"
+    ),
+    "Int64": lambda rng, n: pd.Series(
+        nulled(rng, integers(rng, n), None), dtype="Int64"
+    ),
+    "boolean": lambda rng, n: pd.Series(
+        nulled(rng, [rng.random() < 0.5 for _ in range(n)], None), dtype="boolean"
+    ),
+    "datetime": lambda rng, n: pd.Series(
+        nulled(rng, [rng.choice(DAYS) for _ in range(n)], pd.NaT),
+        dtype="datetime64[us]",
+    ),
+    "zone": lambda rng, n: pd.Series(
+        [rng.choice(DAYS).tz_localize("Europe/Berlin") for _ in range(n)],
+        dtype="datetime64[us, Europe/Berlin]",
+    ),
+    "timedelta": lambda rng, n: pd.Series(integers(rng, n), dtype="timedelta64[s]"),
+    "category": lambda rng, n: pd.Series(
+        pd.Categorical(
+            nulled(rng, words(rng, n), None), categories=[c * 2 for c in "hgfedcba"]
+        )
+    ),
+    "arrow": lambda rng, n: pd.Series(
+        nulled(rng, integers(rng, n), None), dtype="int32[pyarrow]"
+    ),
+}
+KEYS = ("int64", "int8", "float64", "str", "Int64", "datetime", "category", "boolean")
+
+
+def random_frame(rng, keys, side):
+    n = rng.choice([0, 1, 5, 30])
+    columns = {f"k{i}": COLUMNS[kind](rng, n) for i, kind in enumerate(keys)}
+    kinds = rng.sample(list(COLUMNS), rng.randrange(1, 5))
+    columns |= {
+        (kind if rng.random() < 0.5 else side + kind): COLUMNS[kind](rng, n)
+        for kind in kinds
+    }
+    return pd.DataFrame(columns)
+
+
+def cut(frame, ranks, rng):
+    """The rows of each rank; their order is that of the frame."""
+    at = sorted(rng.randrange(len(frame) + 1) for _ in range(ranks - 1))
+    return [frame.iloc[a:b] for a, b in zip([0, *at], [*at, len(frame)], strict=True)]
+
+
+def merged(how, left, right, keys):
+    if how in ("semi", "anti"):
+        names = [*left.columns, "_there"]
+        there = right[keys].drop_duplicates().assign(_there=True)
+        both = left.merge(there, how="left", on=keys)[names]
+        is_there = both.pop("_there").notna()
+        return both[is_there if how == "semi" else ~is_there]
+    return left.merge(right, how=how, on=keys)
+
+
+def rows_of(frame):
+    plain = frame.astype(object).where(frame.notna(), None)
+    return sorted(map(repr, plain.itertuples(index=False, name=None)))
+
+
+def check_program(seed):
+    rng = random.Random(seed)
+    keys = rng.sample(KEYS, rng.choice([1, 1, 2]))
+    left, right = (random_frame(rng, keys, side) for side in ("l", "r"))
+    how, on = rng.choice(HOWS), [f"k{i}" for i in range(len(keys))]
+    options = {"strategy": "shuffle"}
+    if rng.random() < 0.5:
+        options["over_decomposition"] = rng.choice([1, 3])
+    parts = [cut(frame, 2, rng) for frame in (left, right)]
+
+    async def main(comm):
+        tables = (parts[0][comm.rank], parts[1][comm.rank])
+        return (await join(comm, how, *tables, on=on, **options)).table
+
+    first, second = good_world(2, main)
+    whole = merged(how, left, right, on)
+    if len(first) + len(second):
+        assert list(map(str, first.dtypes)) == list(map(str, second.dtypes)), seed
+        assert first.dtypes.to_dict() == whole.dtypes.to_dict(), (seed, how)
+    both = pd.concat([first, second])
+    assert rows_of(both) == rows_of(whole), (seed, how)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_frames_are_joined_as_pandas_does(part):
+    for seed in range(part * PROGRAMS // 4, (part + 1) * PROGRAMS // 4):
+        check_program(seed)
+
+
+def test_a_frame_without_rows_on_one_rank_has_the_types_of_the_others():
+    async def main(comm):
+        count = 3 * comm.rank
+        left = pd.DataFrame({"k": ["x"] * count, "a": range(count)})
+        right = pd.DataFrame({"k": ["x", "y"], "b": [True, False]})
+        return (await join(comm, "outer", left[: 3 * count], right)).table
+
+    for found in good_world(2, main):
+        assert list(map(str, found.dtypes)) == ["str", "float64", "bool"]
+
+
+# --- polars -------------------------------------------------------------------
+
+
+def polars_frames(pl, rank):
+    low, high = (rank * 4, rank * 4 + 6)
+    names = [chr(97 + n % 9) for n in range(low, high)]
+    enum = pl.Enum(["i", "h", "g", "f", "e", "d", "c", "b", "a"])
+    columns = {
+        "k": pl.Series(range(low, high), dtype=pl.Int64),
+        "cat": pl.Series(names, dtype=pl.Categorical),
+        "enum": pl.Series([*names[:-1], None], dtype=enum),
+        "text": pl.Series(names),
+        "bytes": pl.Series([name.encode() for name in names]),
+        "f": pl.Series([float("nan"), -0.0, None, 1.0, 2.0, 3.0], dtype=pl.Float32),
+        "day": pl.Series(range(low, high)).cast(pl.Date),
+        "zone": pl.Series(range(low, high)).cast(pl.Datetime("us", "Europe/Berlin")),
+        "span": pl.Series(range(low, high)).cast(pl.Duration("ms")),
+        "time": pl.Series(range(low, high)).cast(pl.Time),
+        "price": pl.Series(["1.25", None, "2.50"] * 2).cast(pl.Decimal(12, 2)),
+        "yes": pl.Series([True, False, None] * 2),
+    }
+    left = pl.DataFrame(columns)
+    right = left.select((pl.col("k") * 2 + rank).alias("k"), pl.exclude("k"))
+    return left, right
+
+
+@pytest.mark.parametrize("key", ["k", "cat", "enum", "text", "day", "zone", "bytes"])
+@pytest.mark.parametrize("how", HOWS)
+def test_frames_of_polars_give_frames_of_polars(how, key):
+    pl = pytest.importorskip("polars")
+
+    async def main(comm):
+        frames = polars_frames(pl, comm.rank)
+        return (await join(comm, how, *frames, on=key)).table
+
+    left, right = (
+        pl.concat(frames)
+        for frames in zip(*(polars_frames(pl, rank) for rank in range(2)), strict=True)
+    )
+    name = "full" if how == "outer" else how
+    coalesce = None if how in ("semi", "anti") else True
+    whole = left.join(right, on=key, how=name, coalesce=coalesce, suffix="_y")
+    parts = good_world(2, main)
+    assert all(isinstance(part, pl.DataFrame) for part in parts)
+    found = pl.concat(parts)
+    renamed = {
+        name: name.removesuffix("_x") for name in found.columns if name[-2:] == "_x"
+    }
+    found = found.rename(renamed).select(whole.columns)
+    assert found.schema == whole.schema
+    as_text = [sorted(map(repr, frame.rows())) for frame in (found, whole)]
+    assert as_text[0] == as_text[1]
+
+
+def test_types_of_polars_that_arrow_does_not_have_are_refused():
+    pl = pytest.importorskip("polars")
+    frames = {
+        "Int128": pl.DataFrame({"k": [1], "wide": pl.Series([2], dtype=pl.Int128)}),
+        "Object": pl.DataFrame({"k": [1], "wide": pl.Series([{}], dtype=pl.Object)}),
+    }
+
+    async def main(comm, frame):
+        good = pl.DataFrame({"k": [1]})
+        return await refusal(comm, good, frame if comm.rank else good)
+
+    for name, frame in frames.items():
+        for text in good_world(2, lambda comm, frame=frame: main(comm, frame)):
+            assert "column 'wide' of the right table has polars' type" in text
+            assert name in text
+
+
+def test_enums_that_differ_are_refused():
+    pl = pytest.importorskip("polars")
+
+    async def between_ranks(comm):
+        kind = pl.Enum(["a", "b"] if comm.rank else ["b", "a"])
+        frame = pl.DataFrame({"k": [1], "e": pl.Series(["a"], dtype=kind)})
+        return await refusal(comm, frame, frame)
+
+    async def between_tables(comm):
+        kinds = pl.Enum(["a", "b"]), pl.Enum(["b", "a"])
+        frames = [pl.DataFrame({"k": pl.Series(["a"], dtype=kind)}) for kind in kinds]
+        return await refusal(comm, *frames)
+
+    for text in good_world(2, between_ranks):
+        assert "column 'e' of the left table is an Enum whose categories" in text
+    for text in good_world(2, between_tables):
+        assert "the key 'k' of the left table is an Enum with other" in text
+
+
+# --- dictionaries -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_dictionaries_of_floats_may_have_nan(how):
+    def table(rank, name):
+        values = [[float("nan"), 1.0], [2.0, float("nan"), 1.0]][rank]
+        numbers = pa.array([*range(len(values)), None, 0], pa.int32())
+        column = pa.DictionaryArray.from_arrays(numbers, pa.array(values))
+        return pa.table({"k": column, name: range(len(numbers)), "p" + name: column})
+
+    async def main(comm):
+        tables = table(comm.rank, "a"), table(comm.rank, "b")
+        return (await join(comm, how, *tables)).table
+
+    parts = good_world(2, main)
+    kind = pa.dictionary(pa.int32(), pa.float64())
+    assert {part.schema.field("k").type for part in parts} == {kind}
+    assert {part.schema.field("pa").type for part in parts} == {kind}
+    found = pa.concat_tables(parts)
+    left, right = (
+        pa.concat_tables(
+            table(rank, name).cast(
+                pa.schema([("k", "f8"), (name, "i8"), ("p" + name, "f8")])
+            )
+            for rank in range(2)
+        )
+        for name in "ab"
+    )
+    plain = ucp.join.ArrowJoin().join(
+        left, right, ucp.join.JoinSpec(how, ("k",), ("k",), ("_x", "_y"))
+    )
+    rows = [sorted(map(repr, each.to_pylist())) for each in (found, plain)]
+    assert rows[0] == rows[1]
+
+
+class Word(pa.ExtensionType):
+    def __init__(self):
+        super().__init__(pa.dictionary(pa.int32(), pa.string()), "ucp.test.word")
+
+    def __arrow_ext_serialize__(self):
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage, _data):
+        return cls()
+
+
+def test_an_extension_type_over_a_dictionary_is_refused():
+    async def main(comm):
+        good = pa.table({"k": [1], "w": ["a"]})
+        words = pa.array(["a"]).dictionary_encode()
+        bad = pa.table({"k": [1], "w": pa.ExtensionArray.from_storage(Word(), words)})
+        return await refusal(comm, good, bad if comm.rank else good)
+
+    for text in good_world(2, main):
+        assert "column 'w' of the right table has type" in text
+        assert "an extension type over a dictionary: cast it" in text
