@@ -177,6 +177,10 @@ typedef enum umx_process_state {
     UMX_PROCESS_ENDED    /**< also if its parent has not been told yet */
 } umx_process_state;
 
+/** True if the peer has hung up, which the next (P) call will find: for those
+ * that have made no progress for long, and are about to send. A system call. */
+UMX_API bool umx_ep_is_hung_up(const umx_ep *ep);
+
 /** Ask the system about the peer's process, if it is one of this host. */
 UMX_API umx_process_state umx_ep_peer_process(const umx_ep *ep);
 

@@ -228,10 +228,11 @@ umx_status
 umi_comm_coll_send(umi_comm_coll *coll, int rank, unsigned round,
                    const umx_buffer *buf)
 {
-    umi_comm_xfer *xfer = new_xfer(coll, rank, round, buf);
-    umx_ep        *ep   = NULL; /* an inbox has the bytes */
-    const char    *why;
-    umx_status     status;
+    umi_comm_member *member = coll->comm->ranks[rank].member;
+    umi_comm_xfer   *xfer   = new_xfer(coll, rank, round, buf);
+    umx_ep          *ep     = NULL; /* an inbox has the bytes */
+    const char      *why;
+    umx_status       status;
 
     if (xfer == NULL) {
         return UMX_ERR_NO_RESOURCE;
@@ -239,11 +240,13 @@ umi_comm_coll_send(umi_comm_coll *coll, int rank, unsigned round,
     status        = umi_comm_inbox_send(coll, xfer);
     xfer->is_lent = status == UMX_INPROGRESS;
     if (status == UMX_ERR_UNSUPPORTED) {
-        status = umi_comm_member_ep(coll->comm->ranks[rank].member, &ep);
+        status = umi_comm_member_ep(member, &ep);
     }
     why = umx_status_string(status);
     if (status == UMX_OK && ep != NULL) {
-        status = send_by(xfer, ep);
+        status = umi_comm_member_is_lost_unseen(member) ?
+                     UMX_ERR_CONNECTION_RESET :
+                     send_by(xfer, ep);
         why    = umx_ep_reason(ep);
     }
     if (is_lost(xfer, status, why)) {

@@ -217,6 +217,13 @@ umi_comm_member_ep(umi_comm_member *member, umx_ep **ep_p)
 }
 
 bool
+umi_comm_member_is_lost_unseen(const umi_comm_member *member)
+{
+    return umi_comm_group_stopped_ns(member->group) != 0 &&
+           umx_ep_is_hung_up(member->out);
+}
+
+bool
 umi_comm_member_has_ep(const umi_comm_member *member, const umx_ep *ep)
 {
     return ep == member->theirs || ep == member->mine;

@@ -72,6 +72,11 @@ void umi_comm_member_add_ep(umi_comm_member *member, umx_ep *ep, bool is_mine);
 /* Get the endpoint to send by; make one if there is none. */
 umx_status umi_comm_member_ep(umi_comm_member *member, umx_ep **ep_p);
 
+/* Has the member hung up while this process made no progress, so that it does
+ * not know that yet? It is asked of a process that is late with its heartbeats
+ * only: the others have given it up. */
+bool umi_comm_member_is_lost_unseen(const umi_comm_member *member);
+
 /* Is `ep` an endpoint of the member? */
 bool umi_comm_member_has_ep(const umi_comm_member *member, const umx_ep *ep);
 

@@ -326,7 +326,9 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
         *req_p = send->req;
         return UMX_INPROGRESS;
     }
-    status = send_by(send, ep, tag);
+    status = umi_comm_member_is_lost_unseen(comm->ranks[dest].member) ?
+                 UMX_ERR_CONNECTION_RESET :
+                 send_by(send, ep, tag);
     if (status != UMX_INPROGRESS &&
         umi_comm_doubt(comm, dest, status, umx_ep_reason(ep))) {
         keep_lost(send);

@@ -469,6 +469,15 @@ umi_socket_settle(umi_socket *sock)
     }
 }
 
+bool
+umi_socket_is_hung_up(const umi_socket *sock)
+{
+    struct pollfd fd = {.fd = sock->watch.fd, .events = POLLRDHUP};
+
+    return fd.fd >= 0 && poll(&fd, 1, 0) == 1 &&
+           (fd.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
 void
 umi_socket_refuse(int fd, const void *data, size_t len)
 {

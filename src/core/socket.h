@@ -70,6 +70,9 @@ void umi_socket_settle(umi_socket *sock);
 /* Ask a settled socket's peer for a sign of life. */
 void umi_socket_ping(umi_socket *sock);
 
+/* Has the peer hung up, which the watch has not found yet? */
+bool umi_socket_is_hung_up(const umi_socket *sock);
+
 /* Say one thing to a connection that is not taken, and drop it. */
 void umi_socket_refuse(int fd, const void *data, size_t len);
 

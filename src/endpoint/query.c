@@ -297,6 +297,13 @@ umx_ep_peer_id(const umx_ep *ep, umx_peer_id *peer)
     return UMX_OK;
 }
 
+bool
+umx_ep_is_hung_up(const umx_ep *ep)
+{
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    return umi_socket_is_hung_up(&ep->socket);
+}
+
 _Static_assert(UMX_PROCESS_UNKNOWN == (int)UMI_PROCESS_UNKNOWN &&
                    UMX_PROCESS_RUNS == (int)UMI_PROCESS_RUNS &&
                    UMX_PROCESS_STOPPED == (int)UMI_PROCESS_STOPPED &&
