@@ -9,9 +9,6 @@ import ucp
 
 FILL = 0xEE
 
-DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16", "?"]
-NUMPY = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
-
 _KIB = 1024
 _MIB = 1024 * _KIB
 _LIMITS = [0, 8, 64, 300, 4 * _KIB, 20 * _KIB, 150 * _KIB, _MIB, 64 * _MIB]
@@ -64,9 +61,10 @@ class Buffer:
             np.asarray(self.object).view("u1")[:] = data
         elif kind == "bytes":
             self.object = data.tobytes()
-        elif kind == "array":
+        elif kind in ("array", "gaps"):
             self.unit = item
-            self.object = np.array(data).view("c16" if item == 16 else f"u{item}")
+            items = np.array(data).view("c16" if item == 16 else f"u{item}")
+            self.object = with_gaps(items) if kind == "gaps" else items
         else:
             self.object = bytearray(data)
 
@@ -75,12 +73,37 @@ class Buffer:
         return None if counts is None else [count // self.unit for count in counts]
 
     def data(self):
-        view = memoryview(self.object)
+        items = self.object
+        if isinstance(items, np.ndarray):
+            _check_gaps(items, "a buffer")
+            items = np.ascontiguousarray(items)
+        view = memoryview(items)
         return np.frombuffer(view, "u1") if view.nbytes else np.empty(0, "u1")
 
     def close(self):
         if self.memory is not None:
             self.memory.close()
+
+
+def with_gaps(array):
+    """The items with a gap around each: same() looks at the gaps, too."""
+    room = np.full((len(array), 3 * array.itemsize), FILL, "u1")
+    view = room.view(array.dtype)[:, 1]
+    view[...] = array
+    return view
+
+
+def _check_gaps(array, what):
+    if isinstance(array.base, np.ndarray) and not array.flags.c_contiguous:
+        room = array.base.view("u1").reshape(len(array), 3 * array.itemsize)
+        gaps = np.delete(room, slice(array.itemsize, 2 * array.itemsize), axis=1)
+        assert (gaps == FILL).all(), f"{what}: something was written beside the items"
+
+
+def _comparable(array):
+    """Floats of 16 bits as floats that NumPy compares."""
+    is_short = array.dtype.itemsize == 2 and array.dtype.kind not in "iu"
+    return array.astype("f4") if is_short else array
 
 
 def interleave(rng, *sequences):
@@ -99,6 +122,13 @@ def interleave(rng, *sequences):
 
 def same(got, expected, what):
     """Compare, and say where they differ."""
+    _check_gaps(got, what)
+    assert got.dtype == expected.dtype, (what, got.dtype, expected.dtype)
+    if expected.dtype.names is not None:
+        for name in expected.dtype.names:
+            same(got[name].copy(), expected[name].copy(), f"{what}, {name}")
+        return
+    got, expected = _comparable(got), _comparable(expected)
     if not np.array_equal(got, expected, equal_nan=expected.dtype.kind in "fc"):
         assert len(got) == len(expected), (what, len(got), len(expected))
         where = np.flatnonzero(

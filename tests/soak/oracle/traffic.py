@@ -161,11 +161,13 @@ async def _take_nothing(comm, tag):
     buffer = bytearray(100)
     request = comm.recv(buffer, tag=tag)
     await asyncio.sleep(0)
-    assert not request.done()
     request.cancel()
     try:
         await request
     except asyncio.CancelledError:
+        return
+    except ucp.UCXRankFailed:  # all others have left a part that was split off
+        assert comm.failure is None
         return
     raise AssertionError("a receive has got a message that nobody has sent")
 
