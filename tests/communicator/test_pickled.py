@@ -254,6 +254,22 @@ async def cancelled(operation):
         await operation
 
 
+def test_another_thread_sends_nothing():
+    async def main(comm):
+        loop = asyncio.get_running_loop()
+        for call in (
+            lambda: comm.send_pickle(1, 0),
+            lambda: comm.recv_pickle(**YES),
+            lambda: comm.bcast_pickle(1),
+        ):
+            with pytest.raises(RuntimeError, match=r"^no running event loop$"):
+                await loop.run_in_executor(None, call)
+        assert comm.iprobe() is None
+        assert await comm.allgather_pickle(1, **YES) == [1]
+
+    good_world(1, main)
+
+
 def test_a_receive_that_waits_can_be_cancelled():
     async def main(comm):
         await cancelled(comm.recv_pickle(allow_pickle=True))
@@ -749,12 +765,13 @@ def test_a_rank_that_is_killed_ends_the_operations_of_the_others():
         assert ranks.end(2).split("\n")[-1].isdigit()
 
 
-def test_a_rank_may_leave_after_its_last_object():
+@pytest.mark.parametrize("count", [10, LONG // 6, BIG])
+def test_a_rank_may_leave_after_its_last_object(count):
     async def main(comm):
-        obj = [np.arange(BIG), comm.rank]
+        obj = [np.arange(count), comm.rank]
         got = await comm.gather_pickle(obj, allow_pickle=True)
         if comm.rank == 0:
-            assert same(got, [[np.arange(BIG), rank] for rank in range(comm.size)])
+            assert same(got, [[np.arange(count), rank] for rank in range(comm.size)])
             return
         await comm.send_pickle(obj, 0)
         comm.close()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, get_running_loop
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -76,6 +76,7 @@ class Operations:
         Raises:
             The exceptions of ``send``, and at once those of pickling ``obj``.
         """
+        get_running_loop()  # raises before anything is sent
         return Operation(pickled.send(self, obj, dest, tag))
 
     def recv_pickle(
