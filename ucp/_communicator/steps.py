@@ -73,11 +73,12 @@ class Operation(asyncio.Future[_T]):
     The first step runs when it is made.
     """
 
+    _request: AnyRequest | None = None  # that the steps wait for
+
     def __init__(self, steps: Steps[_T]) -> None:
         super().__init__(loop=asyncio.get_running_loop())
         self._steps = steps
         self._is_cancelling = False
-        self._request: AnyRequest | None = None  # that the steps wait for
         self._continue(None)
 
     def _continue(self, cause: BaseException | None) -> None:
@@ -146,7 +147,7 @@ class Receiving(Operation[_T]):
             super()._listen(self._request)
 
     def __del__(self) -> None:
-        if not self.done():
+        if self._request is not None and not self.done():
             self._steps.close()
             warn_dropped(self, self._name)
         super().__del__()
