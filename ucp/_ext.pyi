@@ -1051,6 +1051,7 @@ def hash_partition(
     num_partitions: int,
     seed: int,
     allocate: Callable[[int], Buffer],
+    threads: int,
     /,
 ) -> tuple[Buffer, tuple[int, ...], tuple[int, ...]]: ...
 def live_objects() -> dict[str, int]: ...

@@ -89,6 +89,7 @@ typedef struct umx_partition_params {
     size_t           num_keys;
     uint32_t         num_partitions; /* 1 to UMX_PARTITIONS_MAX */
     uint64_t         seed;
+    unsigned         num_threads; /* 0, 1: the caller's; new ones for each call */
 } umx_partition_params;
 
 /**

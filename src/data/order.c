@@ -4,6 +4,7 @@
 
 #include "data/row_hash.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,19 +35,30 @@ typedef struct block_sorter {
     uint32_t                   *counts; /* for each lane, of each partition */
 } block_sorter;
 
-/* Compute the partitions of a block's rows. Returns SIZE_MAX; or the number of
- * a column, one of whose dictionaries lacks the number that a row has. */
+/* A block is sorted in lanes: the rows of each quarter have counters of their
+ * own. With few partitions rows often follow each other into the same one, and
+ * the processor would wait for its counter. With many there is one lane. */
 static size_t
-find_partitions(const block_sorter *sorter, const umi_order_block *block)
+num_lanes(const umx_partition_params *params)
+{
+    return (params->num_partitions <= LANES_MAX) ? LANES : 1;
+}
+
+/* Compute the partitions of rows of a block, and count them in `counts`.
+ * Returns SIZE_MAX; or the number of a column, one of whose dictionaries lacks
+ * the number that a row has. */
+static size_t
+find_partitions(const block_sorter *sorter, const umi_order_block *block,
+                size_t begin, size_t end, uint32_t *counts)
 {
     const umx_partition_params *params = sorter->params;
     const umx_chunk            *chunk  = &params->chunks[block->chunk];
     uint64_t                    seed   = umi_hash_seed(params->seed);
     uint64_t                    hashes[HASH_ROWS];
 
-    for (size_t begin = 0; begin < block->num_rows; begin += HASH_ROWS) {
-        size_t left = block->num_rows - begin;
-        size_t n    = (left < HASH_ROWS) ? left : HASH_ROWS;
+    for (; begin < end; begin += HASH_ROWS) {
+        size_t    n   = (end - begin < HASH_ROWS) ? end - begin : HASH_ROWS;
+        uint16_t *ids = sorter->ids + begin;
 
         for (size_t i = 0; i < n; i++) {
             hashes[i] = seed;
@@ -58,42 +70,53 @@ find_partitions(const block_sorter *sorter, const umi_order_block *block)
             }
         }
         for (size_t i = 0; i < n; i++) {
-            sorter->ids[begin + i] =
-                (uint16_t)((hashes[i] >> 32) * params->num_partitions >> 32);
+            ids[i] = (uint16_t)((hashes[i] >> 32) * params->num_partitions >>
+                                32);
+            counts[ids[i]]++;
         }
     }
     return SIZE_MAX;
 }
 
-/* Rows are counted and placed in lanes: in each quarter of a block by counters
- * of its own. With few partitions rows often follow each other into the same
- * one, and the processor would wait for its counter. */
-static void
-sort_in_lanes(const block_sorter *sorter, size_t num_rows,
-              size_t num_partitions, uint16_t *rows)
+/* find_partitions() of each lane, and where its partitions begin. */
+static size_t
+count_lanes(const block_sorter *sorter, const umi_order_block *block,
+            size_t lanes)
 {
-    const uint16_t *ids     = sorter->ids;
-    uint32_t       *counts  = sorter->counts;
-    size_t          quarter = num_rows / LANES;
-    uint32_t        begin   = 0;
+    size_t    num_partitions = sorter->params->num_partitions;
+    uint32_t *counts         = sorter->counts;
+    size_t    part           = block->num_rows / lanes;
+    uint32_t  begin          = 0;
 
-    memset(counts, 0, LANES * num_partitions * sizeof(*counts));
-    for (size_t i = 0; i < quarter; i++) {
-        for (size_t lane = 0; lane < LANES; lane++) {
-            counts[lane * num_partitions + ids[lane * quarter + i]]++;
+    memset(counts, 0, lanes * num_partitions * sizeof(*counts));
+    for (size_t lane = 0; lane < lanes; lane++) {
+        size_t end = (lane + 1 < lanes) ? (lane + 1) * part : block->num_rows;
+        size_t column = find_partitions(sorter, block, lane * part, end,
+                                        counts + lane * num_partitions);
+
+        if (column != SIZE_MAX) {
+            return column;
         }
     }
-    for (size_t i = LANES * quarter; i < num_rows; i++) {
-        counts[(LANES - 1) * num_partitions + ids[i]]++;
-    }
     for (size_t p = 0; p < num_partitions; p++) {
-        for (size_t lane = 0; lane < LANES; lane++) {
+        for (size_t lane = 0; lane < lanes; lane++) {
             uint32_t count = counts[lane * num_partitions + p];
 
             counts[lane * num_partitions + p] = begin;
             begin += count;
         }
     }
+    return SIZE_MAX;
+}
+
+static void
+place_in_lanes(const block_sorter *sorter, size_t num_rows,
+               size_t num_partitions, uint16_t *rows)
+{
+    const uint16_t *ids     = sorter->ids;
+    uint32_t       *counts  = sorter->counts;
+    size_t          quarter = num_rows / LANES;
+
     for (size_t i = 0; i < quarter; i++) {
         for (size_t lane = 0; lane < LANES; lane++) {
             size_t row = lane * quarter + i;
@@ -106,44 +129,28 @@ sort_in_lanes(const block_sorter *sorter, size_t num_rows,
     }
 }
 
-static void
-sort_plainly(const block_sorter *sorter, size_t num_rows, size_t num_partitions,
-             uint16_t *rows)
-{
-    const uint16_t *ids    = sorter->ids;
-    uint32_t       *counts = sorter->counts;
-    uint32_t        begin  = 0;
-
-    memset(counts, 0, num_partitions * sizeof(*counts));
-    for (size_t i = 0; i < num_rows; i++) {
-        counts[ids[i]]++;
-    }
-    for (size_t p = 0; p < num_partitions; p++) {
-        uint32_t count = counts[p];
-
-        counts[p] = begin;
-        begin += count;
-    }
-    for (size_t i = 0; i < num_rows; i++) {
-        rows[counts[ids[i]]++] = (uint16_t)i;
-    }
-}
-
-/* Sort a block: fill `rows`, and `runs`, and add to `totals`. */
-static void
+/* Sort a block: fill `rows`, and `runs`, and add to `totals`. Returns what
+ * find_partitions() does. */
+static size_t
 sort_block(const block_sorter *sorter, umi_order_block *block, uint16_t *rows,
            umi_run *runs, size_t *totals)
 {
     size_t num_partitions = sorter->params->num_partitions;
     /* Where the partitions of the last lane end, after sorting. */
-    const uint32_t *ends  = sorter->counts;
-    uint32_t        begin = 0;
+    size_t          lanes  = num_lanes(sorter->params);
+    const uint32_t *ends   = sorter->counts + (lanes - 1) * num_partitions;
+    size_t          column = count_lanes(sorter, block, lanes);
+    uint32_t        begin  = 0;
 
-    if (num_partitions <= LANES_MAX) {
-        sort_in_lanes(sorter, block->num_rows, num_partitions, rows);
-        ends += (LANES - 1) * num_partitions;
+    if (column != SIZE_MAX) {
+        return column;
+    }
+    if (lanes == LANES) {
+        place_in_lanes(sorter, block->num_rows, num_partitions, rows);
     } else {
-        sort_plainly(sorter, block->num_rows, num_partitions, rows);
+        for (size_t i = 0; i < block->num_rows; i++) {
+            rows[sorter->counts[sorter->ids[i]]++] = (uint16_t)i;
+        }
     }
     for (size_t p = 0; p < num_partitions; p++) {
         uint32_t n = ends[p] - begin;
@@ -154,6 +161,7 @@ sort_block(const block_sorter *sorter, umi_order_block *block, uint16_t *rows,
             begin = ends[p];
         }
     }
+    return SIZE_MAX;
 }
 
 static size_t
@@ -176,7 +184,7 @@ static size_t
 fill_blocks(const umx_partition_params *params, umi_order_block *block)
 {
     size_t size = block_size(params->num_partitions);
-    size_t runs = 0;
+    size_t runs = 0, rows = 0;
 
     for (size_t i = 0; i < params->num_chunks; i++) {
         size_t num_rows = params->chunks[i].num_rows;
@@ -184,63 +192,120 @@ fill_blocks(const umx_partition_params *params, umi_order_block *block)
         for (size_t row = 0; row < num_rows; row += size, block++) {
             size_t n = (num_rows - row < size) ? num_rows - row : size;
 
-            *block = (umi_order_block){
-                .chunk = i, .row = row, .num_rows = (uint32_t)n};
+            *block = (umi_order_block){.chunk     = i,
+                                       .row       = row,
+                                       .num_rows  = (uint32_t)n,
+                                       .first_row = rows,
+                                       .first_run = runs};
+            rows += n;
             runs += (n < params->num_partitions) ? n : params->num_partitions;
         }
     }
     return runs;
 }
 
-static umx_status
-sort_blocks(umi_order *order, const block_sorter *sorter, size_t *totals,
-            size_t *column_p)
-{
-    uint16_t *rows = order->rows;
-    umi_run  *runs = order->runs;
+/* A part of the blocks, which one thread sorts. */
+typedef struct sort_part {
+    umi_order   *order;
+    block_sorter sorter;
+    size_t      *totals;
+    size_t       begin;
+    size_t       end;
+    size_t       column; /* what find_partitions() returns */
+} sort_part;
 
-    for (size_t i = 0; i < order->num_blocks; i++) {
+static void
+sort_blocks(size_t number, void *arg)
+{
+    sort_part *part  = (sort_part *)arg + number;
+    umi_order *order = part->order;
+
+    part->column = SIZE_MAX;
+    for (size_t i = part->begin; i < part->end && part->column == SIZE_MAX;
+         i++) {
         umi_order_block *block = &order->blocks[i];
 
-        *column_p = find_partitions(sorter, block);
-        if (*column_p != SIZE_MAX) {
-            return UMX_ERR_INVALID_PARAM;
-        }
-        sort_block(sorter, block, rows, runs, totals);
-        rows += block->num_rows;
-        runs += block->num_runs;
+        part->column = sort_block(&part->sorter, block,
+                                  order->rows + block->first_row,
+                                  order->runs + block->first_run, part->totals);
     }
-    return UMX_OK;
+}
+
+static bool
+init_part(sort_part *part, umi_order *order, const umx_partition_params *params)
+{
+    part->order         = order;
+    part->sorter.params = params;
+    part->sorter.ids    = umi_new_array(BLOCK_MAX, sizeof(uint16_t));
+    part->sorter.counts = umi_new_array(
+        num_lanes(params) * params->num_partitions, sizeof(uint32_t));
+    part->totals = umi_new_array(params->num_partitions, sizeof(size_t));
+    return part->sorter.ids != NULL && part->sorter.counts != NULL &&
+           part->totals != NULL;
+}
+
+static void
+fini_part(sort_part *part)
+{
+    free(part->totals);
+    free(part->sorter.counts);
+    free(part->sorter.ids);
+}
+
+/* Sort all blocks in `count` parts. */
+static umx_status
+sort_in_parts(umi_order *order, const umx_partition_params *params,
+              size_t count, size_t *totals, size_t *column_p)
+{
+    sort_part  parts[UMI_PARALLEL_MAX] = {0};
+    umx_status status                  = UMX_OK;
+
+    for (size_t i = 0; i < count; i++) {
+        parts[i].begin = order->num_blocks * i / count;
+        parts[i].end   = order->num_blocks * (i + 1) / count;
+        if (!init_part(&parts[i], order, params)) {
+            status = UMX_ERR_NO_MEMORY;
+        }
+    }
+    if (status == UMX_OK) {
+        umi_parallel_run(count, sort_blocks, parts);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (status == UMX_OK && parts[i].column != SIZE_MAX) {
+            *column_p = parts[i].column;
+            status    = UMX_ERR_INVALID_PARAM;
+        }
+        for (size_t p = 0; status == UMX_OK && p < params->num_partitions;
+             p++) {
+            totals[p] += parts[i].totals[p];
+        }
+        fini_part(&parts[i]);
+    }
+    return status;
 }
 
 umx_status
 umi_order_init(umi_order *order, const umx_partition_params *params,
                size_t *totals, size_t *column_p)
 {
-    umx_status   status = UMX_ERR_NO_MEMORY;
-    block_sorter sorter = {.params = params};
-    size_t       num_rows, lanes;
+    size_t num_rows, num_runs, count;
 
-    lanes             = (params->num_partitions <= LANES_MAX) ? LANES : 1;
     order->chunks     = params->chunks;
     order->num_blocks = count_blocks(params, &num_rows);
     order->blocks = umi_new_array(order->num_blocks, sizeof(umi_order_block));
     if (order->blocks == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    order->runs   = umi_new_array(fill_blocks(params, order->blocks),
-                                  sizeof(umi_run));
-    order->rows   = umi_new_array(num_rows, sizeof(*order->rows));
-    sorter.ids    = umi_new_array(BLOCK_MAX, sizeof(*sorter.ids));
-    sorter.counts = umi_new_array(lanes * params->num_partitions,
-                                  sizeof(*sorter.counts));
-    if (order->runs != NULL && order->rows != NULL && sorter.ids != NULL &&
-        sorter.counts != NULL) {
-        status = sort_blocks(order, &sorter, totals, column_p);
+    order->num_rows = num_rows;
+    num_runs        = fill_blocks(params, order->blocks);
+    /* Rows and runs are large, and all that is read is written first. */
+    order->runs = malloc((num_runs + 1) * sizeof(*order->runs));
+    order->rows = malloc((num_rows + 1) * sizeof(*order->rows));
+    if (order->runs == NULL || order->rows == NULL) {
+        return UMX_ERR_NO_MEMORY;
     }
-    free(sorter.counts);
-    free(sorter.ids);
-    return status;
+    count = umi_parallel_count(params, order->num_blocks);
+    return sort_in_parts(order, params, count, totals, column_p);
 }
 
 void

@@ -14,11 +14,15 @@
 
 #include <stdlib.h>
 
+#include "data/parallel.h"
+
 typedef struct umi_order_block {
     size_t   chunk;
     size_t   row; /* the first, in the chunk */
     uint32_t num_rows;
     uint32_t num_runs;
+    size_t   first_row; /* in order->rows */
+    size_t   first_run; /* in order->runs */
 } umi_order_block;
 
 /* Rows of a block that belong to one partition. */
@@ -31,7 +35,8 @@ typedef struct umi_order {
     const umx_chunk *chunks;
     umi_order_block *blocks;
     size_t           num_blocks;
-    umi_run         *runs; /* of all blocks */
+    size_t           num_rows;
+    umi_run         *runs; /* of all blocks, with gaps between these */
     uint16_t        *rows; /* of all runs: numbers in their block */
 } umi_order;
 
@@ -44,6 +49,18 @@ typedef struct umi_order {
 umx_status umi_order_init(umi_order *order, const umx_partition_params *params,
                           size_t *totals, size_t *column_p);
 void       umi_order_fini(umi_order *order);
+
+/* In how many threads `count` parts of the work are done. */
+static inline size_t
+umi_parallel_count(const umx_partition_params *params, size_t count)
+{
+    size_t wanted = (params->num_threads < UMI_PARALLEL_MAX) ?
+                        params->num_threads :
+                        UMI_PARALLEL_MAX;
+
+    wanted = (wanted < count) ? wanted : count;
+    return (wanted != 0) ? wanted : 1;
+}
 
 /* Allocate an array of zeros. An empty one is not NULL; NULL: out of memory. */
 static inline void *

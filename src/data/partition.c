@@ -116,14 +116,14 @@ static umx_status
 measure_strings(const umx_partition *partition, size_t column, size_t *totals)
 {
     const umi_order *order = &partition->order;
-    const umi_run   *run   = order->runs;
-    const uint16_t  *rows  = order->rows;
     uint32_t         width = partition->fields[column].width;
 
     for (size_t i = 0; i < order->num_blocks; i++) {
         const umi_order_block *block = &order->blocks[i];
         const umx_column *source = &order->chunks[block->chunk].columns[column];
         size_t            first  = source->offset + block->row;
+        const umi_run    *run    = order->runs + block->first_run;
+        const uint16_t   *rows   = order->rows + block->first_row;
 
         for (const umi_run *end = run + block->num_runs; run < end; run++) {
             size_t total = 0;

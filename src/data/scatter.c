@@ -4,26 +4,77 @@
 
 #include <string.h>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+enum {
+    LINE       = 64,      /* bytes of a cache line */
+    LARGE_ROWS = 1 << 19, /* with more, a column is larger than most caches */
+    LONG_RUN   = 48       /* rows: most of the lines of a run are its own */
+};
 
 /* The rows of one run of a block, in one column. */
 typedef void (*copy_fn)(const umx_column *column, size_t first,
                         const uint16_t *rows, size_t num_rows,
                         umi_cursor *cursor);
 
+/* Fetch the values of the next block, a part of them for each run of this one:
+ * the first run would wait for all of them. */
+typedef struct fetcher {
+    const uint8_t *at;
+    const uint8_t *end;
+    size_t         step;
+} fetcher;
+
+ALWAYS_INLINE fetcher
+fetch_next(const umi_order *order, size_t i, size_t column)
+{
+    const umi_order_block *block = &order->blocks[i + 1];
+    const umx_column      *source;
+    fetcher                next = {NULL, NULL, 0};
+
+    if (i + 1 < order->num_blocks) {
+        source  = &order->chunks[block->chunk].columns[column];
+        next.at = (const uint8_t *)source->values +
+                  (source->offset + block->row) * source->width;
+        next.end  = next.at + (size_t)block->num_rows * source->width;
+        next.step = (size_t)block->num_rows * source->width /
+                        order->blocks[i].num_runs +
+                    LINE;
+    }
+    return next;
+}
+
+ALWAYS_INLINE void
+fetch(fetcher *next)
+{
+    const uint8_t *end = next->at + next->step;
+
+    if (next->step == 0) {
+        return;
+    }
+    for (; next->at < end && next->at < next->end; next->at += LINE) {
+        __builtin_prefetch(next->at);
+    }
+}
+
 ALWAYS_INLINE void
 for_each_run(const umi_order *order, size_t column, umi_cursor *cursors,
              copy_fn copy)
 {
-    const umi_run  *run  = order->runs;
-    const uint16_t *rows = order->rows;
-
     for (size_t i = 0; i < order->num_blocks; i++) {
         const umi_order_block *block = &order->blocks[i];
         const umx_column *source = &order->chunks[block->chunk].columns[column];
+        const umi_run    *run    = order->runs + block->first_run;
         const umi_run    *end    = run + block->num_runs;
+        const uint16_t   *rows   = order->rows + block->first_row;
+        fetcher           next   = fetch_next(order, i, column);
 
         for (; run < end; run++) {
+            fetch(&next);
             copy(source, source->offset + block->row, rows, run->num_rows,
                  &cursors[run->partition]);
             rows += run->num_rows;
@@ -61,6 +112,38 @@ DEFINE_COPY(8)
 DEFINE_COPY(16)
 DEFINE_COPY(32)
 
+#ifdef __SSE2__
+/* Copy values of 8 bytes past the caches, a line of them at a time: memory that
+ * is about to be overwritten is not read first. Lines that are shared with the
+ * run before or after are written as usual. */
+ALWAYS_INLINE void
+copy_8_past_caches(const umx_column *column, size_t first, const uint16_t *rows,
+                   size_t num_rows, umi_cursor *cursor)
+{
+    const uint8_t *values = (const uint8_t *)column->values + first * 8;
+    uint8_t       *to     = cursor->values;
+    size_t         i      = 0;
+
+    for (; i < num_rows && ((uintptr_t)to & (LINE - 1)) != 0; i++, to += 8) {
+        memcpy(to, values + (size_t)rows[i] * 8, 8);
+    }
+    for (; i + 8 <= num_rows; i += 8, to += LINE) {
+        for (size_t k = 0; k < 8; k += 2) {
+            int64_t pair[2];
+
+            memcpy(&pair[0], values + (size_t)rows[i + k] * 8, 8);
+            memcpy(&pair[1], values + (size_t)rows[i + k + 1] * 8, 8);
+            _mm_stream_si128((__m128i *)(void *)(to + k * 8),
+                             _mm_set_epi64x(pair[1], pair[0]));
+        }
+    }
+    for (; i < num_rows; i++, to += 8) {
+        memcpy(to, values + (size_t)rows[i] * 8, 8);
+    }
+    cursor->values = to;
+}
+#endif
+
 ALWAYS_INLINE void
 copy_any(const umx_column *column, size_t first, const uint16_t *rows,
          size_t num_rows, umi_cursor *cursor)
@@ -74,6 +157,10 @@ static void
 scatter_fixed(const umi_order *order, size_t column, uint32_t width,
               umi_cursor *cursors)
 {
+    bool is_large = order->num_rows > LARGE_ROWS &&
+                    order->blocks[0].num_rows >=
+                        (size_t)order->blocks[0].num_runs * LONG_RUN;
+
     switch (width) {
     case 1:
         for_each_run(order, column, cursors, copy_1);
@@ -85,6 +172,13 @@ scatter_fixed(const umi_order *order, size_t column, uint32_t width,
         for_each_run(order, column, cursors, copy_4);
         break;
     case 8:
+#ifdef __SSE2__
+        if (is_large) {
+            for_each_run(order, column, cursors, copy_8_past_caches);
+            _mm_sfence();
+            break;
+        }
+#endif
         for_each_run(order, column, cursors, copy_8);
         break;
     case 16:

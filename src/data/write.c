@@ -3,20 +3,23 @@
 #include "data/partition.h"
 #include "data/scatter.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "util/bytes.h"
 
-/* The memory that writing needs for each partition. */
+/* A thread that writes columns, and its memory for each partition. */
 typedef struct region_writer {
     const umx_partition *partition;
     uint8_t             *out;
     umi_cursor          *cursors;
     umi_span            *spans; /* of the column that is written */
+    size_t               num_writers;
 } region_writer;
 
-static void
+/* Returns where the header ends. */
+static size_t
 write_header(const region_writer *writer, size_t p)
 {
     const umx_partition *partition = writer->partition;
@@ -31,7 +34,7 @@ write_header(const region_writer *writer, size_t p)
     umi_write_u64(&to, partition->offsets[p + 1] - begin);
     umi_write_u64(&to, partition->rows[p]);
     umi_write_u32(&to, (uint32_t)partition->params.num_columns);
-    writer->spans[p].end = begin + len;
+    return begin + len;
 }
 
 static void
@@ -110,16 +113,8 @@ static void
 write_column(const region_writer *writer, size_t column)
 {
     const umx_partition *partition = writer->partition;
-    const umi_field     *field     = &partition->fields[column];
 
-    for (uint32_t p = 0; p < partition->params.num_partitions; p++) {
-        umi_span *span = &writer->spans[p];
-
-        (void)umi_region_place(field, partition->rows[p],
-                               umi_partition_num_bytes(partition, column, p),
-                               span->end, span);
-    }
-    if (field->has_validity) {
+    if (partition->fields[column].has_validity) {
         write_validity(writer, column);
     }
     for (uint32_t p = 0; p < partition->params.num_partitions; p++) {
@@ -128,29 +123,77 @@ write_column(const region_writer *writer, size_t column)
     write_values(writer, column);
 }
 
+/* Write each `num_writers`th column, beginning with that of the writer's
+ * number. */
+static void
+write_columns(size_t number, void *arg)
+{
+    const region_writer *writer    = (const region_writer *)arg + number;
+    const umx_partition *partition = writer->partition;
+
+    for (size_t i = 0; i < partition->params.num_columns; i++) {
+        for (uint32_t p = 0; p < partition->params.num_partitions; p++) {
+            umi_span *span = &writer->spans[p];
+
+            (void)umi_region_place(&partition->fields[i], partition->rows[p],
+                                   umi_partition_num_bytes(partition, i, p),
+                                   span->end, span);
+        }
+        if (i % writer->num_writers == number) {
+            write_column(writer, i);
+        }
+    }
+}
+
+static bool
+init_writer(region_writer *writer, const umx_partition *partition, void *out,
+            size_t num_writers)
+{
+    size_t num_partitions = partition->params.num_partitions;
+
+    *writer = (region_writer){
+        .partition = partition, .out = out, .num_writers = num_writers};
+    writer->cursors = umi_new_array(num_partitions, sizeof(*writer->cursors));
+    writer->spans   = umi_new_array(num_partitions, sizeof(*writer->spans));
+    return writer->cursors != NULL && writer->spans != NULL;
+}
+
+static void
+fini_writer(region_writer *writer)
+{
+    free(writer->spans);
+    free(writer->cursors);
+}
+
 umx_status
 umx_partition_write(const umx_partition *partition, void *out, size_t len)
 {
     size_t        num_partitions = partition->params.num_partitions;
-    region_writer writer         = {.partition = partition, .out = out};
+    region_writer writers[UMI_PARALLEL_MAX];
+    umx_status    status = UMX_OK;
+    size_t        count  = umi_parallel_count(&partition->params,
+                                              partition->params.num_columns);
 
     if (len < partition->offsets[num_partitions]) {
         return UMX_ERR_BUFFER_TOO_SMALL;
     }
-    writer.cursors = umi_new_array(num_partitions, sizeof(*writer.cursors));
-    writer.spans   = umi_new_array(num_partitions, sizeof(*writer.spans));
-    if (writer.cursors == NULL || writer.spans == NULL) {
-        free(writer.spans);
-        free(writer.cursors);
-        return UMX_ERR_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        if (!init_writer(&writers[i], partition, out, count)) {
+            status = UMX_ERR_NO_MEMORY;
+        }
     }
-    for (size_t p = 0; p < num_partitions; p++) {
-        write_header(&writer, p);
+    if (status == UMX_OK) {
+        for (size_t p = 0; p < num_partitions; p++) {
+            size_t end = write_header(&writers[0], p);
+
+            for (size_t i = 0; i < count; i++) {
+                writers[i].spans[p].end = end;
+            }
+        }
+        umi_parallel_run(count, write_columns, writers);
     }
-    for (size_t i = 0; i < partition->params.num_columns; i++) {
-        write_column(&writer, i);
+    for (size_t i = 0; i < count; i++) {
+        fini_writer(&writers[i]);
     }
-    free(writer.spans);
-    free(writer.cursors);
-    return UMX_OK;
+    return status;
 }

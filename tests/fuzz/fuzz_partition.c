@@ -38,7 +38,7 @@ partition_again(const umx_region_column *found, size_t num_columns,
     umx_column           columns[MAX_COLUMNS];
     umx_region_column    again[MAX_COLUMNS];
     umx_chunk            chunk  = {num_rows, columns};
-    umx_partition_params params = {&chunk, 1, num_columns, &key, 1, 1, 0};
+    umx_partition_params params = {&chunk, 1, num_columns, &key, 1, 1, 0, 0};
     umx_partition       *partition;
     uint8_t             *out;
 

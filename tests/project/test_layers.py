@@ -253,7 +253,9 @@ NOUNS = {
         message piece pieces recv split stream tagged withdraw""",
     "rma": "initiator rma target",
     "messenger": "batch send sender",
-    "data": "field hash new offset offsets order partition region scatter",
+    "data": """
+        field hash new offset offsets order parallel partition region
+        scatter""",
     "topology": "hwloc pci topology tree",
     "comm": "comm",
     "shuffle": "shuffle",

@@ -540,6 +540,24 @@ def test_seeds_that_are_refused(seed):
         hash_partition({"k": np.arange(3)}, "k", 2, seed)
 
 
+@pytest.mark.parametrize("threads", [0, 65])
+def test_numbers_of_threads_that_are_refused(threads):
+    with pytest.raises(ValueError, match=rf"^threads is {threads}, not 1 to 64$"):
+        hash_partition({"k": np.arange(3)}, "k", 2, threads=threads)
+
+
+@pytest.mark.parametrize("threads", [2, 5, 64])
+def test_threads_do_not_matter(threads):
+    rng = np.random.default_rng(threads)
+    keys = rng.integers(0, 9999, 50_000)
+    texts = pa.array([None if key % 7 == 0 else str(key) for key in keys])
+    table = pa.table({"k": keys, "s": texts, "f": rng.random(50_000)})
+    one = hash_partition(table, ["s", "k"], 13)
+    many = hash_partition(table, ["s", "k"], 13, threads=threads)
+    for p in range(13):
+        assert bytes(one.buffer(p)) == bytes(many.buffer(p))
+
+
 def test_columns_that_are_not_there_are_refused():
     table = pa.table({"a": [1], "b": [2]})
     with pytest.raises(KeyError, match=r"there is no column 'c', only 'a', 'b'"):
@@ -623,7 +641,9 @@ def test_strings_with_bad_offsets_are_refused(width):
 
 def test_buffers_that_are_too_short_are_refused():
     def call(*column):
-        ucp._ext.hash_partition([(9, [(*column, None)])], ("k",), [0], 2, 0, bytearray)
+        ucp._ext.hash_partition(
+            [(9, [(*column, None)])], ("k",), [0], 2, 0, bytearray, 1
+        )
 
     bits, numbers, offsets = bytes(2), bytes(72), bytes(40)
     call(2, 8, 0, bits, numbers, None)
@@ -766,7 +786,7 @@ def test_the_extension_checks_what_it_is_given():
     column = (2, 8, 0, None, np.arange(4), None, None)
 
     def call(chunks, names=("k",), keys=(0,)):
-        return ucp._ext.hash_partition(chunks, names, keys, 2, 0, bytearray)
+        return ucp._ext.hash_partition(chunks, names, keys, 2, 0, bytearray, 1)
 
     assert len(call([(4, [column])])[1]) == 3
     bad_chunks = [7, [7], [(4, 7)], [(4, [7])], [(4, [column] * 2)], [(4, [])]]

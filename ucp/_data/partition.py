@@ -12,6 +12,7 @@ from .. import _ext
 from .columns import Schema, View, from_schema, from_table
 
 MAX_PARTITIONS = 65535
+MAX_THREADS = 64
 HUGE_PAGES = 4 << 20  # bytes from which on the system is asked for huge pages
 
 
@@ -104,6 +105,8 @@ def hash_partition(
     num_partitions: int,
     seed: int = 0,
     out: Any = None,
+    *,
+    threads: SupportsIndex = 1,
 ) -> Partitions:
     """Partition the rows of a table by the hash of key columns.
 
@@ -125,11 +128,14 @@ def hash_partition(
         seed: 0 to 2**64 - 1. Partition a partition by another seed.
         out: writable memory for the result, a ``ucp.Memory`` for example; its
             address is a multiple of 8, better of 64. None: it is allocated.
+        threads: 1 to 64: how many threads do it, this one and new ones. Rows are
+            sorted in as many parts, and each thread writes some of the columns.
 
     Raises:
         KeyError: there is no column of that name.
         TypeError: the type of a column is not supported, or cannot be a key.
-        ValueError: ``num_partitions`` or ``seed`` is out of range; ``out`` is too
+        ValueError: ``num_partitions``, ``seed`` or ``threads`` is out of range;
+            ``out`` is too
             small (the error says how many bytes are needed), or belongs to the
             table; the columns of a dict have different lengths; more than 2 GiB of
             strings of type string, not large_string, are in one partition.
@@ -137,7 +143,7 @@ def hash_partition(
         UCXNoMemory: there is not enough memory; ``out`` has not been changed.
     """
     allocate = _allocate if out is None else _check_out(out)
-    return hash_partition_to(allocate, table, on, num_partitions, seed)
+    return hash_partition_to(allocate, table, on, num_partitions, seed, threads)
 
 
 def hash_partition_to(
@@ -146,15 +152,17 @@ def hash_partition_to(
     on: str | Sequence[str],
     num_partitions: int,
     seed: int,
+    threads: SupportsIndex = 1,
 ) -> Partitions:
     """``hash_partition`` to memory that ``allocate(nbytes)`` gives."""
     num_partitions = _number("num_partitions", num_partitions, 1, MAX_PARTITIONS)
     seed = _number("seed", seed, 0, 2**64 - 1)
+    threads = _number("threads", threads, 1, MAX_THREADS)
     schema, chunks = from_table(table)
     keys = _find_keys(schema, on)
     schema.check_keys(keys)
     memory, offsets, rows = _ext.hash_partition(
-        chunks, schema.names, keys, num_partitions, seed, allocate
+        chunks, schema.names, keys, num_partitions, seed, allocate, threads
     )
     region = memoryview(memory).cast("B")[: offsets[-1]].toreadonly()
     return Partitions(region, offsets, rows, schema)

@@ -183,7 +183,8 @@ partition_table(mod_state *st, const data_table *table,
 
 PyDoc_STRVAR(
     hash_partition_doc,
-    "hash_partition(chunks, names, keys, num_partitions, seed, allocate, /)\n"
+    "hash_partition(chunks, names, keys, num_partitions, seed, allocate,\n"
+    "               threads, /)\n"
     "--\n\n"
     "Partition a table; ucp.shuffle has the call for programs.\n\n"
     "chunks: (num_rows, columns) each; a column is (type, width, offset,\n"
@@ -202,9 +203,10 @@ module_hash_partition(PyObject *module, PyObject *args)
     data_table           table;
     size_t              *keys;
 
-    if (!PyArg_ParseTuple(args, "OO!OIKO:hash_partition", &chunks,
+    if (!PyArg_ParseTuple(args, "OO!OIKOI:hash_partition", &chunks,
                           &PyTuple_Type, &names, &key_numbers,
-                          &params.num_partitions, &seed, &allocate)) {
+                          &params.num_partitions, &seed, &allocate,
+                          &params.num_threads)) {
         return NULL;
     }
     keys = parse_keys(key_numbers, &params.num_keys);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tests: data/order data/region data/row_hash data/scatter data/write */
+/* tests: data/order data/parallel data/region data/row_hash */
+/* tests: data/scatter data/write */
 #include "data/row_hash.h"
 
 #include <umx/partition.h>
@@ -513,6 +514,61 @@ test_rows_of_all_columns_move(void **state)
     table_fini(&table);
 }
 
+/* The same bytes however many threads there are, and so in large tables, whose
+ * values are written past the caches. */
+static void
+test_threads_do_not_matter(void **state)
+{
+    enum {
+        LARGE = 600001
+    };
+    static const unsigned threads[] = {2, 3, 1000};
+
+    size_t     key    = 0;
+    int64_t   *values = malloc(LARGE * sizeof(*values));
+    umx_column columns[2];
+    umx_chunk  chunk = {LARGE, columns};
+    test_table table;
+
+    (void)state;
+    assert_non_null(values);
+    for (size_t i = 0; i < LARGE; i++) {
+        values[i] = (int64_t)(i * 0x9e3779b97f4a7c15u);
+    }
+    columns[0] = columns[1] = (umx_column){
+        .type = UMX_COLUMN_INT, .width = 8, .values = values};
+    table_init(&table);
+    for (size_t i = 0; i < 6; i++) {
+        bool                 is_large = i % 2 == 1;
+        umx_partition_params params   = {.chunks      = is_large ? &chunk :
+                                                                   &table.chunk,
+                                         .num_chunks  = 1,
+                                         .num_columns = is_large ? 2 : NUM_SHAPES,
+                                         .keys        = &key,
+                                         .num_keys    = 1,
+                                         .num_partitions = is_large ? 9 : 700};
+        umx_partition       *one, *many;
+        size_t               one_len, many_len;
+        uint8_t             *one_out = partition_rows(&params, &one_len, &one);
+        uint8_t             *many_out;
+
+        params.num_threads = threads[i / 2];
+        many_out           = partition_rows(&params, &many_len, &many);
+        assert_int_equal(one_len, many_len);
+        assert_memory_equal(one_out, many_out, one_len);
+        if (!is_large) {
+            assert_partitioned(&table, &params, many_out,
+                               umx_partition_offsets(many));
+        }
+        umx_partition_destroy(one);
+        umx_partition_destroy(many);
+        free(one_out);
+        free(many_out);
+    }
+    table_fini(&table);
+    free(values);
+}
+
 /* The same bytes, padding included, whatever the chunks are. */
 static void
 test_chunks_do_not_matter(void **state)
@@ -539,7 +595,7 @@ test_chunks_do_not_matter(void **state)
     }
     for (uint32_t count = 3; count < 3000; count *= 10) {
         umx_partition_params params = {
-            &table.chunk, 1, NUM_SHAPES, &key, 1, count, 0,
+            &table.chunk, 1, NUM_SHAPES, &key, 1, count, 0, 0,
         };
         umx_partition *one, *many;
         size_t         one_len, many_len;
@@ -574,7 +630,7 @@ test_a_chunk_may_have_no_nulls(void **state)
          .validity = &validity},
     };
     umx_chunk            chunks[] = {{3, &columns[0]}, {3, &columns[1]}};
-    umx_partition_params params   = {chunks, 2, 1, &key, 1, 1, 0};
+    umx_partition_params params   = {chunks, 2, 1, &key, 1, 1, 0, 0};
     umx_partition       *partition;
     umx_region_column    found;
     uint8_t             *out = partition_rows(&params, &len, &partition);
@@ -612,7 +668,7 @@ test_region_is_as_documented(void **state)
          .num_bytes = 10},
     };
     umx_chunk            chunk  = {2, columns};
-    umx_partition_params params = {&chunk, 1, 2, &key, 1, 1, 0};
+    umx_partition_params params = {&chunk, 1, 2, &key, 1, 1, 0, 0};
     umx_partition       *partition;
     uint8_t             *out = partition_rows(&params, &len, &partition);
     uint8_t              expected[384] = {0};
@@ -640,7 +696,7 @@ test_no_rows_and_one(void **state)
     table_init(&table);
     for (size_t i = 0; i < 2; i++) {
         umx_chunk            chunk  = {is_empty[i] ? 0 : 1, table.columns};
-        umx_partition_params params = {&chunk, 1, NUM_SHAPES, &key, 1, 5, 0};
+        umx_partition_params params = {&chunk, 1, NUM_SHAPES, &key, 1, 5, 0, 0};
         umx_partition       *partition;
         size_t               len, total = 0;
         uint8_t             *out = partition_rows(&params, &len, &partition);
@@ -690,7 +746,7 @@ test_partitions_are_balanced(void **state)
         }
         column.values = values;
         for (uint32_t count = 2; count <= 1000; count += 499) {
-            umx_partition_params params = {&chunk, 1, 1, &key, 1, count, 0};
+            umx_partition_params params = {&chunk, 1, 1, &key, 1, count, 0, 0};
             umx_partition       *partition;
             umx_status           status;
 
@@ -716,7 +772,7 @@ test_seeds_are_independent(void **state)
     size_t               key    = 0, len, num_columns, num_rows;
     umx_column           column = {.type = UMX_COLUMN_INT, .width = 8};
     umx_chunk            chunk  = {N, &column};
-    umx_partition_params params = {&chunk, 1, 1, &key, 1, P, 0};
+    umx_partition_params params = {&chunk, 1, 1, &key, 1, P, 0, 0};
     umx_partition       *outer, *inner;
     uint8_t             *out;
 
@@ -737,7 +793,7 @@ test_seeds_are_independent(void **state)
                                             1, &num_columns, &num_rows),
                          UMX_OK);
         chunk  = (umx_chunk){num_rows, &found.column};
-        params = (umx_partition_params){&chunk, 1, 1, &key, 1, P, 1};
+        params = (umx_partition_params){&chunk, 1, 1, &key, 1, P, 1, 0};
         status = umx_hash_partition(&params, NULL, &inner);
         UNIT_TOLD(status);
         assert_int_equal(status, UMX_OK);
@@ -774,7 +830,7 @@ test_bad_numbers_are_refused(void **state)
     size_t     key    = 0;
     umx_column column = {UMX_COLUMN_INT, 8, 0, NULL, &value, NULL, 0, NULL};
     umx_chunk  chunk  = {1, &column};
-    umx_partition_params good = {&chunk, 1, 1, &key, 1, 1, 0}, bad = good;
+    umx_partition_params good = {&chunk, 1, 1, &key, 1, 1, 0, 0}, bad = good;
 
     (void)state;
     bad.num_partitions = 0;
@@ -812,7 +868,7 @@ test_bad_columns_are_refused(void **state)
     umx_column pair[2] = {{UMX_COLUMN_INT, 8, 0, NULL, &value, NULL, 0, NULL}};
     umx_chunk  chunks[2] = {{1, pair}, {1, pair}};
     umx_column other[2];
-    umx_partition_params params = {chunks, 1, 2, &key, 1, 4, 0};
+    umx_partition_params params = {chunks, 1, 2, &key, 1, 4, 0, 0};
 
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -844,7 +900,7 @@ test_bad_offsets_are_refused(void **state)
                                       .bytes     = (const uint8_t *)"abcd",
                                       .num_bytes = 4};
     umx_chunk            chunk     = {3, &column};
-    umx_partition_params params    = {&chunk, 1, 1, &key, 1, 2, 0};
+    umx_partition_params params    = {&chunk, 1, 1, &key, 1, 2, 0, 0};
 
     (void)state;
     column.num_bytes = 3;
@@ -874,7 +930,7 @@ test_bad_dictionaries_are_refused(void **state)
                                    .values     = numbers,
                                    .dictionary = &dictionary};
     umx_chunk  chunk            = {3, &column};
-    umx_partition_params params = {&chunk, 1, 1, &key, 1, 2, 0};
+    umx_partition_params params = {&chunk, 1, 1, &key, 1, 2, 0, 0};
 
     (void)state;
     assert_refused(&params, UMX_ERR_INVALID_PARAM, 0);
@@ -913,7 +969,7 @@ test_too_many_bytes_for_offsets_are_refused(void **state)
     };
     umx_chunk chunks[] = {{1, columns}, {1, columns}};
 
-    umx_partition_params params = {chunks, 2, 2, &key, 1, 1, 0};
+    umx_partition_params params = {chunks, 2, 2, &key, 1, 1, 0, 0};
     umx_partition       *partition;
     umx_status           status;
 
@@ -935,7 +991,7 @@ test_short_memory_is_left_alone(void **state)
     size_t     key    = 0;
     umx_column column = {UMX_COLUMN_INT, 8, 0, NULL, &value, NULL, 0, NULL};
     umx_chunk  chunk  = {1, &column};
-    umx_partition_params params = {&chunk, 1, 1, &key, 1, 1, 0};
+    umx_partition_params params = {&chunk, 1, 1, &key, 1, 1, 0, 0};
     umx_partition       *partition;
     umx_status           status;
     uint8_t              out[128] = {1};
@@ -985,7 +1041,7 @@ test_damaged_regions_are_refused(void **state)
                                       .bytes     = (const uint8_t *)"abc",
                                       .num_bytes = 3};
     umx_chunk            chunk     = {2, &column};
-    umx_partition_params params    = {&chunk, 1, 1, &key, 1, 1, 0};
+    umx_partition_params params    = {&chunk, 1, 1, &key, 1, 1, 0, 0};
     umx_partition       *partition;
     umx_region_column    found;
     uint8_t             *out = partition_rows(&params, &len, &partition);
@@ -1037,6 +1093,7 @@ main(void)
         cmocka_unit_test(test_hashes_of_several_columns),
         cmocka_unit_test(test_hash_by_dictionary_is_the_values),
         cmocka_unit_test(test_rows_of_all_columns_move),
+        cmocka_unit_test(test_threads_do_not_matter),
         cmocka_unit_test(test_chunks_do_not_matter),
         cmocka_unit_test(test_a_chunk_may_have_no_nulls),
         cmocka_unit_test(test_region_is_as_documented),
