@@ -8,6 +8,7 @@ rounds. Two ranks or workers, and one process for the libraries.
     contenders  ucp against dask's p2p merge, pyarrow, pandas, polars and DuckDB
     local       the local joins of ucp against polars and DuckDB, which have two threads
                 in one process; and how much longer ucp takes than the better one
+    wide        1000 rows of 501 columns on each side and rank, compared with pyarrow
     decomposition  over_decomposition 1 to 32
     crossover   shuffle, broadcast and auto; the right table gets smaller
     scale       1 to 16 million rows, with the memory of a rank
@@ -44,8 +45,17 @@ import ucp.join
 import ucp.shuffle
 
 SELECTIVITY = 0.3
+WIDE, WIDE_ROWS = 500, 1000
 RANKS = 2
-CASES = ("contenders", "local", "decomposition", "crossover", "scale", "overlap")
+CASES = (
+    "contenders",
+    "local",
+    "wide",
+    "decomposition",
+    "crossover",
+    "scale",
+    "overlap",
+)
 
 Way = Callable[[], object]
 
@@ -59,6 +69,15 @@ def table_of(seed: int, rows: int, keys: int, name: str) -> pa.Table:
 
 def both(seed: int, left: int, right: int, keys: int) -> tuple[pa.Table, pa.Table]:
     return table_of(seed, left, keys, "a"), table_of(seed, right, keys, "bb")
+
+
+def wide_tables() -> tuple[pa.Table, pa.Table]:
+    numbers = np.arange(WIDE_ROWS)
+    left, right = (
+        pa.table({"key": numbers, **{f"{name}{i}": numbers for i in range(WIDE)}})
+        for name in ("a", "b")
+    )
+    return left, right
 
 
 # --- a rank -------------------------------------------------------------------
@@ -76,12 +95,16 @@ async def rank_main(comm: ucp.Communicator) -> None:
             command[:] = line.encode().ljust(len(command))
         await comm.bcast(command)
         options = json.loads(bytes(command) or b"{}") if command.strip() else {}
+        answer: dict[str, Any]
         if not options:
             return
-        if "left" in options:
+        if "wide" in options:
+            tables = wide_tables()
+            answer = {}
+        elif "left" in options:
             sizes = [options[side] // comm.size for side in ("left", "right")]
             tables = both(comm.rank, *sizes, options["keys"])
-            answer: dict[str, Any] = {}
+            answer = {}
         else:
             answer = await timed_join(comm, tables, cache, **options)
         if comm.rank == 0:
@@ -353,6 +376,21 @@ def local(args: argparse.Namespace) -> None:
             print(f"ucp takes {ratio:.2f} times as long as {better}")
 
 
+def wide(args: argparse.Namespace) -> None:
+    """Many columns, and the goal: 3 times pyarrow's time and 30 ms."""
+    left, right = (pa.concat_tables([table] * RANKS) for table in wide_tables())
+    with Ranks() as ranks:
+        ranks.ask(wide=True)
+        ways = {
+            "pyarrow, 1 thread": pyarrow_way(left, right, 1),
+            "ucp, 2 ranks": lambda: ranks.ask(strategy="shuffle"),
+        }
+        best = interleaved(ways, args.rounds)
+        show(best, "ucp, 2 ranks")
+        most = 3 * best["pyarrow, 1 thread"] + 30
+        print(f"ucp takes {best['ucp, 2 ranks'] / most:.2f} of 3 x pyarrow + 30 ms")
+
+
 def decomposition(args: argparse.Namespace) -> None:
     with Ranks() as ranks:
         ranks.tables(args.rows, args.rows)
@@ -445,7 +483,7 @@ def main() -> None:
     functions = dict(
         zip(
             CASES,
-            (contenders, local, decomposition, crossover, scale, overlap),
+            (contenders, local, wide, decomposition, crossover, scale, overlap),
             strict=True,
         )
     )

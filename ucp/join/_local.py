@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -412,7 +413,7 @@ def check_names(left: Any, right: Any, spec: JoinSpec) -> None:
     """
     left, right, keys = rename_columns(left, right, spec)
     names = names_of_result(left, right, keys, spec.how)
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise ValueError(
             f"the result would have two columns {twice[0]!r}: choose other suffixes "

@@ -128,7 +128,12 @@ class JoinRun:
         side = self._plan.sides[number]
         schema = side.schema
         has_rows = table is not None and table.num_rows != 0
-        table = table.cast(schema) if has_rows else schema.empty_table()
+        if not has_rows:
+            table = schema.empty_table()
+        elif table.schema.types != schema.types:
+            table = table.cast(schema)
+        else:
+            table = pa.Table.from_arrays(table.columns, schema=schema)
         for i, values in side.dictionaries.items():
             if not pa.types.is_dictionary(schema.field(i).type):
                 continue  # a key that the other table has without

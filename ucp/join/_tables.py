@@ -125,7 +125,8 @@ def _normal(table: Any, side: str, keeps: bool) -> Any:
         table = table.cast(schema)
     else:
         table = pa.Table.from_arrays(table.columns, schema=schema)
-    return table.unify_dictionaries()
+    has_dictionaries = any(map(pa.types.is_dictionary, schema.types))
+    return table.unify_dictionaries() if has_dictionaries else table
 
 
 def _without_rows(table: Any, schema: Any) -> Any:
