@@ -43,8 +43,8 @@ say_hello(umi_comm_bootstrap *bootstrap)
     hello.address.data = address;
     hello.address.len  = len;
     len                = umi_comm_hello_encode(&hello, data, sizeof(data));
-    if (!umi_comm_send_control(bootstrap->group->dispatch, bootstrap->ep,
-                               &header, data, len)) {
+    if (umi_comm_send_control(bootstrap->group->dispatch, bootstrap->ep,
+                              &header, data, len) != UMX_OK) {
         umi_comm_bootstrap_fail(bootstrap, UMX_ERR_NO_MEMORY, "out of memory");
     }
 }

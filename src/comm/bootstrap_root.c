@@ -196,7 +196,7 @@ send_table(umi_comm_bootstrap *bootstrap)
         memcpy(table, &rank, sizeof(rank));
         is_ok = is_ok &&
                 umi_comm_send_control(group->dispatch, group->members[i].out,
-                                      &header, table, size);
+                                      &header, table, size) == UMX_OK;
     }
     free(table);
     return is_ok;

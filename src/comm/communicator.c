@@ -112,6 +112,9 @@ umi_comm_put(umx_comm *comm)
     umi_node_remove(&comm->group_node);
     disown(comm);
     umi_comm_free_labels(comm);
+    for (int i = 0; i < comm->group->size; i++) {
+        free(comm->room[i].labels);
+    }
     umi_comm_group_put(comm->group);
     free(comm->room);
     free(comm);
@@ -517,7 +520,8 @@ say_goodbye(umx_comm *comm)
                               .source = (uint32_t)comm->rank,
                               .comm   = comm->id,
                               .number = comm->next_number};
-    size_t          len    = size * sizeof(uint64_t) + UMI_COMM_CALL_SIZE;
+    size_t          at     = size * sizeof(uint64_t) + UMI_COMM_CALL_SIZE;
+    size_t          len    = at + umi_comm_count_labels(comm) * 16;
     uint64_t       *sent   = malloc(len);
 
     if (sent == NULL) {
@@ -530,6 +534,7 @@ say_goodbye(umx_comm *comm)
     }
     umi_comm_call_encode(&comm->calls[(comm->next_number - 1) % UMI_COMM_CALLS],
                          (uint8_t *)(sent + size));
+    umi_comm_write_labels(comm, sent + at / sizeof(*sent));
     for (int i = 0; i < comm->size; i++) {
         if (is_told_by(comm, i) && !comm->ranks[i].is_gone) {
             umi_comm_member_send(comm->ranks[i].member, &header, sent, len);
@@ -555,38 +560,24 @@ pass_on(umx_comm *comm, int rank, const umi_comm_header *header,
 }
 
 void
-umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
-                size_t len)
+umi_comm_rank_leaves(umx_comm *comm, int rank, uint64_t gone_at,
+                     uint64_t num_expected)
 {
-    int            rank = header->round;
-    size_t         at   = (size_t)comm->size * sizeof(uint64_t);
-    umi_comm_rank *from;
-    umi_comm_call  last = {.number = header->number - 1};
+    umi_comm_rank *from = &comm->ranks[rank];
 
-    if (rank >= comm->size || rank == comm->rank || len < at ||
-        !umi_comm_call_decode(&last, (const uint8_t *)data + at, len - at) ||
-        (rank != (int)header->source && root_of(comm) != (int)header->source) ||
-        comm->ranks[rank].is_gone) {
-        return;
-    }
-    from          = &comm->ranks[rank];
-    from->is_gone = true;
-    from->gone_at = header->number;
-    from->last    = last;
+    from->is_gone      = true;
+    from->gone_at      = gone_at;
+    from->num_expected = num_expected;
     comm->num_gone++;
-    memcpy(&from->num_expected,
-           (const uint8_t *)data + (size_t)comm->rank * sizeof(uint64_t),
-           sizeof(from->num_expected));
-    if (root_of(comm) == comm->rank) {
-        pass_on(comm, rank, header, data, len);
-    }
-    if (comm->is_revoked && rank == root_of(comm)) {
-        tell(comm, NULL); /* it may have left without having heard of that */
-    }
+}
+
+/* End what waits for a rank that has left. */
+static void
+end_what_waits(umx_comm *comm, int rank)
+{
+    const umi_comm_rank *from = &comm->ranks[rank];
+
     if (comm->is_revoked || comm->is_closed) {
-        return;
-    }
-    if (!umi_comm_call_check(comm, rank, &last)) {
         return;
     }
     if (umi_comm_coll_needs(comm, from->gone_at)) {
@@ -595,6 +586,58 @@ umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
     } else if (from->num_received == from->num_expected) {
         umi_comm_messages_end_rank(comm, rank);
     }
+}
+
+void
+umi_comm_rank_is_absent(umx_comm *comm, int rank)
+{
+    if (comm->is_closed || comm->ranks[rank].is_gone) {
+        return;
+    }
+    umi_comm_hold(comm);
+    umi_comm_rank_leaves(comm, rank, 1, 0);
+    umi_comm_sends_cancel(comm, rank, UMX_ERR_RANK_FAILED);
+    end_what_waits(comm, rank);
+    umi_comm_put(comm);
+}
+
+void
+umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
+                size_t len)
+{
+    const uint8_t *bytes = data;
+    int            rank  = header->round;
+    size_t         at    = (size_t)comm->size * sizeof(uint64_t);
+    size_t         end   = at + UMI_COMM_CALL_SIZE;
+    umi_comm_call  last  = {.number = header->number - 1};
+    uint64_t       num_expected;
+
+    if (rank >= comm->size || rank == comm->rank || len < end ||
+        !umi_comm_call_decode(&last, bytes + at, UMI_COMM_CALL_SIZE) ||
+        (rank != (int)header->source && root_of(comm) != (int)header->source) ||
+        comm->ranks[rank].is_gone) {
+        return;
+    }
+    memcpy(&num_expected, bytes + (size_t)comm->rank * sizeof(num_expected),
+           sizeof(num_expected));
+    umi_comm_rank_leaves(comm, rank, header->number, num_expected);
+    comm->ranks[rank].last = last;
+    if (root_of(comm) == comm->rank) {
+        pass_on(comm, rank, header, data, len);
+    }
+    if (comm->is_revoked && rank == root_of(comm)) {
+        tell(comm, NULL); /* it may have left without having heard of that */
+    }
+    umi_comm_hold(comm);
+    if (!umi_comm_rank_left_labels(comm, rank, bytes + end, len - end)) {
+        umi_comm_revoke(comm, comm->rank, UMX_ERR_NO_MEMORY, false,
+                        "rank %d has no memory for a goodbye", comm->rank);
+    }
+    if (!comm->is_revoked && !comm->is_closed &&
+        umi_comm_call_check(comm, rank, &last)) {
+        end_what_waits(comm, rank);
+    }
+    umi_comm_put(comm);
 }
 
 void

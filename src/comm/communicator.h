@@ -17,13 +17,16 @@ enum {
 /* A rank of a communicator. */
 struct umi_comm_rank {
     umi_comm_member *member;
-    bool             is_gone;  /* the rank has said goodbye */
-    uint64_t         gone_at;  /* the first operation without the rank */
-    umi_comm_call    last;     /* is_gone: what the rank has called before it */
-    uint64_t         num_sent; /* messages */
-    uint64_t         num_received;
-    uint64_t         num_expected; /* is_gone: so many has the rank sent */
-    unsigned         num_kept;     /* unexpected messages that use its credit */
+    bool             is_gone; /* the rank has said goodbye */
+    uint64_t         gone_at; /* the first operation without the rank */
+    umi_comm_call    last;    /* is_gone: what the rank has called before it */
+    uint64_t *labels; /* is_gone: of what it has derived, each followed by
+                         how many; of malloc(), or NULL */
+    size_t   num_labels;
+    uint64_t num_sent; /* messages */
+    uint64_t num_received;
+    uint64_t num_expected; /* is_gone: so many has the rank sent */
+    unsigned num_kept;     /* unexpected messages that use its credit */
 };
 
 struct umx_comm {
@@ -63,6 +66,8 @@ struct umx_comm {
     bool            has_no_inbox;          /* ... and none can be made */
     umx_comm       *parent;      /* revokes a derived communicator; or NULL */
     unsigned        num_derived; /* whose parent this one is */
+    uint64_t        label; /* of a derived one: what it was derived for, ... */
+    uint64_t        label_index; /* ... after how many others */
     umi_comm_label *labels;      /* of derived ones */
 };
 
@@ -110,8 +115,26 @@ bool umi_comm_doubt(umx_comm *comm, int rank, umx_status status,
 void umi_comm_lose(umx_comm *comm, const umi_comm_member *member,
                    const char *why);
 
+/* Take note that a rank has left, before operation `gone_at`. */
+void umi_comm_rank_leaves(umx_comm *comm, int rank, uint64_t gone_at,
+                          uint64_t num_expected);
+
+/* A rank that has left without having derived this communicator will never take
+ * part in it. */
+void umi_comm_rank_is_absent(umx_comm *comm, int rank);
+
 /* ---- derive.c ------------------------------------------------------------
  */
+
+/* How many labels the communicator has; and write them as the goodbye has them.
+ */
+size_t umi_comm_count_labels(const umx_comm *comm);
+void   umi_comm_write_labels(const umx_comm *comm, uint64_t *words);
+
+/* A rank has left with these labels: it has left what was derived from `comm`
+ * here, too, and which it has not derived. False: no memory. */
+bool umi_comm_rank_left_labels(umx_comm *comm, int rank, const void *labels,
+                               size_t len);
 
 void umi_comm_free_labels(umx_comm *comm);
 

@@ -4,6 +4,7 @@
  * make one: its number follows from the parent's, from the label, and from how
  * often that has been used. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/communicator.h"
 #include "comm/dispatch.h"
@@ -46,6 +47,68 @@ umi_comm_free_labels(umx_comm *comm)
     }
 }
 
+size_t
+umi_comm_count_labels(const umx_comm *comm)
+{
+    size_t count = 0;
+
+    for (const umi_comm_label *label = comm->labels; label != NULL;
+         label                       = label->next) {
+        count++;
+    }
+    return count;
+}
+
+void
+umi_comm_write_labels(const umx_comm *comm, uint64_t *words)
+{
+    for (const umi_comm_label *label = comm->labels; label != NULL;
+         label                       = label->next) {
+        *words++ = label->label;
+        *words++ = label->count;
+    }
+}
+
+/* Has a rank that has left the parent of `made` derived it, too? */
+static bool
+has_derived(const umi_comm_rank *rank, const umx_comm *made)
+{
+    for (size_t i = 0; i < rank->num_labels; i++) {
+        if (rank->labels[2 * i] == made->label) {
+            return rank->labels[2 * i + 1] > made->label_index;
+        }
+    }
+    return false;
+}
+
+bool
+umi_comm_rank_left_labels(umx_comm *comm, int rank, const void *labels,
+                          size_t len)
+{
+    umi_comm_rank *from = &comm->ranks[rank];
+    umi_node      *node = comm->group->comms.next;
+
+    if (len >= 16) {
+        from->labels = malloc(len);
+        if (from->labels == NULL) {
+            return false;
+        }
+        memcpy(from->labels, labels, len);
+        from->num_labels = len / 16;
+    }
+    while (comm->num_derived != 0 && node != &comm->group->comms) {
+        umx_comm *child = umi_container_of(node, umx_comm, group_node);
+
+        node = node->next;
+        if (child->parent == comm && !child->is_closed &&
+            !child->ranks[rank].is_gone && !has_derived(from, child)) {
+            umi_comm_rank_is_absent(child, rank);
+            node = comm->group->comms.next; /* callbacks may have changed it */
+        }
+    }
+    return true;
+}
+
 static uint64_t
 derived_id(const umx_comm *comm, const umi_comm_label *label)
 {
@@ -80,13 +143,20 @@ umx_comm_derive(umx_comm *comm, uint64_t label, umx_comm **comm_p)
     for (int i = 0; i < comm->size; i++) {
         members[i] = comm->ranks[i].member;
     }
-    made->parent = comm;
+    made->parent      = comm;
+    made->label       = label;
+    made->label_index = used->count;
     comm->num_derived++;
     umi_comm_set_ranks(made, derived_id(comm, used), comm->rank, comm->size,
                        members);
     used->count++;
     free(members);
     umi_comm_register(made);
+    for (int i = 0; i < comm->size && comm->num_gone != 0; i++) {
+        if (comm->ranks[i].is_gone && !has_derived(&comm->ranks[i], made)) {
+            umi_comm_rank_is_absent(made, i);
+        }
+    }
     *comm_p = made;
     return UMX_OK;
 }

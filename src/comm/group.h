@@ -21,7 +21,8 @@ struct umi_comm_group {
     uint64_t  heartbeat_ns; /* 0: none */
     uint64_t  next_beat_ns;
     uint64_t  num_suspicions;
-    uint64_t  late_ns; /* by which the last beat was too late; 0: in time */
+    unsigned  num_judging; /* verdicts that are being carried out */
+    uint64_t  late_ns;     /* by which the last beat was too late; 0: in time */
     unsigned  refs;    /* one of each communicator, and of each closing ep */
     bool      is_left; /* this process closes its endpoints */
     unsigned  num_closing; /* endpoints; the root's is not closed before */

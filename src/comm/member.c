@@ -362,8 +362,10 @@ umi_comm_member_fail(umi_comm_member *member, umx_status cause, const char *why)
     kept          = member->why; /* `why` may be it */
     member->cause = cause;
     member->why   = NULL;
+    group->num_judging++;
     umi_comm_group_tell_dead(member, why);
     revoke_comms(member, why);
+    group->num_judging--;
     abort_eps(member);
     free(kept);
     if (is_root) {
@@ -394,7 +396,7 @@ on_sent(umx_request *req, umx_status status, void *arg)
     free(sent);
 }
 
-bool
+umx_status
 umi_comm_send_control(umi_comm_dispatch *dispatch, umx_ep *ep,
                       const umi_comm_header *header, const void *data,
                       size_t len)
@@ -412,7 +414,7 @@ umi_comm_send_control(umi_comm_dispatch *dispatch, umx_ep *ep,
     umx_status    status;
 
     if (sent == NULL) {
-        return false;
+        return UMX_ERR_NO_MEMORY;
     }
     sent->dispatch = dispatch;
     if (len != 0) {
@@ -427,7 +429,7 @@ umi_comm_send_control(umi_comm_dispatch *dispatch, umx_ep *ep,
     } else {
         free(sent);
     }
-    return status >= 0;
+    return (status < 0) ? status : UMX_OK;
 }
 
 static bool
@@ -465,28 +467,35 @@ static umx_status
 send_by(umi_comm_member *member, umx_ep *ep, const umi_comm_header *header,
         const void *data, size_t len)
 {
-    if (!umi_comm_send_control(member->group->dispatch, ep, header, data,
-                               len)) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    if (is_end(header)) {
+    umx_status status = umi_comm_send_control(member->group->dispatch, ep,
+                                              header, data, len);
+
+    if (status == UMX_OK && is_end(header)) {
         send_on_others(member, header, data, len);
     }
-    return UMX_OK;
+    return status;
 }
 
 void
 umi_comm_member_send(umi_comm_member *member, const umi_comm_header *header,
                      const void *data, size_t len)
 {
+    static const char why[] = "it could not be told of an end";
+
     umx_ep    *ep;
     umx_status status = umi_comm_member_ep(member, &ep);
 
     if (status == UMX_OK) {
         status = send_by(member, ep, header, data, len);
     }
-    if (status != UMX_OK && (is_end(header) || header->kind == UMI_COMM_DONE)) {
-        umi_comm_member_fail(member, status, "it could not be told of an end");
+    if (status == UMX_OK ||
+        (!is_end(header) && header->kind != UMI_COMM_DONE)) {
+        return;
+    }
+    if (member->group->num_judging != 0) { /* another one has ended before */
+        umi_comm_member_suspect(member, status, why);
+    } else {
+        umi_comm_member_fail(member, status, why);
     }
 }
 

@@ -124,9 +124,9 @@ void umi_comm_member_send_last(umi_comm_member       *member,
                                const umi_comm_header *header, const void *data,
                                size_t len);
 
-/* Send a control message by an endpoint. False: the message cannot be sent. */
-bool umi_comm_send_control(umi_comm_dispatch *dispatch, umx_ep *ep,
-                           const umi_comm_header *header, const void *data,
-                           size_t len);
+/* Send a control message by an endpoint. */
+umx_status umi_comm_send_control(umi_comm_dispatch *dispatch, umx_ep *ep,
+                                 const umi_comm_header *header,
+                                 const void *data, size_t len);
 
 #endif

@@ -140,7 +140,7 @@ umi_comm_message_requeue(umx_comm *comm, umx_comm_message *message)
 {
     if (comm->is_revoked || comm->is_closed) {
         umi_comm_message_free(message);
-    } else if (!umi_comm_recv_offer(comm, message)) {
+    } else if (!umi_comm_recv_offer(comm, message, true)) {
         insert(comm, message);
     }
 }
@@ -348,7 +348,7 @@ umi_comm_message_arrive(umx_comm *comm, int source, uint64_t tag,
     message->message = came;
     if (is_withdrawn(message)) { /* it had come before its communicator */
         umi_comm_message_free(message);
-    } else if (!umi_comm_recv_offer(comm, message)) {
+    } else if (!umi_comm_recv_offer(comm, message, false)) {
         keep(message);
     }
     if (umi_comm_rank_is_finished(rank)) {
@@ -416,7 +416,7 @@ umi_comm_messages_end(umx_comm *comm, umx_status status)
     }
     umi_comm_sends_end_lost(comm, -1, status);
     if (comm->is_revoked) {
-        umi_comm_sends_cancel(comm, status);
+        umi_comm_sends_cancel(comm, -1, status);
     }
     umi_comm_put(comm);
 }

@@ -246,7 +246,7 @@ deliver(umi_comm_recv *recv, umx_comm_message *message)
 }
 
 bool
-umi_comm_recv_offer(umx_comm *comm, umx_comm_message *message)
+umi_comm_recv_offer(umx_comm *comm, umx_comm_message *message, bool is_back)
 {
     UMI_LIST_FOREACH_SAFE(node, &comm->posted) {
         umi_comm_recv *recv = umi_container_of(node, umi_comm_recv, node);
@@ -260,6 +260,9 @@ umi_comm_recv_offer(umx_comm *comm, umx_comm_message *message)
         if (recv->is_probe) {
             recv->got = message->info;
             umi_comm_recv_end(recv, UMX_OK);
+            continue;
+        }
+        if (is_back && message->info.length > recv->buf.len) {
             continue;
         }
         umi_node_remove(&recv->node);

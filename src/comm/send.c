@@ -110,12 +110,13 @@ cancel_send(umx_request *req)
 }
 
 void
-umi_comm_sends_cancel(umx_comm *comm, umx_status status)
+umi_comm_sends_cancel(umx_comm *comm, int dest, umx_status status)
 {
     UMI_LIST_FOREACH_SAFE(node, &comm->sends) {
         umi_comm_send *send = umi_container_of(node, umi_comm_send, node);
 
-        if (send->sub != NULL && send->req != NULL && cancel_sub(send)) {
+        if ((dest == -1 || send->dest == dest) && send->sub != NULL &&
+            send->req != NULL && cancel_sub(send)) {
             end_send_request(send, status);
         }
     }
@@ -193,7 +194,7 @@ send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
         return UMX_ERR_NO_MEMORY;
     }
     req = message->send->req;
-    if (umi_comm_recv_offer(comm, message)) {
+    if (umi_comm_recv_offer(comm, message, false)) {
         *req_p = req;
         return UMX_INPROGRESS; /* complete already, but for on_done */
     }

@@ -121,9 +121,12 @@ void umi_comm_messages_end(umx_comm *comm, umx_status status);
 /* ---- recv.c --------------------------------------------------------------
  */
 
-/* Give the message to the first receive that it is for, and tell the probes.
- * False: no receive waits for it. */
-bool umi_comm_recv_offer(umx_comm *comm, umx_comm_message *message);
+/* Give the message to the first receive that it is for, and tell the probes;
+ * `is_back`: the message comes back from a receive that was cancelled, and
+ * those that are too short for it keep waiting for theirs. False: no receive
+ * waits for it. */
+bool umi_comm_recv_offer(umx_comm *comm, umx_comm_message *message,
+                         bool is_back);
 
 /* Complete the request, and free the receive. */
 void umi_comm_recv_end(umi_comm_recv *recv, umx_status status);
@@ -155,7 +158,7 @@ void umi_comm_send_end(umi_comm_send *send, umx_status status);
 void umi_comm_sends_end_lost(umx_comm *comm, int dest, umx_status status);
 
 /* The communicator is revoked: cancel the sends that the channel still has. */
-void umi_comm_sends_cancel(umx_comm *comm, umx_status status);
+void umi_comm_sends_cancel(umx_comm *comm, int dest, umx_status status);
 
 /* The status that an operation whose bytes are lost will end with. */
 static inline umx_status

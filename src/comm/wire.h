@@ -20,8 +20,10 @@
  *   PENDING  count u32 | count x rank u32: the ranks that have not come
  *   FAILED   rank i32 | cause i32 | number u64 | reason; with `round`
  *            UMI_COMM_WHOLE_GROUP, from the root or that process: it has ended
- *   BYE      size x messages sent u64 | call: rank `round` has left, and takes
- *            no part in operation `number`; the call is of the one before it
+ *   BYE      size x messages sent u64 | call | labels: rank `round` has left,
+ *            and takes no part in operation `number`; the call is of the one
+ *            before it. A label that it has derived communicators for is label
+ *            u64 | how many u64
  *   PING     nothing; with `round` UMI_COMM_ANSWER, the answer to one
  *   INBOX    the key of its memory
  *   DONE     nothing; of the operation `number` and its `round`

@@ -1284,6 +1284,121 @@ test_a_rank_that_was_given_up_sends_nothing(void **state)
     expect_given_up(*state, true);
 }
 
+/* ---- what is derived -----------------------------------------------------
+ */
+
+/* A rank that leaves without having derived what another has will never take
+ * part in it: nothing there waits for it. */
+static void
+test_a_rank_that_has_not_derived_leaves(void **state)
+{
+    world        *w   = *state;
+    char         *out = calloc(1, LARGE);
+    umx_comm     *made, *later, *parent;
+    umx_buffer    buf = umx_host_buffer(out, LARGE);
+    umx_op_params params;
+    umx_request  *req = NULL;
+    job           sent, entered;
+    receipt       r;
+    char          byte;
+
+    world_open(w, 2);
+    parent = w->comms[0];
+    assert_int_equal(umx_comm_derive(parent, 7, &made), UMX_OK);
+    w->comms[0] = made;
+    recv_from(w, 0, 1, 1, UINT64_MAX, &byte, 1, &r);
+    params = job_params(&sent);
+    job_posted(&sent, umx_comm_isend(made, 1, 1, &buf, &params, &req), &req);
+    for (int i = 0; i < 20; i++) {
+        world_step(w);
+    }
+    assert_int_equal(sent.status, UMX_INPROGRESS);
+    umx_comm_close(w->comms[1]);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_RANK_FAILED);
+    assert_int_equal(world_wait_one(w, &sent), UMX_ERR_RANK_FAILED);
+    params = job_params(&entered);
+    job_posted(&entered, umx_barrier(made, &params, &req), &req);
+    assert_int_equal(world_wait_one(w, &entered), UMX_ERR_RANK_FAILED);
+    expect_reason(w, 0, "rank 1 has left");
+    umx_comm_destroy(made);
+    w->comms[0] = parent;
+    assert_int_equal(umx_comm_derive(parent, 7, &later), UMX_OK);
+    params = job_params(&entered);
+    job_posted(&entered, umx_barrier(later, &params, &req), &req);
+    assert_int_equal(world_wait_one(w, &entered), UMX_ERR_RANK_FAILED);
+    umx_comm_destroy(later);
+    free(out);
+}
+
+/* One that has derived it goes on there after it has left the parent. */
+static void
+test_a_rank_that_has_derived_goes_on(void **state)
+{
+    world    *w = *state;
+    umx_comm *parents[2];
+
+    world_open(w, 2);
+    for (int i = 0; i < 2; i++) {
+        parents[i] = w->comms[i];
+        for (int k = 0; k <= i; k++) { /* the second of rank 1 is not used */
+            umx_comm *made;
+
+            assert_int_equal(umx_comm_derive(parents[i], 7, &made), UMX_OK);
+            if (k == 0) {
+                w->comms[i] = made;
+            } else {
+                umx_comm_close(made);
+                umx_comm_destroy(made);
+            }
+        }
+    }
+    umx_comm_close(parents[1]);
+    run_barriers(w, 3);
+    for (int i = 0; i < 2; i++) {
+        umx_comm_destroy(w->comms[i]);
+        w->comms[i] = parents[i];
+    }
+}
+
+/* Two receives are cancelled in their order: the message of the first one does
+ * not go to the second, which is too short for it. */
+static void
+test_a_message_given_back_is_not_cut_short(void **state)
+{
+    world  *w   = *state;
+    char   *out = malloc(LARGE), *in = malloc(LARGE), small[8];
+    job     sent[2];
+    receipt r[2];
+
+    world_open(w, 2);
+    memset(out, 'a', LARGE);
+    recv_from(w, 1, 0, 3, UINT64_MAX, in, LARGE, &r[0]);
+    recv_from(w, 1, 0, 3, UINT64_MAX, small, sizeof(small), &r[1]);
+    send_to(w, 0, 1, 3, out, LARGE, &sent[0]);
+    w->is_stopped[0] = true;
+    for (int i = 0; i < 20 && r[0].got.length == 0; i++) {
+        world_step(w);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (r[i].j.req != NULL) {
+            (void)umx_request_cancel(r[i].j.req);
+        }
+    }
+    w->is_stopped[0] = false;
+    for (int i = 0; i < 2; i++) {
+        (void)world_wait_one(w, &r[i].j);
+    }
+    if (r[0].j.status != UMX_OK) {
+        recv_from(w, 1, 0, 3, UINT64_MAX, in, LARGE, &r[0]);
+        assert_int_equal(world_wait_one(w, &r[0].j), UMX_OK);
+    }
+    assert_int_equal(r[0].got.length, LARGE);
+    assert_int_equal(in[LARGE - 1], 'a');
+    assert_int_equal(world_wait_one(w, &sent[0]), UMX_OK);
+    free(out);
+    free(in);
+}
+
 /* ---- the beginning -------------------------------------------------------
  */
 
@@ -1557,6 +1672,9 @@ main(void)
         WORLD_TEST(test_a_silent_rank_is_missed_without_the_root),
         WORLD_TEST(test_a_rank_that_was_given_up_fails),
         WORLD_TEST(test_a_rank_that_was_given_up_sends_nothing),
+        WORLD_TEST(test_a_rank_that_has_not_derived_leaves),
+        WORLD_TEST(test_a_rank_that_has_derived_goes_on),
+        WORLD_TEST(test_a_message_given_back_is_not_cut_short),
         WORLD_TEST(test_the_root_assigns_ranks),
         WORLD_TEST(test_two_names_at_one_address),
         WORLD_TEST(test_worker_addresses),
