@@ -55,21 +55,19 @@ copy_pieces(umi_comm_move *move, const size_t *counts)
     umx_buffer      buf;
 
     for (int i = 0; i < comm->size; i++) {
-        if (counts[i] > SIZE_MAX - 1 - len) {
+        if (counts[i] > SIZE_MAX - len) {
             return UMX_ERR_NO_MEMORY;
         }
         len += counts[i];
     }
-    move->copy = malloc(len + 1);
-    if (move->copy == NULL) {
-        return UMX_ERR_NO_MEMORY;
+    status = umi_comm_coll_get_room(&move->base, len, &buf);
+    if (status == UMX_OK) {
+        status = umi_comm_side_set(move, &move->send, &buf, &pieces, NULL);
     }
-    buf    = umx_host_buffer(move->copy, len);
-    status = umi_comm_side_set(move, &move->send, &buf, &pieces, NULL);
     for (int i = 0; i < comm->size && status == UMX_OK; i++) {
         umx_buffer from = umi_comm_side_piece(&move->recv, i);
 
-        status = umx_buffer_read(&from, move->copy + move->send.displs[i],
+        status = umx_buffer_read(&from, (char *)buf.data + move->send.displs[i],
                                  from.len);
     }
     return status;

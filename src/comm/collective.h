@@ -47,7 +47,8 @@ typedef struct umi_comm_coll_type {
     void (*fini)(umi_comm_coll *coll, umx_status status);
 } umi_comm_coll_type;
 
-/* The items of a buffer with a layout, one after the other. */
+/* Memory of an operation: the items of a buffer with a layout, one after the
+ * other. */
 typedef struct umi_comm_packed {
     struct umi_comm_packed *next;
     umx_buffer              user;
@@ -148,15 +149,36 @@ void umi_comm_coll_fail_all(umx_comm *comm);
  * memory; UMX_ERR_INVALID_PARAM. */
 umx_status umi_comm_coll_check_buffer(const umx_buffer *buf);
 
+/* Get memory for `len` bytes, which is freed with the operation. */
+umx_status umi_comm_coll_get_room(umi_comm_coll *coll, size_t len,
+                                  umx_buffer *room);
+
+/* Copy a buffer with a layout to such memory, which is `*taken`; a result is
+ * copied back when the operation ends well. */
+umx_status umi_comm_coll_pack(umi_comm_coll *coll, const umx_buffer *buf,
+                              bool is_result, umx_buffer *taken);
+
 /* Take a buffer that is sent: of one with a layout a copy, which is `*taken`.
  */
-umx_status umi_comm_coll_take_send(umi_comm_coll *coll, const umx_buffer *buf,
-                                   umx_buffer *taken);
+static inline umx_status
+umi_comm_coll_take_send(umi_comm_coll *coll, const umx_buffer *buf,
+                        umx_buffer *taken)
+{
+    *taken = *buf;
+    return (buf->layout == NULL) ? UMX_OK :
+                                   umi_comm_coll_pack(coll, buf, false, taken);
+}
 
 /* Take a buffer that is received into. Of one with a layout a copy is, which is
  * copied back when the operation ends well: nothing is written otherwise. */
-umx_status umi_comm_coll_take_recv(umi_comm_coll *coll, const umx_buffer *buf,
-                                   umx_buffer *taken);
+static inline umx_status
+umi_comm_coll_take_recv(umi_comm_coll *coll, const umx_buffer *buf,
+                        umx_buffer *taken)
+{
+    *taken = *buf;
+    return (buf->layout == NULL) ? UMX_OK :
+                                   umi_comm_coll_pack(coll, buf, true, taken);
+}
 
 /* Do they share bytes? What is copied shares none. */
 bool umi_comm_buffers_overlap(const umx_buffer *a, const umx_buffer *b);

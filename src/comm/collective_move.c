@@ -23,7 +23,6 @@ umi_comm_move_fini(umi_comm_coll *coll, umx_status status)
     umi_comm_move *move = umi_comm_move_of(coll);
 
     (void)status;
-    free(move->copy);
     free(move->send.counts);
     free(move->recv.counts);
 }

@@ -19,7 +19,6 @@ typedef struct umi_comm_move {
     umi_comm_side     send; /* nothing if it is in place */
     umi_comm_side     recv;
     bool              is_in_place;
-    char             *copy;   /* alltoall in place: what is sent; or NULL */
     umx_comm         *made;   /* split: held; or NULL */
     int32_t          *pairs;  /* split: color and key of each rank */
     umi_comm_member **chosen; /* split: room for the members of the new one */

@@ -108,42 +108,35 @@ umi_comm_buffers_overlap(const umx_buffer *a, const umx_buffer *b)
            b->len != 0 && first < second + b->len && second < first + a->len;
 }
 
-/* Pack what has a layout. */
-static umx_status
-take(umi_comm_coll *coll, const umx_buffer *buf, bool is_result,
-     umx_buffer *taken)
+umx_status
+umi_comm_coll_get_room(umi_comm_coll *coll, size_t len, umx_buffer *room)
 {
-    umi_comm_packed *packed;
+    umi_comm_packed *packed = NULL;
 
-    if (buf->layout == NULL) {
-        *taken = *buf;
-        return UMX_OK;
+    if (len < SIZE_MAX - sizeof(*packed)) {
+        packed = malloc(sizeof(*packed) + len);
     }
-    packed = (buf->len < SIZE_MAX - sizeof(*packed)) ?
-                 malloc(sizeof(*packed) + buf->len) :
-                 NULL;
     if (packed == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    *packed = (umi_comm_packed){
-        .next = coll->packed, .user = *buf, .is_result = is_result};
+    *packed      = (umi_comm_packed){.next = coll->packed};
     coll->packed = packed;
-    *taken       = umx_host_buffer(packed->items, buf->len);
-    return umx_buffer_read(buf, packed->items, buf->len);
+    *room        = umx_host_buffer(packed->items, len);
+    return UMX_OK;
 }
 
 umx_status
-umi_comm_coll_take_send(umi_comm_coll *coll, const umx_buffer *buf,
-                        umx_buffer *taken)
+umi_comm_coll_pack(umi_comm_coll *coll, const umx_buffer *buf, bool is_result,
+                   umx_buffer *taken)
 {
-    return take(coll, buf, false, taken);
-}
+    umx_status status = umi_comm_coll_get_room(coll, buf->len, taken);
 
-umx_status
-umi_comm_coll_take_recv(umi_comm_coll *coll, const umx_buffer *buf,
-                        umx_buffer *taken)
-{
-    return take(coll, buf, true, taken);
+    if (status != UMX_OK) {
+        return status;
+    }
+    coll->packed->user      = *buf;
+    coll->packed->is_result = is_result;
+    return umx_buffer_read(buf, taken->data, buf->len);
 }
 
 /* Copy results to where they go, and free all copies. */
