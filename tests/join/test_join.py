@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/local ucp/memory_cache ucp/plan ucp/stages ucp/statistics ucp/tables
+# tests: ucp/call ucp/local ucp/memory_cache ucp/plan ucp/stages ucp/statistics ucp/tables
 """``ucp.join``: tables whose rows are on many ranks."""
 
 import asyncio
@@ -1373,3 +1373,67 @@ def test_the_program_of_the_documentation_runs(tmp_path):
     rows = [int(line.split()[0]) for line in lines if line.endswith(" rows")]
     assert len(rows) == 2 and sum(rows) == 8
     assert sum(line.startswith("rank ") for line in lines) == 2
+
+
+async def timed_out_at_once(join):
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(join, 0)
+
+
+async def cancelled_at_once(join):
+    task = asyncio.ensure_future(join)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def closed(join):
+    join.close()
+
+
+@pytest.mark.parametrize("end", [timed_out_at_once, cancelled_at_once, closed])
+def test_a_join_that_ends_before_it_begins_is_told(end):
+    async def main(comm):
+        for number in range(3):
+            table = pa.table({"k": [1, 2, 3][: number + 1]})
+            join = ucp.join.inner(table, table, on="k", comm=comm)
+            if number == 1 and comm.rank == 1:
+                await end(join)
+            elif number == 1:
+                with pytest.raises(ucp.UCXRankFailed, match="before it began"):
+                    await join
+            else:
+                rows = np.array([(await join).table.num_rows])
+                await comm.allreduce(rows)
+                assert rows[0] == 4 * (number + 1)
+
+    good_world(2, main)
+
+
+def test_a_busy_join_that_ends_before_it_begins_disturbs_nothing():
+    async def main(comm):
+        table = pa.table({"k": [1]})
+        joins = [ucp.join.inner(table, table, on="k", comm=comm) for _ in range(2)]
+        first = asyncio.ensure_future(joins[0])
+        await asyncio.sleep(0)
+        joins[1].close()
+        rows = np.array([(await first).table.num_rows])
+        await comm.allreduce(rows)
+        assert rows[0] == 4
+
+    good_world(2, main)
+
+
+def test_a_timeout_of_a_join_is_a_timeout():
+    texts = [f"text {i}" for i in range(2000)]
+
+    async def main(comm):
+        table = pa.table({"k": range(2000), "s": pa.array(texts).dictionary_encode()})
+        for number in range(60):
+            join = ucp.join.inner(table, table, on="k", comm=comm)
+            limit = 0.0005 * (1 + number % 7) if comm.rank == number % 2 else 20
+            with contextlib.suppress(TimeoutError, ucp.UCXRankFailed):
+                async with asyncio.timeout(limit):
+                    await join
+
+    good_world(2, main)

@@ -16,13 +16,14 @@ import os
 import time
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from os import PathLike
 from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack
 
 from .._communicator.communicator import Communicator
 from ..exceptions import UCXBusy, UCXRankFailed
 from ..shuffle import MemoryCache
+from ._call import Begun
 from ._engines import DuckDBJoin, PolarsJoin
 from ._local import ArrowJoin, CudfJoin, How, JoinSpec, LocalJoin, PandasJoin
 from ._plan import Call, describe, describe_failure, make_plan, name_of
@@ -102,8 +103,18 @@ class JoinOptions(TypedDict, total=False):
     cache: MemoryCache | None
 
 
-async def _join(
+def _join(
     how: How, left: Any, right: Any, /, *, comm: Communicator, **options: Any
+) -> Coroutine[Any, Any, JoinResult]:
+    def give_up() -> None:
+        if isinstance(comm, Communicator) and comm not in _busy:
+            Stages(comm).give_up("its join was given up before it began")
+
+    return Begun(_run_join(how, left, right, comm, options), give_up)
+
+
+async def _run_join(
+    how: How, left: Any, right: Any, comm: Communicator, options: dict[str, Any]
 ) -> JoinResult:
     if not isinstance(comm, Communicator):
         raise TypeError(f"comm must be a Communicator, not {type(comm).__name__}")
@@ -288,7 +299,9 @@ def _cache_of_store(cache: MemoryCache | None, store: MemoryCache) -> MemoryCach
     return store
 
 
-async def inner(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
+def inner(
+    left: Any, right: Any, **options: Unpack[JoinOptions]
+) -> Coroutine[Any, Any, JoinResult]:
     """Join two tables: the rows of both whose keys are equal.
 
     Args:
@@ -337,44 +350,54 @@ async def inner(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinRe
     Warns:
         UCXWarning: a quarter of a table's rows has one key; the text names it.
     """
-    return await _join("inner", left, right, **options)
+    return _join("inner", left, right, **options)
 
 
-async def left(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
+def left(
+    left: Any, right: Any, **options: Unpack[JoinOptions]
+) -> Coroutine[Any, Any, JoinResult]:
     """Join two tables: all rows of the left one, with those of the right one.
 
     Arguments and exceptions are those of ``inner()``.
     """
-    return await _join("left", left, right, **options)
+    return _join("left", left, right, **options)
 
 
-async def right(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
+def right(
+    left: Any, right: Any, **options: Unpack[JoinOptions]
+) -> Coroutine[Any, Any, JoinResult]:
     """Join two tables: all rows of the right one, with those of the left one.
 
     Arguments and exceptions are those of ``inner()``.
     """
-    return await _join("right", left, right, **options)
+    return _join("right", left, right, **options)
 
 
-async def outer(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
+def outer(
+    left: Any, right: Any, **options: Unpack[JoinOptions]
+) -> Coroutine[Any, Any, JoinResult]:
     """Join two tables: all rows of both.
 
     Arguments and exceptions are those of ``inner()``.
     """
-    return await _join("outer", left, right, **options)
+    return _join("outer", left, right, **options)
 
 
-async def semi(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
+def semi(
+    left: Any, right: Any, **options: Unpack[JoinOptions]
+) -> Coroutine[Any, Any, JoinResult]:
     """The rows of the left table whose key the right one has.
 
     Arguments and exceptions are those of ``inner()``.
     """
-    return await _join("semi", left, right, **options)
+    return _join("semi", left, right, **options)
 
 
-async def anti(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
+def anti(
+    left: Any, right: Any, **options: Unpack[JoinOptions]
+) -> Coroutine[Any, Any, JoinResult]:
     """The rows of the left table whose key the right one does not have.
 
     Arguments and exceptions are those of ``inner()``.
     """
-    return await _join("anti", left, right, **options)
+    return _join("anti", left, right, **options)

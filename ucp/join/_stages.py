@@ -50,17 +50,22 @@ class Stages:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.give_up(None if exc is None else reason_of(exc))
+
+    def give_up(self, reason: str | None) -> None:
+        """Abort the shuffles that have not been made."""
         for op_id in self._left:
             with suppress(Exception):  # of a communicator that has failed, or ended
                 shuffler = Shuffler(self._comm, op_id, self._comm.size)
-                shuffler.abort(None if exc is None else reason_of(exc))
+                shuffler.abort(reason)
 
     async def tell_all(self, parts: Sequence[Any], op_id: int) -> list[bytes]:
         """What each rank tells in a shuffle: this one some buffers, in their order."""
         size = self._comm.size
         data = b"".join(map(memoryview, parts))
         memory: Any = Memory.allocate(max(1, len(data)))
-        with memory, memoryview(memory)[: len(data)] as view:
+        with memory:
+            view = memoryview(memory)[: len(data)]  # inserts that are given up use it
             view[:] = data
             async with self.make(op_id, size) as shuffler:
                 inserts = [shuffler.insert(rank, view) for rank in range(size)]
