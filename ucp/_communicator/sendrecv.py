@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _ext
 from . import pickled
-from .steps import Steps, give_up, wait_for
+from .steps import Steps, Unseen, give_up, look_at, wait_for
 
 
 def sendrecv(
@@ -18,7 +18,7 @@ def sendrecv(
     source: int,
     send_tag: int,
     recv_tag: Any,
-) -> Steps[_ext.Status]:
+) -> Steps[Unseen[_ext.Status]]:
     """Send a buffer, and receive into another one; or into the same, by a copy."""
     if send is recv:
         send = _copy_of(send)
@@ -28,9 +28,13 @@ def sendrecv(
     except BaseException as exc:
         yield from give_up([receiving], exc)
         raise
-    status: _ext.Status
-    status, _ = yield from wait_for([receiving, sending])
-    return status
+    try:
+        status = yield from look_at(receiving)
+        yield from wait_for([sending])
+    except BaseException as exc:
+        yield from give_up([receiving, sending], exc)
+        raise
+    return Unseen(status, receiving, is_visible=True)
 
 
 def _copy_of(buffer: Any) -> bytes:
@@ -51,7 +55,7 @@ def sendrecv_pickle(
     send_tag: int,
     recv_tag: Any,
     with_status: bool,
-) -> Steps[Any]:
+) -> Steps[Unseen[Any]]:
     """Send an object, and receive another one."""
     sending = pickled.Sending(comm, obj, dest, send_tag)
     try:
@@ -59,5 +63,9 @@ def sendrecv_pickle(
     except BaseException as exc:
         yield from sending.give_up(exc)
         raise
-    yield from sending.wait()
+    try:
+        yield from sending.wait()
+    except BaseException:
+        received.give_back()
+        raise
     return received
