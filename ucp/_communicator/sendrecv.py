@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _ext
 from . import pickled
 from .steps import Steps, Unseen, give_up, look_at, wait_for
 
@@ -18,8 +17,11 @@ def sendrecv(
     source: int,
     send_tag: int,
     recv_tag: Any,
-) -> Steps[Unseen[_ext.Status]]:
-    """Send a buffer, and receive into another one; or into the same, by a copy."""
+) -> Steps[Any]:
+    """Send a buffer, and receive into another one; or into the same, by a copy.
+
+    It returns an ``Unseen``, which whoever drives it settles.
+    """
     if send is recv:
         send = _copy_of(send)
     receiving = comm.recv(recv, source, recv_tag)
@@ -55,8 +57,8 @@ def sendrecv_pickle(
     send_tag: int,
     recv_tag: Any,
     with_status: bool,
-) -> Steps[Unseen[Any]]:
-    """Send an object, and receive another one."""
+) -> Steps[Any]:
+    """Send an object, and receive another one, as ``pickled.recv()`` does."""
     sending = pickled.Sending(comm, obj, dest, send_tag)
     try:
         received = yield from pickled.recv(comm, source, recv_tag, with_status)

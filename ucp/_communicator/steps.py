@@ -190,10 +190,11 @@ class Receiving(Operation[_T]):
     _is_undone = False  # it was done, and the message was given back
     _is_yielded = False  # to a task, which adds its wake-up now
 
-    def __init__(self, steps: Steps[Unseen[_T]], name: str) -> None:
+    def __init__(self, steps: Steps[Any], name: str) -> None:
+        """``steps`` return an ``Unseen``."""
         self._name = name
         self._is_waited_for = False
-        super().__init__(steps)  # type: ignore[arg-type]
+        super().__init__(steps)
 
     def _end(self, result: Any) -> None:
         if self._is_cancelling:
@@ -229,7 +230,8 @@ class Receiving(Operation[_T]):
 
     def _check_undone(self) -> None:
         if self._is_undone:
-            raise self._make_cancelled_error()
+            msg = self._cancel_message
+            raise asyncio.CancelledError(*([] if msg is None else [msg]))
 
     def cancelled(self) -> bool:
         return self._is_undone or super().cancelled()
