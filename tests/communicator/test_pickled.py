@@ -14,7 +14,8 @@ import pytest
 from worlds import Ranks, good_world, world
 
 import ucp
-from ucp._communicator.steps import Operation
+from ucp._communicator.parcels import state_of
+from ucp._communicator.steps import Operation, give_up
 from ucp.testing import live_objects
 
 YES = {"allow_pickle": True}
@@ -341,6 +342,272 @@ def test_a_cancelled_object_is_kept_for_its_source_and_tag():
         assert same(got, np.arange(BIG))
 
     good_world(2, main)
+
+
+SENDS = {
+    "recv_pickle": lambda comm, text: comm.send_pickle(text, 0, 1),
+    "sendrecv_pickle": lambda comm, text: comm.send_pickle(text, 0, 1),
+    "sendrecv": lambda comm, text: comm.send(text.encode(), 0, 1),
+}
+
+
+async def take(comm, name):
+    if name == "recv_pickle":
+        return await comm.recv_pickle(0, 1, **YES)
+    if name == "sendrecv_pickle":
+        return await comm.sendrecv_pickle("own", 0, 0, 2, 1, **YES)
+    buffer = bytearray(5)
+    status = await comm.sendrecv(b"own", 0, buffer, 0, 2, 1)
+    return buffer[: status.nbytes].decode()
+
+
+@pytest.mark.parametrize("name", SENDS)
+def test_a_task_that_is_cancelled_when_its_message_has_come_gives_it_back(name):
+    async def main(comm):
+        task = asyncio.create_task(take(comm, name))
+        await asyncio.sleep(0)
+        sending = [SENDS[name](comm, text) for text in ("one", "two")]
+        asyncio.get_running_loop().call_soon(task.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await take(comm, name) == "one"
+        assert await take(comm, name) == "two"
+        await asyncio.gather(*sending)
+
+    good_world(1, main)
+
+
+@pytest.mark.parametrize("name", SENDS)
+def test_a_task_whose_time_is_up_when_its_message_has_come_gives_it_back(name):
+    async def main(comm):
+        loop = asyncio.get_running_loop()
+        lost = []
+
+        async def wait():
+            try:
+                async with asyncio.timeout(None) as limit:
+                    lost.append(limit)
+                    return await take(comm, name)
+            except TimeoutError:
+                return "late"
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        sending = [SENDS[name](comm, text) for text in ("one", "two")]
+        lost[0].reschedule(loop.time())
+        assert await task in ("late", "one")
+        rest = ["one", "two"] if task.result() == "late" else ["two"]
+        assert [await take(comm, name) for _ in rest] == rest
+        await asyncio.gather(*sending)
+
+    good_world(1, main)
+
+
+def test_what_waits_for_a_receive_gets_its_object():
+    async def main(comm):
+        def receive():
+            return comm.recv_pickle(0, 1, **YES)
+
+        async def first(operation):
+            done, _ = await asyncio.wait([operation])
+            return done.pop().result()
+
+        async def completed(operation):
+            for one in asyncio.as_completed([operation]):
+                return await one
+
+        async def called(operation):
+            got = asyncio.Future()
+            operation.add_done_callback(lambda done: got.set_result(done.result()))
+            return await got
+
+        async def two_tasks(operation):
+            async def wait():
+                return await operation
+
+            one, other = await asyncio.gather(wait(), wait())
+            assert one is other
+            return one
+
+        async def again(operation):
+            assert await operation is await operation
+            assert operation.exception() is None
+            assert not operation.cancel()
+            return operation.result()
+
+        for wait in (
+            lambda operation: operation,
+            lambda operation: asyncio.wait_for(operation, 10),
+            asyncio.shield,
+            asyncio.ensure_future,
+            first,
+            completed,
+            called,
+            two_tasks,
+            again,
+        ):
+            for is_early in (False, True):
+                sending = comm.send_pickle("here", 0, 1) if is_early else None
+                operation = receive()
+                waiting = asyncio.ensure_future(wait(operation))
+                await asyncio.sleep(0)
+                sending = sending or comm.send_pickle("here", 0, 1)
+                assert await waiting == "here"
+                await sending
+        got = await asyncio.gather(receive(), comm.send_pickle("one", 0, 1))
+        assert got == ["one", None]
+        assert comm.iprobe() is None
+
+    good_world(1, main)
+
+
+def test_a_gathering_that_is_cancelled_gives_back_the_objects_that_have_come():
+    async def main(comm):
+        both = asyncio.gather(
+            comm.recv_pickle(0, 1, **YES), comm.recv_pickle(0, 2, **YES)
+        )
+        await comm.send_pickle("one", 0, 1)
+        await asyncio.sleep(0)
+        await cancelled(both)
+        assert await comm.recv_pickle(0, 1, **YES) == "one"
+
+    good_world(1, main)
+
+
+def test_an_operation_that_is_done_is_cancelled_until_its_result_is_handed_out():
+    async def main(comm):
+        operation = comm.recv_pickle(0, 1, **YES)
+        await comm.send_pickle(["one"], 0, 1)
+        assert operation.done()
+        assert operation.exception() is None
+        assert operation.cancel("why")
+        assert operation.cancelled()
+        assert not operation.cancel()
+        for ask in (operation.result, operation.exception):
+            with pytest.raises(asyncio.CancelledError, match=r"^why$"):
+                ask()
+        with pytest.raises(asyncio.CancelledError):
+            await operation
+        operation = comm.recv_pickle(0, 1, **YES)
+        assert operation.result() == ["one"]
+        assert not operation.cancel()
+        assert await operation == ["one"]
+
+    good_world(1, main)
+
+
+def test_a_result_that_is_dropped_before_it_is_handed_out_is_given_back():
+    async def main(comm):
+        operation = comm.recv_pickle(0, 1, **YES)
+        await comm.send_pickle("one", 0, 1)
+        assert operation.done()
+        del operation
+        gc.collect()
+        assert await comm.recv_pickle(0, 1, **YES) == "one"
+
+    good_world(1, main)
+
+
+def test_a_received_buffer_that_was_looked_at_is_not_given_back():
+    async def main(comm):
+        buffer = bytearray(3)
+        operation = comm.sendrecv(b"own", 0, buffer, 0, 1, 1)
+        while not operation.done():
+            await asyncio.sleep(0)
+        assert operation.exception() is None
+        assert not operation.cancel()
+        assert comm.iprobe() is None
+
+    good_world(1, main)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_objects_that_are_given_back_keep_their_order(order):
+    objs = [[k, np.full(BIG, k)] for k in range(3)]
+
+    async def main(comm):
+        if comm.rank == 0:
+            await comm.barrier()
+            await asyncio.gather(*(comm.send_pickle(obj, 1, 3) for obj in objs))
+            return
+        receives = [comm.recv_pickle(0, 3, **YES) for _ in range(2)]
+        await comm.barrier()
+        while comm.iprobe() is None:  # the heads of the first two have come
+            await asyncio.sleep(0)
+        for k in order:
+            receives[k].cancel()
+            await asyncio.wait([receives[k]])
+        assert comm.iprobe(0, 3) is not None
+        for obj in objs:
+            assert same(await comm.recv_pickle(0, 3, **YES), obj)
+
+    good_world(2, main)
+
+
+def test_a_receive_that_waits_gets_an_object_that_is_given_back():
+    array = np.arange(BIG * 10)
+
+    async def main(comm):
+        if comm.rank == 0:
+            await comm.barrier()
+            await comm.send_pickle([array, array], 1, 3)
+            return
+        one, other = comm.recv_pickle(0, 3, **YES), comm.recv_pickle(0, 3, **YES)
+        probing = comm.probe(0, 3)
+        await comm.barrier()
+        while state_of(comm).frames is None:  # the head has come
+            await asyncio.sleep(0)
+        one.cancel()
+        await asyncio.wait([one])
+        assert one.cancelled()
+        assert same(await other, [array, array])
+        probing.cancel()
+
+    good_world(2, main)
+
+
+def test_an_object_that_was_given_back_is_seen_by_probes():
+    async def main(comm):
+        operation = comm.recv_pickle(0, 3, **YES)
+        await comm.send_pickle("one", 0, 3)
+        assert comm.iprobe() is None
+        probing = comm.probe(0, 3)
+        operation.cancel()
+        assert (await probing).tag == 3
+        assert comm.iprobe(0, 3).source == 0
+        taken = await comm.mprobe(0, 3)
+        assert comm.iprobe(0, 3) is None
+        del taken  # gives it back once more
+        assert await comm.recv_pickle(0, 3, **YES) == "one"
+
+    good_world(1, main)
+
+
+def test_an_object_that_cannot_be_unpickled_is_not_given_back():
+    async def main(comm):
+        operation = comm.recv_pickle(0, 1, **YES)
+        await comm.send_pickle(NotUnpickled(), 0, 1)
+        assert not operation.cancel()
+        with pytest.raises(CANNOT_UNPICKLE):
+            operation.result()
+        assert comm.iprobe() is None
+
+    good_world(1, main)
+
+
+def test_receives_are_given_up_from_the_last_to_the_first():
+    async def main(comm):
+        receives = [comm.recv(bytearray(1)) for _ in range(3)]
+        ends = []
+        for k, request in enumerate(receives):
+            request.add_done_callback(lambda _, k=k: ends.append(k))
+        for _ in give_up(receives, asyncio.CancelledError()):
+            await asyncio.sleep(0)
+        while len(ends) < 3:
+            await asyncio.sleep(0)
+        assert ends == [2, 1, 0]
+
+    good_world(1, main)
 
 
 def test_a_cancelled_send_that_nobody_has_asked_for_is_withdrawn():

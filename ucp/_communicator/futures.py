@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from .._core.worker import Worker
 from ..exceptions import UCXTimeout
 from .blocking import Future, SharedWorker
-from .steps import AnyRequest, Steps, call_if_alive, warn_dropped
+from .steps import AnyRequest, Steps, call_if_alive, settled, warn_dropped
 
 _T = TypeVar("_T")
 
@@ -64,7 +64,9 @@ class OperationFuture(Future[_T]):
 
     def _finish(self, result: Any, exc: BaseException | None) -> None:
         self._request = None
-        if self._is_cancelling or isinstance(exc, asyncio.CancelledError):
+        is_cancelled = self._is_cancelling or isinstance(exc, asyncio.CancelledError)
+        result = settled(result, is_cancelled)
+        if is_cancelled:
             concurrent.futures.Future.cancel(self)
             self.set_running_or_notify_cancel()
             return

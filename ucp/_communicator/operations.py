@@ -60,7 +60,8 @@ class Operations:
             The exceptions of ``send`` and ``recv``.
             TypeError: the same buffer is given twice, and is of a device or has gaps.
 
-        When it is cancelled, so are the send and the receive.
+        When it is cancelled, so are the send and the receive, which gives its message
+        back, also when it is done and its result was not handed out.
         """
         return Receiving(
             sendrecv.sendrecv(self, send, dest, recv, source, send_tag, recv_tag),
@@ -102,7 +103,8 @@ class Operations:
             pickle.UnpicklingError: the object cannot be unpickled; it is consumed.
             The exceptions of ``recv``.
 
-        When it is cancelled, the next ``recv_pickle`` gets the object.
+        When it is cancelled, the next ``recv_pickle`` gets the object, also when it is
+        done and its result was not handed out, by an await or ``result()``.
         """
         check_allowed("recv_pickle", allow_pickle)
         return Receiving(pickled.recv(self, source, tag, with_status), "recv_pickle")

@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .. import _ext
-from ..exceptions import UCXError, UCXMsgTruncated, UCXRankFailed
+from ..exceptions import UCXError, UCXMsgTruncated
 from .steps import AnyRequest, Steps, give_up
 
 _LABEL = 0x6F626A65637473  # of the derived communicator of frames
@@ -68,7 +68,8 @@ class State:
     def __init__(self) -> None:
         self.tags = itertools.count(1)  # of the parcels that are made here
         self.frames: _ext.Communicator | None = None
-        self.kept: list[Kept] = []  # messages of receives that were cancelled
+        # What has come of messages that were given back, by source and tag.
+        self.kept: dict[tuple[int, int], Coming] = {}
 
     def close(self) -> None:
         """Close what belongs to the communicator, which was closed."""
@@ -153,6 +154,7 @@ class Coming:
         self.is_wrong = False  # a frame has another length than the head says
         self._body: bytes | bytearray | memoryview = head.body
         self._begin()
+        self.has_frames = bool(self.frames)
 
     def _begin(self) -> None:
         """The frames that are received next are the body, or the buffers."""
@@ -233,13 +235,6 @@ def send_frames(comm: Any, parcel: Parcel, dest: int) -> list[AnyRequest]:
     return [frames.send(buffer, dest, parcel.tag) for buffer in parcel.frames]
 
 
-class Kept(NamedTuple):
-    """A message that was taken by a receive which was cancelled then."""
-
-    status: _ext.Status
-    coming: Coming
-
-
 class Withdrawn(Exception):
     """The sender has cancelled the message."""
 
@@ -262,32 +257,10 @@ def _receive_frames(frames: Any, parcels: Sequence[Coming]) -> Steps[None]:
         for parcel, buffer, request in requests:
             while not request.done():
                 yield request
-            try:
-                _take_frame(parcel, buffer, request)
-            except UCXRankFailed:
-                yield from _look_for_end(parcel, requests)
-                raise
+            _take_frame(parcel, buffer, request)
     except BaseException as exc:
         yield from give_up([request for _, _, request in requests], exc)
         raise
-
-
-def _look_for_end(
-    parcel: Coming, requests: Sequence[tuple[Coming, Any, AnyRequest]]
-) -> Steps[None]:
-    """The sender has ended or left, so each receive of its frames ends. One of them
-    may have the empty frame of a sender that has cancelled: those before it got
-    frames that were withdrawn meanwhile, and nothing instead.
-    """
-    for other, buffer, request in requests:
-        if other is not parcel:
-            continue
-        while not request.done():
-            yield request
-        if request.cancelled() or request.exception() is not None:
-            continue
-        if request.result().nbytes == 0 and len(buffer) != 0:
-            raise Withdrawn
 
 
 def _take_frame(

@@ -18,7 +18,6 @@ from .parcels import (
     MESSAGE_HEAD_SIZE,
     Coming,
     Head,
-    Kept,
     Parcel,
     Withdrawn,
     check_allowed,
@@ -32,7 +31,7 @@ from .parcels import (
     send_frames,
     state_of,
 )
-from .steps import AnyRequest, Steps, give_up, wait_for
+from .steps import AnyRequest, Steps, Unseen, give_up, look_at, wait_for
 
 Op = Callable[[Any, Any], Any] | str
 
@@ -80,48 +79,77 @@ def send(comm: Any, obj: object, dest: int, tag: int) -> Steps[None]:
     return Sending(comm, obj, dest, tag).wait()
 
 
-def recv(comm: Any, source: int, tag: Any, with_status: bool) -> Steps[Any]:
+def recv(comm: Any, source: int, tag: Any, with_status: bool) -> Steps[Unseen[Any]]:
     """Receive an object. The caller has checked ``allow_pickle``."""
-    kept = _take_kept(comm, source, tag)
     while True:
-        if kept is None:
-            kept = yield from _receive_head(comm, source, tag)
-        status, coming = kept
+        message = _Message(comm, source, tag)
+        coming = yield from message.receive_head()
         try:
             yield from receive(comm, [coming])
         except Withdrawn:
-            kept = None
+            message.consume()
             continue
         except BaseException as exc:
             if not isinstance(exc, UCXError) or isinstance(exc, UCXTimeout):
-                state_of(comm).kept.append(kept)  # for the next receive
+                message.give_back()
+            else:
+                message.consume()
             raise
-        obj = load(comm, coming)
-        if not with_status:
-            return obj
-        return obj, _ext.Status((status.source, status.tag, coming.nbytes))
+        return message.unpickle(with_status)
 
 
-def _take_kept(comm: Any, source: int, tag: Any) -> Kept | None:
-    kept = state_of(comm).kept
-    for index, (status, _) in enumerate(kept):
-        is_tag = tag is _ext.ANY or tag in (-1, status.tag)
-        if is_tag and source in (-1, status.source):
-            return kept.pop(index)
-    return None
+class _Message:
+    """An object that is being received. Its head is not handed out until the object
+    is, so that it returns to its place in the queue when it is given back. The frames
+    that have come are kept beside it."""
 
+    def __init__(self, comm: Any, source: int, tag: Any) -> None:
+        self._comm = comm
+        self._data = bytearray(MESSAGE_HEAD_SIZE)
+        self._request: AnyRequest = comm.recv(self._data, source, tag)
 
-def _receive_head(comm: Any, source: int, tag: Any) -> Steps[Kept]:
-    data = bytearray(MESSAGE_HEAD_SIZE)
-    head = None
-    try:
-        [status] = yield from wait_for([comm.recv(data, source, tag)])
-        head = read_head(memoryview(data)[: status.nbytes])
-    except UCXMsgTruncated:
-        pass
-    if head is None or head.kind != 0 or head.error:
-        raise UCXError("the message is no pickled object")
-    return Kept(status, Coming(head, status.source))
+    def receive_head(self) -> Steps[Coming]:
+        head = None
+        try:
+            self._status = yield from look_at(self._request)
+            head = read_head(memoryview(self._data)[: self._status.nbytes])
+        except UCXMsgTruncated:
+            pass
+        except BaseException as exc:
+            yield from give_up([self._request], exc)
+            raise
+        if head is None or head.kind != 0 or head.error:
+            if self._request.exception() is None:
+                self.consume()
+            raise UCXError("the message is no pickled object")
+        self._key = self._status.source, head.tag
+        kept = state_of(self._comm).kept.pop(self._key, None)
+        self._coming = Coming(head, self._status.source) if kept is None else kept
+        return self._coming
+
+    def consume(self) -> None:
+        """Nobody else gets it."""
+        self._request.result()
+
+    def _keep_frames(self) -> None:
+        if self._coming.has_frames:
+            state_of(self._comm).kept[self._key] = self._coming
+
+    def give_back(self) -> None:
+        self._keep_frames()
+        self._request.cancel()
+
+    def unpickle(self, with_status: bool) -> Unseen[Any]:
+        coming = self._coming
+        try:
+            obj = load(self._comm, coming)
+        except BaseException:
+            self.consume()
+            raise
+        if with_status:
+            place = self._status.source, self._status.tag
+            obj = obj, _ext.Status((*place, coming.nbytes))
+        return Unseen(obj, self._request, self._keep_frames)
 
 
 # ---- collective operations -------------------------------------------------------

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _ext
 from . import pickled
-from .steps import Steps, give_up, wait_for
+from .steps import Steps, Unseen, give_up, look_at, wait_for
 
 
 def sendrecv(
@@ -18,8 +17,11 @@ def sendrecv(
     source: int,
     send_tag: int,
     recv_tag: Any,
-) -> Steps[_ext.Status]:
-    """Send a buffer, and receive into another one; or into the same, by a copy."""
+) -> Steps[Any]:
+    """Send a buffer, and receive into another one; or into the same, by a copy.
+
+    It returns an ``Unseen``, which whoever drives it settles.
+    """
     if send is recv:
         send = _copy_of(send)
     receiving = comm.recv(recv, source, recv_tag)
@@ -28,9 +30,13 @@ def sendrecv(
     except BaseException as exc:
         yield from give_up([receiving], exc)
         raise
-    status: _ext.Status
-    status, _ = yield from wait_for([receiving, sending])
-    return status
+    try:
+        status = yield from look_at(receiving)
+        yield from wait_for([sending])
+    except BaseException as exc:
+        yield from give_up([receiving, sending], exc)
+        raise
+    return Unseen(status, receiving, is_visible=True)
 
 
 def _copy_of(buffer: Any) -> bytes:
@@ -52,12 +58,16 @@ def sendrecv_pickle(
     recv_tag: Any,
     with_status: bool,
 ) -> Steps[Any]:
-    """Send an object, and receive another one."""
+    """Send an object, and receive another one, as ``pickled.recv()`` does."""
     sending = pickled.Sending(comm, obj, dest, send_tag)
     try:
         received = yield from pickled.recv(comm, source, recv_tag, with_status)
     except BaseException as exc:
         yield from sending.give_up(exc)
         raise
-    yield from sending.wait()
+    try:
+        yield from sending.wait()
+    except BaseException:
+        received.give_back()
+        raise
     return received

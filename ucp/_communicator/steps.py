@@ -17,7 +17,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .. import _ext
 from .._core.worker import Worker
@@ -53,7 +53,7 @@ def wait_for(requests: Iterable[AnyRequest]) -> Steps[list[Any]]:
 def give_up(requests: Iterable[AnyRequest], cause: BaseException) -> Steps[None]:
     """Cancel requests, and wait until no buffer of theirs is in use."""
     requests = list(requests)
-    for request in requests:
+    for request in reversed(requests):  # a message may go to one that waits still
         request.cancel()
     if isinstance(cause, GeneratorExit):
         return  # nobody drives the steps any more
@@ -62,6 +62,57 @@ def give_up(requests: Iterable[AnyRequest], cause: BaseException) -> Steps[None]
             yield request
         if not request.cancelled():
             request.exception()  # which is known from now on
+
+
+def look_at(request: AnyRequest) -> Steps[Any]:
+    """Wait for a receive; return its result, or raise its exception.
+
+    It is what a task gets that awaits it: the message is not handed out before
+    ``result()`` is called once more, and ``cancel()`` gives it back until then.
+    """
+    while not request.done():
+        yield request
+    request._asyncio_future_blocking = True
+    request._asyncio_future_blocking = False  # as a task does, before it waits
+    request.add_done_callback(_ignore)
+    return request.result()
+
+
+def _ignore(request: AnyRequest) -> None:
+    pass
+
+
+class Unseen(Generic[_T]):
+    """What steps return that have taken a message: nobody has got it yet.
+
+    Args:
+        value: the result.
+        receive: has got the message; see ``look_at()``.
+        keep: is called before the message is given back.
+        is_visible: the program has the buffer, so that it need not ask for the result.
+    """
+
+    def __init__(
+        self,
+        value: _T,
+        receive: AnyRequest,
+        keep: Callable[[], None] | None = None,
+        is_visible: bool = False,
+    ) -> None:
+        self.is_visible = is_visible
+        self._value = value
+        self._receive = receive
+        self._keep = keep
+
+    def hand_out(self) -> _T:
+        self._receive.result()
+        return self._value
+
+    def give_back(self) -> bool:
+        """Give the message back, for the next receive. False: that cannot be done."""
+        if self._keep is not None:
+            self._keep()
+        return self._receive.cancel()
 
 
 # ---- drivers -------------------------------------------------------------------
@@ -127,12 +178,73 @@ class Operation(asyncio.Future[_T]):
 
 class Receiving(Operation[_T]):
     """An operation that takes a message. If it is dropped while nothing waits for it,
-    it is withdrawn: it would take a message that nobody gets."""
+    it is withdrawn: it would take a message that nobody gets.
 
-    def __init__(self, steps: Steps[_T], name: str) -> None:
+    Until somebody gets the result, by an await or ``result()``, ``cancel()`` gives the
+    message back, also when the operation is done: a task that is cancelled, or whose
+    time is up, before it has resumed has not got it.
+    """
+
+    _unseen: Unseen[_T] | None = None  # it is done, and nobody has got the result
+    _value: _T
+    _is_undone = False  # it was done, and the message was given back
+    _is_yielded = False  # to a task, which adds its wake-up now
+
+    def __init__(self, steps: Steps[Any], name: str) -> None:
+        """``steps`` return an ``Unseen``."""
         self._name = name
         self._is_waited_for = False
         super().__init__(steps)
+
+    def _end(self, result: Any) -> None:
+        if self._is_cancelling:
+            result.give_back()
+        else:
+            self._unseen = result
+        super()._end(None)  # type: ignore[arg-type]
+
+    def __await__(self) -> Generator[Any, None, _T]:
+        if not self.done():
+            self._asyncio_future_blocking = self._is_yielded = True
+            yield self
+        return self.result()
+
+    __iter__ = __await__
+
+    def result(self) -> _T:
+        self._check_undone()
+        super().result()
+        if self._unseen is not None:
+            self._value, self._unseen = self._unseen.hand_out(), None
+        return self._value
+
+    def exception(self) -> BaseException | None:
+        exc = self._get_exception()
+        if self._unseen is not None and self._unseen.is_visible:
+            self.result()
+        return exc
+
+    def _get_exception(self) -> BaseException | None:
+        self._check_undone()
+        return super().exception()
+
+    def _check_undone(self) -> None:
+        if self._is_undone:
+            msg = self._cancel_message
+            raise asyncio.CancelledError(*([] if msg is None else [msg]))
+
+    def cancelled(self) -> bool:
+        return self._is_undone or super().cancelled()
+
+    def cancel(self, msg: Any = None) -> bool:
+        if self._unseen is None:
+            return super().cancel(msg)
+        if not self._unseen.give_back():
+            return False
+        self._unseen = None
+        self._is_undone = True
+        self._cancel_message = msg
+        return True
 
     def _listen(self, request: AnyRequest) -> None:
         if self._is_waited_for:
@@ -141,7 +253,11 @@ class Receiving(Operation[_T]):
             request.add_done_callback(call_if_alive(self._on_done))
 
     def add_done_callback(self, fn: Any, *, context: Any = None) -> None:
-        super().add_done_callback(fn, context=context)
+        if self._is_yielded and not self._asyncio_future_blocking:
+            self._is_yielded = False
+            super().add_done_callback(_TaskWaker(self, fn), context=context)
+        else:
+            super().add_done_callback(fn, context=context)
         self._is_waited_for = True
         if self._request is not None:
             super()._listen(self._request)
@@ -150,7 +266,25 @@ class Receiving(Operation[_T]):
         if self._request is not None and not self.done():
             self._steps.close()
             warn_dropped(self, self._name)
+        elif self._unseen is not None and not self._unseen.is_visible:
+            self._unseen.give_back()
         super().__del__()
+
+
+class _TaskWaker:
+    """Wakes a task that awaits an operation. Before it resumes, the task asks for the
+    result, which it gets from the operation afterwards."""
+
+    def __init__(self, operation: Receiving[Any], wake: Callable[[Any], None]) -> None:
+        self._operation = operation
+        self._wake = wake
+
+    def __call__(self, _operation: object) -> None:
+        self._wake(self)
+
+    def result(self) -> None:
+        if (exc := self._operation._get_exception()) is not None:
+            raise exc
 
 
 def call_if_alive(method: Callable[[AnyRequest], None]) -> Callable[[Any], None]:
@@ -197,5 +331,12 @@ def run(worker: Worker, timeout: float | None, steps: Steps[_T]) -> _T:
                 if not is_done:
                     cause, end = UCXTimeout(f"not done within {timeout} s"), None
     except StopIteration as stop:
-        result: _T = stop.value
+        result: _T = settled(stop.value)
         return result
+
+
+def settled(result: Any, is_cancelled: bool = False) -> Any:
+    """What a thread gets of what steps have returned."""
+    if not isinstance(result, Unseen):
+        return result
+    return result.give_back() if is_cancelled else result.hand_out()

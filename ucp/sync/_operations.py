@@ -64,9 +64,10 @@ class Operations:
         timeout: float | None = None,
     ) -> Status:
         """Send a buffer to a rank, and receive into ``recv``, at the same time."""
-        return self._run(
+        status: Status = self._run(
             timeout, sendrecv.sendrecv, send, dest, recv, source, send_tag, recv_tag
         )
+        return status
 
     def send_pickle(
         self, obj: object, dest: int, tag: int = 0, *, timeout: float | None = None
