@@ -159,6 +159,38 @@ def test_when_cancelled_no_message_is_lost(steps, is_object):
     good_world(2, main)
 
 
+async def cancelled(operation):
+    operation.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await operation
+
+
+@pytest.mark.parametrize("is_object", [False, True])
+def test_what_has_come_is_given_back_when_the_send_is_cancelled(is_object):
+    big = np.zeros(BIG * 10)
+
+    async def main(comm):
+        if comm.rank == 0:
+            got = np.full(1, -1)
+            call = (
+                comm.sendrecv_pickle(big, 1, 1, 5, **YES)
+                if is_object
+                else comm.sendrecv(big, 1, got, 1, 5)
+            )
+            while comm.iprobe(1, 6) is None:  # the other message has come
+                await asyncio.sleep(0)
+            assert not call.done()
+            await cancelled(call)
+            assert await receive(comm, is_object) == 7
+            await comm.barrier()
+            return
+        await send(comm, np.full(1, 7), 0, is_object)
+        await comm.send(b"", 0, 6)
+        await comm.barrier()
+
+    good_world(2, main)
+
+
 def test_a_rank_that_has_left_is_named():
     async def main(comm):
         if comm.rank == 0:
