@@ -93,7 +93,10 @@ UMX_API int umx_shuffler_owner(const umx_shuffler *shuffler,
  *         UMX_ERR_INVALID_PARAM: the partition has been finished here;
  *         UMX_ERR_UNSUPPORTED: a layout, or memory of a device;
  *         UMX_ERR_IO_ERROR: the spill file cannot grow
- *         (umx_shuffler_spill_error()), and nothing has been inserted; UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY
+ *         (umx_shuffler_spill_error()), and nothing has been inserted;
+ *         UMX_ERR_NO_MEMORY: the same, of memory. The shuffle ends with either,
+ *         at umx_shuffler_insert_finished(); UMX_ERR_RANK_FAILED,
+ *         UMX_ERR_CLOSED
  */
 UMX_API UMX_MUST_CHECK umx_status umx_shuffler_insert(
     umx_shuffler *shuffler, uint32_t partition, umx_memh *memh, size_t offset,
@@ -103,8 +106,13 @@ UMX_API UMX_MUST_CHECK umx_status umx_shuffler_insert(
  * Say that this rank inserts nothing more into a partition, or, with
  * UMX_PARTITION_ALL, into any.
  *
+ * If an insert has failed, into whatever partition, it fails as that has, and
+ * the shuffle is revoked on all ranks: no owner takes the other chunks for all.
+ *
  * @return UMX_OK; UMX_ERR_OUT_OF_RANGE; UMX_ERR_INVALID_PARAM: that has been
- *         said; UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY
+ *         said; UMX_ERR_IO_ERROR: an insert has failed with it
+ *         (umx_shuffler_spill_error()); UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED,
+ *         UMX_ERR_NO_MEMORY
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_shuffler_insert_finished(umx_shuffler *shuffler, uint32_t partition);
@@ -192,12 +200,12 @@ UMX_API void umx_shuffler_query(umx_shuffler      *shuffler,
 UMX_API int umx_shuffler_spill_error(const umx_shuffler *shuffler);
 
 /**
- * Finish every partition, and wait until all chunks of this rank have reached
- * their owners and all of its partitions are complete; then leave. Chunks that
- * have not been extracted are dropped.
+ * Finish every partition, as umx_shuffler_insert_finished(), and wait until all
+ * chunks of this rank have reached their owners and all of its partitions are
+ * complete; then leave. Chunks that have not been extracted are dropped.
  *
  * @return UMX_OK, UMX_INPROGRESS, UMX_ERR_CLOSED, UMX_ERR_RANK_FAILED,
- *         UMX_ERR_NO_MEMORY
+ *         UMX_ERR_NO_MEMORY, UMX_ERR_IO_ERROR
  */
 UMX_API UMX_MUST_CHECK umx_status umx_shuffler_close(
     umx_shuffler *shuffler, const umx_op_params *params, umx_request **req_p);

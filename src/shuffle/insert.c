@@ -423,6 +423,19 @@ check(umx_shuffler *sh, uint32_t partition, const umx_memh *memh, size_t offset,
                UMX_OK;
 }
 
+/* Remember the first insert that has failed, and not for its arguments. */
+static void
+note_lost(umx_shuffler *sh, umx_status status)
+{
+    if (sh->lost != UMX_OK) {
+        return;
+    }
+    sh->lost = status;
+    if (status == UMX_ERR_IO_ERROR) {
+        sh->lost_error = umx_shuffler_spill_error(sh);
+    }
+}
+
 umx_status
 umx_shuffler_insert(umx_shuffler *sh, uint32_t partition, umx_memh *memh,
                     size_t offset, size_t len, const umx_op_params *params,
@@ -448,6 +461,8 @@ umx_shuffler_insert(umx_shuffler *sh, uint32_t partition, umx_memh *memh,
         sh->info.num_inserted++;
         sh->info.inserted += len;
         umi_shuffle_note_held(sh);
+    } else {
+        note_lost(sh, status);
     }
     return status;
 }

@@ -168,17 +168,20 @@ struct umx_shuffler {
     unsigned          num_fetching;
     /* memory */
     umi_shuffle_spill *spill;
+    char              *spill_dir;
     size_t             budget; /* for either way; SIZE_MAX: no limit */
     size_t             peer_credit;
     size_t             held_in;
     size_t             held_small; /* of chunks that came in a message */
     size_t             held_out;
-    umx_status         shortage; /* why the last chunk could not be read */
-    atomic_int         error;    /* why the spill file could not grow */
-    umx_status         stall;    /* UMX_INPROGRESS; or why nothing is read */
-    pthread_mutex_t    lock;     /* of the rest, and of `worker` as it goes */
-    umx_shuffle_chunk *released; /* by any thread */
-    umx_errand         errand;   /* frees them */
+    umx_status         shortage;   /* why the last chunk could not be read */
+    atomic_int         error;      /* why the spill file could not grow */
+    umx_status         stall;      /* UMX_INPROGRESS; or why nothing is read */
+    umx_status         lost;       /* why the first insert has failed; UMX_OK */
+    int                lost_error; /* the errno of `lost`; or 0 */
+    pthread_mutex_t    lock;       /* of the rest, and of `worker` as it goes */
+    umx_shuffle_chunk *released;   /* by any thread */
+    umx_errand         errand;     /* frees them */
     bool               is_errand_posted;
 
     umx_shuffler_info info;
@@ -209,7 +212,8 @@ void umi_shuffle_check_end(umx_shuffler *sh);
 umx_status umi_shuffle_status(umx_shuffler *sh);
 
 /* Note, and tell the owners, that this rank inserts nothing more into a
- * partition, or into all. */
+ * partition, or into all. If an insert has failed, revoke the shuffle instead.
+ */
 umx_status umi_shuffle_finish(umx_shuffler *sh, uint32_t partition);
 
 /* Keep the progress thread out until the end of the block. */

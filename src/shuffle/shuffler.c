@@ -37,6 +37,7 @@ free_shuffler(umx_shuffler *sh)
     if (sh->spill != NULL) {
         umi_shuffle_spill_put(sh->spill);
     }
+    free(sh->spill_dir);
     free(sh->peers);
     free(sh->owners);
     free(sh->partitions);
@@ -98,7 +99,7 @@ umi_shuffle_fail(umx_shuffler *sh, umx_status status)
 void
 umi_shuffle_break(umx_shuffler *sh, const char *format, ...)
 {
-    char    reason[200];
+    char    reason[512]; /* the communicator cuts it at a whole character */
     va_list args;
 
     if (sh->status != UMX_OK || sh->is_left) {
@@ -229,6 +230,24 @@ finish_here(umx_shuffler *sh, uint32_t partition)
     }
 }
 
+/* An insert has failed, and its caller need not have looked: no owner may take
+ * the other chunks for all. Returns why it has failed. */
+static umx_status
+fail_lost(umx_shuffler *sh)
+{
+    umx_status status = sh->lost;
+
+    if (status == UMX_ERR_IO_ERROR) {
+        atomic_store_explicit(&sh->error, sh->lost_error, memory_order_relaxed);
+        umi_shuffle_break(
+            sh, "insert: the spill file cannot grow: [Errno %d] %s: '%s'",
+            sh->lost_error, strerror(sh->lost_error), sh->spill_dir);
+    } else {
+        umi_shuffle_break(sh, "insert: %s", umx_status_string(status));
+    }
+    return status;
+}
+
 umx_status
 umi_shuffle_finish(umx_shuffler *sh, uint32_t partition)
 {
@@ -238,6 +257,9 @@ umi_shuffle_finish(umx_shuffler *sh, uint32_t partition)
         (partition != UMX_PARTITION_ALL &&
          sh->partitions[partition].is_finished_here)) {
         return UMX_ERR_INVALID_PARAM;
+    }
+    if (sh->lost != UMX_OK) {
+        return fail_lost(sh);
     }
     status = tell_finished(sh, partition);
     if (status != UMX_OK) {
@@ -302,6 +324,10 @@ set_memory(umx_shuffler *sh, const umx_shuffler_params *params)
     }
     if ((params->field_mask & UMX_SHUFFLER_FIELD_SPILL_DIR) == 0) {
         return UMX_OK;
+    }
+    sh->spill_dir = strdup(params->spill_dir);
+    if (sh->spill_dir == NULL) {
+        return UMX_ERR_NO_MEMORY;
     }
     sh->spill = umi_shuffle_spill_new(params->spill_dir, &error);
     if (sh->spill == NULL) {

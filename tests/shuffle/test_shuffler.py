@@ -224,7 +224,7 @@ def small_files(nbytes):
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path):
+def test_a_full_disk_is_an_error_and_ends_the_shuffle(tmp_path):
     source = """
         import errno, resource
         async def main():
@@ -238,18 +238,64 @@ def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path):
                     await shuffler.insert(0, bytes(2_000_000))
                 except ucp.UCXError as exc:
                     print(exc, exc.errno == errno.EFBIG)
-                shuffler.insert_finished()
-                [chunk] = await shuffler.extract(0)
-                print(chunk.nbytes, chunk.place)
-                await shuffler.close()
+                try:
+                    shuffler.insert_finished()
+                except ucp.UCXError as exc:
+                    print(exc, exc.errno == errno.EFBIG)
+                try:
+                    await shuffler.extract(0)
+                except ucp.UCXRankFailed as exc:
+                    print(exc)
         import ucp.shuffle
         asyncio.run(main())
         """
     with Ranks(1, source % tmp_path) as ranks:
         end = ranks.end(0)
-    assert end.splitlines()[-1] == "2000 spilled"
     text = f"the spill file cannot grow: [Errno 27] File too large: {str(tmp_path)!r}"
-    assert f"insert: {text} True" in end
+    lines = end.splitlines()
+    assert lines[-3] == f"insert: {text} True"
+    assert lines[-2] == f"insert_finished: an insert has failed: {text} True"
+    assert lines[-1].endswith(f"rank 0 has aborted the communicator: insert: {text}")
+
+
+# Rank 0 does not look at its inserts, of which most fail; rank 1 owns all chunks.
+LOSES = """
+import ucp.shuffle, resource
+
+async def main():
+    async with await connect() as comm:
+        if comm.rank == 0:
+            soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, hard))
+        got = 0
+        try:
+            async with ucp.shuffle.Shuffler(
+                comm, 0, 4, owners=[1] * 4, budget=4000, spill_dir=%r
+            ) as shuffler:
+                if comm.rank == 0:
+                    for number in range(1000):
+                        shuffler.insert(number %% 4, bytes(8000))
+                if comm.rank == 1 or %r:
+                    shuffler.insert_finished()
+                async for partition in shuffler:
+                    got += len(await shuffler.extract(partition))
+        except ucp.UCXError as exc:
+            print(type(exc).__name__, exc.errno if comm.rank == 0 else got, exc)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_a_lost_insert_is_an_error_on_every_rank(tmp_path, finishes):
+    with Ranks(2, LOSES % (str(tmp_path), finishes)) as ranks:
+        ends = [ranks.end(rank) for rank in (0, 1)]
+    text = f"the spill file cannot grow: [Errno 27] File too large: {str(tmp_path)!r}"
+    op = "insert_finished" if finishes else "close"
+    assert ends[0] == f"UCXError 27 {op}: an insert has failed: {text}"
+    assert ends[1].startswith("UCXRankFailed 0 ")
+    assert ends[1].endswith(f"rank 0 has aborted the communicator: insert: {text}")
 
 
 async def test_a_full_disk_is_told_when_the_shuffler_is_gone(tmp_path):

@@ -176,6 +176,11 @@ class Shuffler(_ext.Shuffler):
         reads the chunk where it is: cancelling does not take it back, and the await
         ends when the owner has released it.
 
+        An insert for which there is no room on the disk, or no memory, fails; and
+        with it, awaited or not, the next ``insert_finished()`` or ``close()``: no
+        rank takes the other chunks for all. Inserting the chunk again does not
+        change that: a program that can go on without the shuffle calls ``abort()``.
+
         Args:
             partition: its number.
             data: bytes, or any contiguous host memory. Memory of a ``Memory`` or a
@@ -203,7 +208,8 @@ class Shuffler(_ext.Shuffler):
 
         Raises:
             UCXCloseError: the shuffler is closed.
-            UCXError: this has been said before.
+            UCXError: this has been said before; or an insert has failed, as the
+                text and ``errno`` say, and the shuffle ends on every rank.
             ValueError: there is no such partition.
         """
         self._begin_submitted()
@@ -256,6 +262,9 @@ class Shuffler(_ext.Shuffler):
         its own partitions are complete. Chunks that were not extracted are
         dropped. Every call waits for that end, which comes even if a call is
         cancelled.
+
+        Raises:
+            UCXError: an insert has failed: as ``insert_finished()``.
         """
         if self.closed():
             return

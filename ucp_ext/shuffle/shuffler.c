@@ -11,17 +11,21 @@ shuffler_check(const ShufflerObject *self)
     return owned_check(self->worker, self->umx, "shuffler");
 }
 
-/* The spill file cannot grow: "[Errno 28] No space left on device: '/tmp'". */
+/* The spill file cannot grow: "[Errno 28] No space left on device: '/tmp'". The
+ * end of the inserts fails as one of them has. */
 static PyObject *
 spill_error(const ShufflerObject *self, const char *op)
 {
-    mod_state *st  = self->worker->st;
+    mod_state *st     = self->worker->st;
+    bool       is_end = strcmp(op, "insert_finished") == 0 ||
+                  strcmp(op, "close") == 0;
     int error      = (self->umx != NULL) ? umx_shuffler_spill_error(self->umx) :
                                            self->error;
     PyObject *exc  = NULL;
     PyObject *text = PyUnicode_FromFormat(
-        "%s: the spill file cannot grow: [Errno %d] %s: %A", op, error,
-        strerror(error), self->spill_dir);
+        "%s: %sthe spill file cannot grow: [Errno %d] %s: %A", op,
+        is_end ? "an insert has failed: " : "", error, strerror(error),
+        self->spill_dir);
 
     if (text != NULL) {
         exc = errors_new_text(st, UMX_ERR_IO_ERROR, op, PyUnicode_AsUTF8(text));

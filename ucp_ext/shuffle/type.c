@@ -42,7 +42,9 @@ shuffler_dealloc(PyObject *op)
 PyDoc_STRVAR(finished_doc,
              "insert_finished($self, partition=None, /)\n--\n\n"
              "Say that this rank inserts nothing more into `partition`, or\n"
-             "into any. A second call for a partition raises UCXError.");
+             "into any. A second call for a partition raises UCXError. If an\n"
+             "insert has failed, its error is raised, and the shuffle ends on\n"
+             "every rank.");
 
 static PyObject *
 insert_finished(PyObject *op, PyObject *const *args, Py_ssize_t nargs)

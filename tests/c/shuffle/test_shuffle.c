@@ -509,13 +509,42 @@ test_the_spill_file_is_used_again(void **state)
     free(s);
 }
 
+/* Why the shuffle was revoked: the spill file of rank 0. */
+static void
+check_reason(const shuffle *s, int rank)
+{
+    const umx_comm  *comm   = umx_shuffler_comm(s->ranks[rank]);
+    const char      *reason = umx_comm_reason(comm);
+    umx_comm_failure failure;
+
+    assert_true(umx_comm_get_failure(comm, &failure));
+    assert_int_equal(failure.rank, 0);
+    assert_non_null(strstr(reason, "rank 0"));
+    assert_non_null(strstr(reason,
+                           "insert: the spill file cannot grow: [Errno 27] "
+                           "File too large: '/tmp'"));
+}
+
+/* Files are at most `size` bytes long, as on a full disk. */
+static void
+limit_files(struct rlimit *limit, rlim_t size)
+{
+    struct rlimit low;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, limit), 0);
+    low          = *limit;
+    low.rlim_cur = size;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+}
+
 static void
 test_a_full_disk_is_told(void **state)
 {
     umx_shuffler_params params = params_of(4, 2);
     world              *w      = *state;
     shuffle            *s      = malloc(sizeof(*s));
-    struct rlimit       limit, low;
+    struct rlimit       limit;
 
     params.budget     = 2;
     params.spill_dir  = "/tmp";
@@ -524,11 +553,7 @@ test_a_full_disk_is_told(void **state)
     world_open(w, 1);
     open_shuffle(s, w, &params);
     assert_int_equal(umx_shuffler_spill_error(s->ranks[0]), 0);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    low          = limit;
-    low.rlim_cur = 100000;
-    (void)signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    limit_files(&limit, 100000);
     /* An extent is larger than that, but the chunk alone fits. */
     assert_int_equal(insert(s, 0, 0, 60000, false), UMX_OK);
     assert_int_equal(insert(s, 0, 1, 60000, false), UMX_ERR_IO_ERROR);
@@ -537,12 +562,100 @@ test_a_full_disk_is_told(void **state)
     assert_int_equal(umx_shuffler_spill_error(s->ranks[0]), EFBIG);
     /* What is small stays in memory. */
     assert_int_equal(insert(s, 0, 1, 1000, false), UMX_OK);
-    finish_all(s);
-    assert_int_equal(take_all(s, 0, false, NULL, NULL), 2);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    close_shuffle(s, UMX_OK);
+    /* There is room again, but a chunk is missing. */
+    assert_int_equal(insert(s, 0, 1, 60000, false), UMX_OK);
+    assert_int_equal(umx_shuffler_insert_finished(s->ranks[0], 2),
+                     UMX_ERR_OUT_OF_RANGE);
+    assert_int_equal(umx_shuffler_insert_finished(s->ranks[0], 0),
+                     UMX_ERR_IO_ERROR);
+    assert_int_equal(umx_shuffler_spill_error(s->ranks[0]), EFBIG);
+    check_reason(s, 0);
+    assert_int_equal(
+        umx_shuffler_insert_finished(s->ranks[0], UMX_PARTITION_ALL),
+        UMX_ERR_RANK_FAILED);
+    close_shuffle(s, UMX_ERR_RANK_FAILED);
     free_memories(s);
     free(s);
+}
+
+/* Rank 0 loses a chunk and does not look: it ends its inserts, and all ranks
+ * learn it. */
+static void
+run_lost(world *w, uint64_t op_id, umx_status (*end)(umx_shuffler *sh))
+{
+    umx_shuffler_params params = params_of(op_id, 3);
+    shuffle            *s      = malloc(sizeof(*s));
+    job                 waits[3];
+    struct rlimit       limit;
+    uint32_t            got;
+
+    params.budget     = 2;
+    params.spill_dir  = "/tmp";
+    params.field_mask = UMX_SHUFFLER_FIELD_BUDGET |
+                        UMX_SHUFFLER_FIELD_SPILL_DIR;
+    open_shuffle(s, w, &params);
+    limit_files(&limit, 1000);
+    assert_int_equal(insert(s, 0, 1, 60000, false), UMX_ERR_IO_ERROR);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(insert(s, 0, 1, 50000, false), UMX_OK);
+    for (int r = 1; r < 3; r++) {
+        umx_op_params with = job_params(&waits[r]);
+        umx_request  *req  = NULL;
+
+        assert_int_equal(
+            umx_shuffler_insert_finished(s->ranks[r], UMX_PARTITION_ALL),
+            UMX_OK);
+        job_posted(&waits[r],
+                   umx_shuffler_wait(s->ranks[r], UMX_PARTITION_ALL, &with,
+                                     &req, &got),
+                   &req);
+    }
+    assert_int_equal(end(s->ranks[0]), UMX_ERR_IO_ERROR);
+    world_wait(w, waits + 1, 2, UMX_ERR_RANK_FAILED);
+    for (int r = 0; r < 3; r++) {
+        check_reason(s, r);
+    }
+    close_shuffle(s, UMX_ERR_RANK_FAILED);
+    free_memories(s);
+    free(s);
+}
+
+static umx_status
+finish_every(umx_shuffler *sh)
+{
+    return umx_shuffler_insert_finished(sh, UMX_PARTITION_ALL);
+}
+
+static umx_status
+finish_another(umx_shuffler *sh)
+{
+    return umx_shuffler_insert_finished(sh, 2);
+}
+
+static umx_status
+close_at_once(umx_shuffler *sh)
+{
+    umx_op_params params = {.field_mask = 0};
+    umx_request  *req    = NULL;
+
+    return umx_shuffler_close(sh, &params, &req);
+}
+
+static void
+test_a_lost_insert_ends_the_shuffle(void **state)
+{
+    world *w = *state;
+
+    world_open(w, 3);
+    run_lost(w, 4, finish_every);
+    run_lost(w, 4, finish_another);
+    run_lost(w, 5, close_at_once);
+    for (int r = 0; r < 3; r++) { /* the communicator itself is well */
+        umx_comm_failure failure;
+
+        assert_false(umx_comm_get_failure(w->comms[r], &failure));
+    }
 }
 
 static void
@@ -778,6 +891,7 @@ main(void)
         WORLD_TEST(test_many_small_chunks_are_spilled),
         WORLD_TEST(test_the_spill_file_is_used_again),
         WORLD_TEST(test_a_full_disk_is_told),
+        WORLD_TEST(test_a_lost_insert_ends_the_shuffle),
         WORLD_TEST(test_a_small_credit_is_enough),
         WORLD_TEST(test_a_chunk_is_released_before_the_close),
         WORLD_TEST(test_a_budget_without_a_file),
