@@ -404,6 +404,9 @@ async def test_bad_arguments_are_named():
     for count, error in [(0, ValueError), (65536, ValueError), ("4", TypeError)]:
         with pytest.raises(error):
             Shuffler(comm, 0, count)
+    for op_id in (-1, 2**64):
+        with pytest.raises(ValueError, match=rf"op_id must be 0 to .*, not {op_id}$"):
+            Shuffler(comm, op_id, 2)
     with pytest.raises(ValueError, match=r"owners has 1 ranks for 2 partitions"):
         Shuffler(comm, 0, 2, owners=[0])
     with pytest.raises(ValueError, match=r"owners: 1 is no rank of 1, of partition 1"):
@@ -421,6 +424,13 @@ async def test_bad_arguments_are_named():
             shuffler.insert(0, "text")
         with pytest.raises(ValueError, match="no partition 2"):
             await shuffler.extract(2)
+        with pytest.raises(ValueError, match="no partition 7"):
+            shuffler.insert_finished(7)
+        for method in (shuffler.owner, lambda none: shuffler.insert(none, b"")):
+            with pytest.raises(TypeError, match="NoneType"):
+                method(None)
+        with pytest.raises(TypeError, match="NoneType"):
+            await shuffler.extract(None)
         shuffler.insert_finished(1)
         with pytest.raises(ucp.UCXError, match="insert_finished"):
             shuffler.insert_finished(1)
@@ -428,7 +438,7 @@ async def test_bad_arguments_are_named():
             await shuffler.insert(1, b"")
         shuffler.insert_finished()
         assert await shuffler.extract(1) == []
-        with pytest.raises(ucp.UCXError, match="has been extracted"):
+        with pytest.raises(LookupError, match="partition 1 has been extracted"):
             await shuffler.extract(1)
     with pytest.raises(ucp.UCXCloseError):
         shuffler.insert(0, b"")

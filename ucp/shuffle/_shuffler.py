@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from operator import index
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, SupportsIndex
@@ -252,7 +253,7 @@ class Shuffler(_ext.Shuffler):
 
         Other exceptions are those of ``wait()``.
         """
-        await self.wait(partition)
+        await self.wait(index(partition))
         return self._extract(partition)
 
     async def close(self) -> None:

@@ -90,6 +90,19 @@ parse_bytes_limit(PyObject *value, const char *name, uint64_t flag,
 }
 
 static int
+parse_op_id(PyObject *op_id, uint64_t *value_p)
+{
+    int rc = args_raw_tag(op_id, "op_id", value_p);
+
+    if (rc < 0 && PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "op_id must be 0 to 2**64-1, not %R",
+                     op_id);
+    }
+    return rc;
+}
+
+static int
 parse(shuffler_call *call, PyObject *args, PyObject *kwargs, mod_state *st,
       CommObject **comm_p)
 {
@@ -104,7 +117,7 @@ parse(shuffler_call *call, PyObject *args, PyObject *kwargs, mod_state *st,
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOO:Shuffler",
                                      keywords, st->comm_type, &comm, &op_id,
                                      &count, &owners, &budget, &credit, &dir) ||
-        args_raw_tag(op_id, "op_id", &call->params.op_id) < 0) {
+        parse_op_id(op_id, &call->params.op_id) < 0) {
         return -1;
     }
     value = PyNumber_AsSsize_t(count, PyExc_OverflowError);

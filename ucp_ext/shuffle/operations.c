@@ -33,13 +33,8 @@ error(RequestObject *req)
 int
 shuffle_parse_partition(PyObject *number, uint32_t *partition_p)
 {
-    Py_ssize_t value;
+    Py_ssize_t value = PyNumber_AsSsize_t(number, PyExc_OverflowError);
 
-    if (number == NULL || number == Py_None) {
-        *partition_p = UMX_PARTITION_ALL;
-        return 0;
-    }
-    value = PyNumber_AsSsize_t(number, PyExc_OverflowError);
     if (value == -1 && PyErr_Occurred()) {
         return -1;
     }
@@ -49,6 +44,16 @@ shuffle_parse_partition(PyObject *number, uint32_t *partition_p)
     }
     *partition_p = (uint32_t)value;
     return 0;
+}
+
+int
+shuffle_parse_partition_or_all(PyObject *number, uint32_t *partition_p)
+{
+    if (number == NULL || number == Py_None) {
+        *partition_p = UMX_PARTITION_ALL;
+        return 0;
+    }
+    return shuffle_parse_partition(number, partition_p);
 }
 
 /* Begin an operation of `self`; NULL with an exception. */
@@ -185,8 +190,8 @@ shuffler_wait(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         return PyErr_Format(PyExc_TypeError,
                             "_wait() takes at most 1 argument, not %zd", nargs);
     }
-    if (shuffle_parse_partition((nargs == 1) ? args[0] : NULL, &partition) <
-        0) {
+    if (shuffle_parse_partition_or_all((nargs == 1) ? args[0] : NULL,
+                                       &partition) < 0) {
         return NULL;
     }
     req = begin(op, &op_wait_partition, partition);

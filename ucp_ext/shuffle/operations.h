@@ -6,8 +6,11 @@
 #include "request/request.h"
 #include "shuffle/shuffler.h"
 
-/* A partition's number, or UMX_PARTITION_ALL for None. -1 with an exception. */
+/* A partition's number. -1 with an exception. */
 int shuffle_parse_partition(PyObject *number, uint32_t *partition_p);
+
+/* The same, or UMX_PARTITION_ALL for None and for NULL. */
+int shuffle_parse_partition_or_all(PyObject *number, uint32_t *partition_p);
 
 /* Methods of Shuffler. */
 PyObject *shuffler_insert(PyObject *op, PyObject *const *args,

@@ -55,9 +55,6 @@ shuffler_error(const ShufflerObject *self, umx_status status, const char *op)
         break;
     case UMX_ERR_IO_ERROR:
         return spill_error(self, op);
-    case UMX_ERR_NO_ELEM:
-        text = "the partition has been extracted";
-        break;
     case UMX_ERR_INVALID_PARAM:
         text = "insert_finished() has been called for the partition";
         break;

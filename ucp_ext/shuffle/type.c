@@ -39,6 +39,13 @@ shuffler_dealloc(PyObject *op)
 /* ---- methods ---------------------------------------------------------------
  */
 
+static PyObject *
+no_partition(uint32_t partition)
+{
+    return PyErr_Format(PyExc_ValueError, "there is no partition %u",
+                        partition);
+}
+
 PyDoc_STRVAR(finished_doc,
              "insert_finished($self, partition=None, /)\n--\n\n"
              "Say that this rank inserts nothing more into `partition`, or\n"
@@ -58,14 +65,17 @@ insert_finished(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
             PyExc_TypeError,
             "insert_finished() takes at most 1 argument, not %zd", nargs);
     }
-    if (shuffle_parse_partition((nargs == 1) ? args[0] : NULL, &partition) <
-            0 ||
+    if (shuffle_parse_partition_or_all((nargs == 1) ? args[0] : NULL,
+                                       &partition) < 0 ||
         shuffler_check(self) < 0) {
         return NULL;
     }
     status = umx_shuffler_insert_finished(self->umx, partition);
     worker_after_call(self->worker);
     worker_schedule_drain(self->worker);
+    if (status == UMX_ERR_OUT_OF_RANGE) {
+        return no_partition(partition);
+    }
     if (status != UMX_OK) {
         return errors_set(shuffler_error(self, status, "insert_finished"));
     }
@@ -120,6 +130,12 @@ extract(PyObject *op, PyObject *number)
         status = umx_shuffler_extract(self->umx, partition, chunks, &count);
     }
     worker_after_call(self->worker);
+    if (status == UMX_ERR_NO_ELEM) {
+        PyMem_Free(chunks);
+        return PyErr_Format(PyExc_LookupError,
+                            "extract: partition %u has been extracted",
+                            partition);
+    }
     if (status != UMX_OK) {
         PyMem_Free(chunks);
         return errors_set(shuffler_error(self, status, "extract"));
@@ -145,9 +161,7 @@ owner(PyObject *op, PyObject *number)
         return NULL;
     }
     rank = umx_shuffler_owner(self->umx, partition);
-    return (rank < 0) ? PyErr_Format(PyExc_ValueError,
-                                     "there is no partition %u", partition) :
-                        PyLong_FromLong(rank);
+    return (rank < 0) ? no_partition(partition) : PyLong_FromLong(rank);
 }
 
 PyDoc_STRVAR(
