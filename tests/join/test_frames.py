@@ -4,7 +4,9 @@
 
 import os
 import random
+from decimal import Decimal
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -160,6 +162,182 @@ def test_a_frame_without_rows_on_one_rank_has_the_types_of_the_others():
         assert list(map(str, found.dtypes)) == ["str", "float64", "bool"]
 
 
+# Tables of other libraries with frames, and types that metadata do not name.
+
+
+def placed(rank, where, table):
+    """The table on one rank, and None on the others."""
+    return table if rank == where else None
+
+
+@pytest.mark.parametrize("strategy", ["shuffle", "broadcast"])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_nan_of_a_table_that_is_no_frame_is_a_null_of_a_frame(ranks, strategy):
+    nan = float("nan")
+    frame = pd.DataFrame({"k": [nan, 1.0], "a": [1, 2]})
+    others = {
+        "dict": {"k": np.array([nan, 1.0]), "b": np.array([3, 4])},
+        "arrow": pa.table({"k": [nan, 1.0], "b": [3, 4]}),
+        "half": pa.table({"k": pa.array([nan, 1.0], pa.float32()), "b": [3, 4]}),
+    }
+
+    async def main(comm):
+        found = {}
+        for name, other in others.items():
+            for how in ("inner", "left", "semi", "anti"):
+                tables = (placed(comm.rank, 0, it) for it in (frame, other))
+                done = await join(comm, how, *tables, strategy=strategy)
+                found[name, how] = done.table
+        return found
+
+    parts = good_world(ranks, main)
+    for name, how in parts[0]:
+        rows = rows_of(pd.concat([part[name, how] for part in parts]))
+        wide = [(None, 1, 3), (1.0, 2, 4)] if how in ("inner", "left") else None
+        narrow = [(None, 1), (1.0, 2)] if how == "semi" else []
+        assert rows == sorted(map(repr, wide or narrow)), (name, how)
+
+
+def test_nan_on_one_rank_is_a_null_on_another_for_pandas():
+    kind = pa.float64()
+
+    async def main(comm):
+        key = float("nan") if comm.rank else None
+        left = pa.table({"k": pa.array([key], kind), "a": [comm.rank]})
+        right = {"k": np.array([float("nan")]), "b": np.array([5])}
+        right = placed(comm.rank, 0, right)
+        local = ucp.join.PandasJoin()
+        options = {"local": local, "strategy": "shuffle", "over_decomposition": 4}
+        return (await join(comm, "inner", left, right, **options)).table
+
+    found = pd.concat(good_world(2, main))
+    assert rows_of(found) == ["(None, 0, 5)", "(None, 1, 5)"]
+
+
+def without_zeros(value):
+    """All decimals of a column have as many digits."""
+    return value.normalize() if isinstance(value, Decimal) else value
+
+
+BIG = 2**60 + 1
+OBJECTS = {
+    "int": [[BIG, 5], [7, 8]],
+    "int and None": [[BIG, None], [7, 8]],
+    "bool": [[True, False], [True, True]],
+    "bool and None": [[True, None], [False, True]],
+    "float": [[0.5, 1.5], [2.5, 3.5]],
+    "time": [[pd.Timestamp(2024, 1, 1), None], [pd.Timestamp(2024, 1, 2)] * 2],
+    "decimal": [[Decimal("9.50"), None], [Decimal("12.755"), Decimal("1E+3")]],
+    "wide decimal": [[Decimal("1e-30"), None], [Decimal("1e30"), Decimal(1)]],
+}
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_objects_stay_objects(kind, how):
+    def frames(rank):
+        values = pd.Series(OBJECTS[kind][rank], dtype=object)
+        left = pd.DataFrame({"k": [2 * rank, 2 * rank + 1], "v": values})
+        keys = pd.DataFrame({"k": [2 * rank, 9 + rank], "w": values})
+        return left, keys
+
+    async def main(comm):
+        return (await join(comm, how, *frames(comm.rank))).table
+
+    left, right = map(pd.concat, zip(*map(frames, range(2)), strict=True))
+    parts = good_world(2, main)
+    whole = merged(how, left, right, ["k"])
+    for part in parts:
+        assert part.dtypes.to_dict() == whole.dtypes.to_dict()
+    found = pd.concat(parts)
+    assert rows_of(found.map(without_zeros)) == rows_of(whole.map(without_zeros))
+
+
+@pytest.mark.parametrize("how", ["inner", "outer", "semi"])
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_objects_are_keys(kind, how):
+    def frames(rank):
+        left = pd.Series(OBJECTS[kind][rank], dtype=object)
+        right = pd.Series(OBJECTS[kind][rank][::-1], dtype=object)
+        return (
+            pd.DataFrame({"k": left, "a": range(len(left))}),
+            pd.DataFrame({"k": right, "b": range(len(right))})[rank:],
+        )
+
+    async def main(comm):
+        return (await join(comm, how, *frames(comm.rank))).table
+
+    left, right = map(pd.concat, zip(*map(frames, range(2)), strict=True))
+    parts = good_world(2, main)
+    whole = merged(how, left, right, ["k"])
+    for part in parts:
+        assert part["k"].dtype == object
+    found = pd.concat(parts)
+    assert rows_of(found.map(without_zeros)) == rows_of(whole.map(without_zeros))
+
+
+def test_decimals_that_no_type_holds_are_refused():
+    async def main(comm):
+        value = Decimal("1e-50") if comm.rank else Decimal("1e50")
+        frame = pd.DataFrame({"k": [1], "v": [value]})
+        return await refusal(comm, frame, pd.DataFrame({"k": [1]}))
+
+    for text in good_world(2, main):
+        assert "column 'v' of the left table" in text
+        assert "is decimal256(51, 0) on rank 0, decimal256(50, 50) on rank 1" in text
+
+
+ARROW_TYPES = (
+    pa.dictionary(pa.int32(), pa.string()),
+    pa.binary(2),
+    pa.decimal128(10, 2),
+    pa.decimal256(50, 3),
+    pa.null(),
+    pa.string(),
+    pa.large_string(),
+    pa.timestamp("s", "UTC"),
+    pa.float16(),
+)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "outer", "anti"])
+@pytest.mark.parametrize("kind", ARROW_TYPES, ids=str)
+def test_types_of_arrow_in_frames_stay_what_they_are(kind, how):
+    texts = {pa.binary(2): [b"ab", None], pa.null(): [None, None]}
+    numbers = [1, None] if kind in ARROW_TYPES[2:4] else ["a", None]
+    if kind == pa.float16():
+        numbers = [np.float16(1), None]
+    if pa.types.is_timestamp(kind):
+        numbers = [5, None]
+    array = pa.array(texts.get(kind, numbers), kind)
+    values = pd.Series(pd.arrays.ArrowExtensionArray(array))
+
+    def frames(rank):
+        left = pd.DataFrame({"k": [rank, 5], "n": [1, 2], "v": values})
+        return left, pd.DataFrame({"k": [0, 7], "w": values})
+
+    async def main(comm):
+        return (await join(comm, how, *frames(comm.rank))).table
+
+    left, right = map(pd.concat, zip(*map(frames, range(2)), strict=True))
+    parts = good_world(2, main)
+    whole = merged(how, left, right, ["k"])
+    for part in parts:
+        assert part.dtypes.to_dict() == whole.dtypes.to_dict()
+    assert rows_of(pd.concat(parts)) == rows_of(whole)
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_a_frame_on_one_rank_and_none_on_another_are_joined_by_pandas(where):
+    async def main(comm):
+        left = placed(comm.rank, where, pd.DataFrame({"k": [1, 2]}))
+        done = await join(comm, "inner", left, pa.table({"k": [1, 3]}))
+        assert done.statistics.local == "PandasJoin"
+        return done.table
+
+    assert pd.concat(good_world(2, main))["k"].tolist() == [1, 1]
+
+
 # --- polars -------------------------------------------------------------------
 
 
@@ -229,6 +407,19 @@ def test_types_of_polars_that_arrow_does_not_have_are_refused():
         for text in good_world(2, lambda comm, frame=frame: main(comm, frame)):
             assert "column 'wide' of the right table has polars' type" in text
             assert name in text
+
+
+def test_an_enum_may_have_the_name_of_a_type_as_a_category():
+    pl = pytest.importorskip("polars")
+    kind = pl.Enum(["Known", "Unknown", "Object", "Int128"])
+
+    async def main(comm):
+        frame = pl.DataFrame({"k": pl.Series(["Known"], dtype=kind)})
+        return (await join(comm, "inner", frame, frame)).table
+
+    parts = good_world(2, main)
+    assert pl.concat(parts)["k"].to_list() == ["Known"] * 4
+    assert all(part.schema == {"k": kind} for part in parts)
 
 
 def test_enums_that_differ_are_refused():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
@@ -250,6 +251,7 @@ class PandasJoin:
     Key columns with different names are both in the result.
     """
 
+    nan_is_null = True
     _module = "pandas"
 
     def join(self, left: Any, right: Any, spec: JoinSpec) -> Any:
@@ -288,8 +290,9 @@ class PandasJoin:
         if "category" in names:
             return None if len(names) == 1 else object
         try:
-            empty = [pd.Series([], dtype=name) for name in names]
-        except TypeError:  # pandas has types that it does not know by their name
+            empty = [pd.Series([], dtype=_dtype_of(name)) for name in names]
+        except (TypeError, NotImplementedError):
+            # pandas has types that it does not know by their name.
             return object if len(names) > 1 else None
         return pd.concat(empty).dtype
 
@@ -299,7 +302,7 @@ class PandasJoin:
         if copy.schema.pandas_metadata is None:
             frame = copy.to_pandas(types_mapper=_nullable_types(copy).get)
         else:
-            frame = copy.to_pandas()
+            frame = _given_frame(copy)
         return frame if len(frame) else _with_chunks(frame)
 
     def _filter(self, first: Any, second: Any, spec: JoinSpec) -> Any:
@@ -315,10 +318,45 @@ class PandasJoin:
 class CudfJoin(PandasJoin):
     """``cudf.DataFrame.merge``: the result is a cuDF ``DataFrame`` on the device."""
 
+    nan_is_null = False
     _module = "cudf"
 
     def _frame(self, table: Any) -> Any:
         return importlib.import_module(self._module).DataFrame.from_arrow(table)
+
+
+def _given_frame(table: Any) -> Any:
+    """The frame with the types that its metadata name.
+
+    Arrow reads types of Arrow by their names, which not all of them have, and makes
+    no objects of integers.
+    """
+    import pyarrow as pa
+
+    pd = importlib.import_module("pandas")
+    about = json.loads(table.schema.metadata.get(b"ucp.join", b"{}"))
+    plain = table
+    for i in about.get("arrow", ()):
+        nulls = pa.nulls(table.num_rows)
+        plain = plain.set_column(i, plain.schema.field(i).name, nulls)
+    frame = plain.to_pandas(integer_object_nulls=True)
+    for i in about.get("arrow", ()):
+        frame.isetitem(i, pd.arrays.ArrowExtensionArray(table[i]))
+    for i in about.get("object", ()):
+        column = frame.iloc[:, i]
+        if column.dtype != object:
+            objects = column.astype(object)
+            frame.isetitem(i, objects.where(column.notna(), None))
+    return frame
+
+
+def _dtype_of(name: str) -> Any:
+    """pandas' type of this name, which for strings of Arrow has two meanings."""
+    import pyarrow as pa
+
+    if name == "string[pyarrow]":
+        return importlib.import_module("pandas").ArrowDtype(pa.string())
+    return name
 
 
 def _with_chunks(frame: Any) -> Any:

@@ -51,6 +51,9 @@ _PARTITION_BYTES = 8 << 20
 _PARTITION_ROWS = 10_000
 _MAX_OVER_DECOMPOSITION = 64
 
+_MOST_DIGITS = 76  # of Arrow's decimals
+_PYTHON_DECIMAL = b"ucp.join.decimal"
+
 # What work costs for each byte, in units of a byte that is looked up in a hash
 # table; benchmarks/join.py measures where shuffle and broadcast cost the same.
 _PARTITION_COST = 2
@@ -218,6 +221,10 @@ def _check_calls(said: list[dict[str, Any]]) -> Call:
 def _choose_local(said: list[dict[str, Any]], mine: LocalJoin | None) -> LocalJoin:
     """The local join that some ranks have named."""
     named = [(rank, its["local"]) for rank, its in enumerate(said) if its["local"]]
+    if not any(its["is_given"] for its in said):
+        # Some ranks may have a frame where others have None.
+        is_pandas = any(name == PandasJoin.__qualname__ for _, name in named)
+        return PandasJoin() if is_pandas else ArrowJoin()
     for rank, name in named:
         if name != named[0][1]:
             raise ValueError(
@@ -226,8 +233,6 @@ def _choose_local(said: list[dict[str, Any]], mine: LocalJoin | None) -> LocalJo
             )
     if mine is not None:
         return mine
-    if not named:
-        return ArrowJoin()
     kinds: list[type[ArrowJoin | PandasJoin]] = [ArrowJoin, PandasJoin]
     for known in [*kinds, *_LIBRARIES.values()]:
         if named[0][1] == known.__qualname__:
@@ -266,6 +271,8 @@ def _read_side(said: list[dict[str, Any]], blobs: list[Any], number: int) -> Sid
         found = _decode(table["schema"])
         if table["typeless"]:
             found = _without_types(found)
+        elif table["library"] == "pandas":
+            found = _mark_decimals(found)
         if schema is None:
             schema, owner = found, rank
         else:
@@ -286,15 +293,24 @@ def _pandas_types(schema: Any, tables: Sequence[dict[str, Any]]) -> dict[str, An
     import pyarrow as pa
 
     found: dict[str, Any] = {}
+    unknown: dict[str, Any] = {}  # of columns of which no table knows the type
     nulls = {number for table in tables for number in table["nulls"]}
     for table in tables:
         if table["library"] == "pandas" and not table["typeless"]:
             its = _decode(table["schema"])
             for field, column in zip(its, its.pandas_metadata["columns"], strict=True):
                 if not pa.types.is_null(field.type):
-                    found.setdefault(field.name, column)
+                    first = found.setdefault(field.name, column)
+                    if column["numpy_type"] == "object":
+                        first["numpy_type"] = "object"  # which holds all values
+                elif column["numpy_type"] == "null[pyarrow]":
+                    unknown.setdefault(field.name, column)
+    found = {**unknown, **found}
+    objects = [name for name, its in found.items() if its["numpy_type"] == "object"]
     for number in nulls:
         field = schema.field(number)
+        if field.name in objects:
+            continue
         if (name := nullable_name(field.type)) is not None:
             column = found.setdefault(field.name, {"numpy_type": "object"})
             if not _is_nullable(column["numpy_type"]):
@@ -343,10 +359,48 @@ def _common_schema(number: int, first: int, schema: Any, rank: int, other: Any) 
     for i, (ours, theirs) in enumerate(zip(schema, other, strict=True)):
         if ours == theirs or pa.types.is_null(theirs.type):
             continue
+        if _is_python_decimal(ours) and _is_python_decimal(theirs):
+            kind = _common_decimal(ours.type, theirs.type)
+            if kind is not None:
+                schema = schema.set(i, ours.with_type(kind))
+                continue
         if not pa.types.is_null(ours.type):
             _raise_difference(number, first, schema, rank, other)
         schema = schema.set(i, theirs)
     return schema
+
+
+def _mark_decimals(schema: Any) -> Any:
+    """With metadata of the columns of Python's decimals.
+
+    Their precision and scale are what the values of a rank need.
+    """
+    import pyarrow as pa
+
+    about = schema.pandas_metadata["columns"]
+    for i, (field, column) in enumerate(zip(schema, about, strict=True)):
+        if pa.types.is_decimal(field.type) and column["numpy_type"] == "object":
+            schema = schema.set(i, field.with_metadata({_PYTHON_DECIMAL: b""}))
+    return schema
+
+
+def _is_python_decimal(field: Any) -> bool:
+    return _PYTHON_DECIMAL in (field.metadata or {})
+
+
+def _common_decimal(left: Any, right: Any) -> Any:
+    """The narrowest type that holds the values of both; None: there is none."""
+    import pyarrow as pa
+
+    pair = (left, right)
+    scale = max(kind.scale for kind in pair)
+    digits = max(kind.precision - kind.scale for kind in pair)
+    if scale + digits > _MOST_DIGITS:
+        return None
+    wide = max(kind.bit_width for kind in pair)
+    is_wide = wide > pa.decimal128(1).bit_width or scale + digits > 38
+    make = pa.decimal256 if is_wide else pa.decimal128
+    return make(scale + digits, scale)
 
 
 def _is_nullable(dtype: str) -> bool:
@@ -455,15 +509,18 @@ def _check_keys(call: Call, sides: tuple[Side, Side]) -> tuple[Side, Side]:
     pairs = zip(call.left_on, types[0], call.right_on, types[1], strict=True)
     for left_name, left, right_name, right in pairs:
         kind = common_type(left, right)
+        fields = [
+            schema.field(name)
+            for schema, name in zip(schemas, (left_name, right_name), strict=True)
+        ]
+        if all(map(_is_python_decimal, fields)):
+            kind = _common_decimal(left, right)
         if kind is None:
             raise TypeError(
                 f"the key {left_name!r} of the left table is {left}, {right_name!r} "
                 f"of the right one {right}: they cannot be compared, cast one of them"
             )
-        enums = [
-            _enum_of(schema.field(name))
-            for schema, name in zip(schemas, (left_name, right_name), strict=True)
-        ]
+        enums = [*map(_enum_of, fields)]
         if None not in enums and enums[0] != enums[1]:
             raise TypeError(
                 f"the key {left_name!r} of the left table is an Enum with other "
@@ -582,13 +639,17 @@ def make_plan(said: Sequence[bytes], rank: int, mine: LocalJoin | None) -> Plan:
 def _with_pandas_types(side: Side) -> Side:
     """With metadata of the schema by which Arrow makes the frame that was given."""
     columns = []
-    for field in side.schema:
+    own: dict[str, list[int]] = {"arrow": [], "object": []}
+    for number, field in enumerate(side.schema):
         column = dict(side.pandas_types.get(field.name, {}))
         name = column.get("numpy_type", "")
         if name.startswith(("Int", "UInt", "boolean")):
             name = nullable_name(field.type) or ""  # a key may have become wider
         elif name.endswith("[pyarrow]"):
-            name = f"{field.type}[pyarrow]"
+            own["arrow"].append(number)
+            name = "object"
+        elif name == "object":
+            own["object"].append(number)
         if name:
             column |= {"name": field.name, "field_name": field.name}
             column |= {"pandas_type": str(field.type), "numpy_type": name}
@@ -596,4 +657,5 @@ def _with_pandas_types(side: Side) -> Side:
             columns.append(column)
     about = {"columns": columns, "index_columns": [], "column_indexes": []}
     metadata = {b"pandas": json.dumps(about).encode()}
+    metadata[b"ucp.join"] = json.dumps(own).encode()
     return side._replace(schema=side.schema.with_metadata(metadata))

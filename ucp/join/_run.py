@@ -25,7 +25,7 @@ from ._local import PandasJoin
 from ._plan import SIDES, Plan
 from ._stages import ENDS, ROWS, Stages
 from ._statistics import JoinStatistics, PeerBytes, Span
-from ._tables import empty_dictionary, to_polars, unify
+from ._tables import empty_dictionary, to_polars, unify, without_nan
 
 _LEAST_PIECE = 1 << 20  # bytes of a table that are partitioned at a time
 _VIEW_SECONDS = 1.0  # how long chunks may be viewed after their rows were joined
@@ -128,6 +128,7 @@ class JoinRun:
         side = self._plan.sides[number]
         schema = side.schema
         has_rows = table is not None and table.num_rows != 0
+        was_frame = has_rows and table.schema.pandas_metadata is not None
         if not has_rows:
             table = schema.empty_table()
         elif table.schema.types != schema.types:
@@ -139,6 +140,10 @@ class JoinRun:
                 continue  # a key that the other table has without
             column, self._dictionaries[number][i] = unify(table[i], values)
             table = table.set_column(i, schema.field(i), column)
+        local = self._plan.local
+        if isinstance(local, PandasJoin) and local.nan_is_null and not was_frame:
+            spec = self._plan.spec
+            table = without_nan(table, spec.left_on if number == 0 else spec.right_on)
         return table
 
     def _empty_table(self, number: int) -> Any:

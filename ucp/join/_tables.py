@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -64,7 +65,7 @@ def to_arrow(table: Any, side: str) -> Any:
         return None
     keeps = is_frame(table) or is_polars(table)
     if is_frame(table):
-        table = pa.Table.from_pandas(table, preserve_index=False)
+        table = _from_pandas(table)
     elif is_polars(table):
         _check_polars(table, side)
         table = pa.table(table)
@@ -86,15 +87,35 @@ def to_arrow(table: Any, side: str) -> Any:
     return _normal(without_views(table), side, keeps)
 
 
+def _from_pandas(frame: Any) -> Any:
+    """An Arrow table, whose metadata name all of pandas' types of Arrow."""
+    import pyarrow as pa
+
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    about = table.schema.pandas_metadata
+    for column, dtype in zip(about["columns"], frame.dtypes, strict=True):
+        if str(dtype).endswith("[pyarrow]"):  # of decimals it says that it is object
+            column["numpy_type"] = str(dtype)
+    return table.replace_schema_metadata({b"pandas": json.dumps(about).encode()})
+
+
 def _check_polars(frame: Any, side: str) -> None:
     """Refuse what polars does not give to Arrow, or gives as addresses."""
     for name, dtype in frame.schema.items():
-        text = str(dtype)
-        if any(bad in text for bad in ("Int128", "Object", "Unknown")):
+        if not _arrow_has(dtype):
             raise TypeError(
-                f"column {name!r} of the {side} table has polars' type {text}, which "
+                f"column {name!r} of the {side} table has polars' type {dtype}, which "
                 "Arrow does not have: cast it"
             )
+
+
+def _arrow_has(dtype: Any) -> bool:
+    """Does Arrow have this type of polars, and those of its parts?"""
+    if dtype.base_type().__name__ in ("Int128", "UInt128", "Object", "Unknown"):
+        return False
+    inner = getattr(dtype, "inner", None)
+    parts = [field.dtype for field in getattr(dtype, "fields", ())]
+    return all(map(_arrow_has, parts if inner is None else [inner]))
 
 
 def _normal(table: Any, side: str, keeps: bool) -> Any:
@@ -127,6 +148,21 @@ def _normal(table: Any, side: str, keeps: bool) -> Any:
         table = pa.Table.from_arrays(table.columns, schema=schema)
     has_dictionaries = any(map(pa.types.is_dictionary, schema.types))
     return table.unify_dictionaries() if has_dictionaries else table
+
+
+def without_nan(table: Any, names: Sequence[str]) -> Any:
+    """The table with null for NaN in columns of floats: pandas finds them equal."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in names:
+        i = table.schema.get_field_index(name)
+        field = table.schema.field(i)
+        if pa.types.is_floating(field.type):
+            null = pa.scalar(None, field.type)
+            column = pc.if_else(pc.is_nan(table[i]), null, table[i])
+            table = table.set_column(i, field, column)
+    return table
 
 
 def _without_rows(table: Any, schema: Any) -> Any:
