@@ -276,6 +276,28 @@ def test_objects_are_keys(kind, how):
     assert rows_of(found.map(without_zeros)) == rows_of(whole.map(without_zeros))
 
 
+@pytest.mark.parametrize("values", ["xyq", [0.5, 1.5, 2.5]])
+@pytest.mark.parametrize("how", ["inner", "left", "right", "outer"])
+def test_keys_with_other_categories_lose_them(how, values):
+    first, second, third = values
+
+    def frames(rank):
+        left = pd.Categorical([first, second], categories=[first, second])
+        right = pd.Categorical([first, third], categories=[first, third])
+        return pd.DataFrame({"k": left}), pd.DataFrame({"k": right})[rank:]
+
+    async def main(comm):
+        options = {"over_decomposition": 5, "strategy": "shuffle"}
+        return (await join(comm, how, *frames(comm.rank), **options)).table
+
+    left, right = map(pd.concat, zip(*map(frames, range(2)), strict=True))
+    parts = good_world(2, main)
+    whole = merged(how, left, right, ["k"])
+    for part in parts:
+        assert part.dtypes.to_dict() == whole.dtypes.to_dict()
+    assert rows_of(pd.concat(parts)) == rows_of(whole)
+
+
 def test_decimals_that_no_type_holds_are_refused():
     async def main(comm):
         value = Decimal("1e-50") if comm.rank else Decimal("1e50")

@@ -269,6 +269,21 @@ class PandasJoin:
         found = [part for part in parts if len(part)] or parts[:1]
         return importlib.import_module(self._module).concat(found, ignore_index=True)
 
+    def without_categories(self, part: Any, like: Any) -> Any:
+        """With values for categories where the whole result has no categories.
+
+        Keys with other categories lose them, unless a part has rows of one side only.
+        """
+        for i, (own, its) in enumerate(zip(part.dtypes, like.dtypes, strict=True)):
+            if str(own) == "category" != str(its):
+                column = part.iloc[:, i]
+                kind = own.categories.dtype
+                if kind.kind in "iub" and column.hasnans:
+                    kind = object if kind.kind == "b" else "float64"
+                part = part.copy(deep=False)
+                part.isetitem(i, column.astype(kind))
+        return part
+
     def dtypes(self, result: Any) -> list[str] | None:
         """What the ranks tell each other of their results; None: it has no rows."""
         return list(map(str, result.dtypes)) if len(result) else None
@@ -320,6 +335,9 @@ class CudfJoin(PandasJoin):
 
     nan_is_null = False
     _module = "cudf"
+
+    def without_categories(self, part: Any, like: Any) -> Any:
+        return part
 
     def _frame(self, table: Any) -> Any:
         return importlib.import_module(self._module).DataFrame.from_arrow(table)

@@ -102,9 +102,7 @@ class JoinRun:
                 parts = await self._shuffle(shuffler, tables)
             else:
                 parts = await self._broadcast(shuffler, tables)
-            result = await self._in_thread(
-                lambda: self._plan.local.concat([nothing, *parts])
-            )
+            result = await self._in_thread(lambda: self._concat(nothing, parts))
             begun = self._now()
             await self._release_held()
             await asyncio.gather(*(one for _, its in self._lent for one in its))
@@ -397,6 +395,12 @@ class JoinRun:
                         f"{count} of {rows} rows of the {SIDES[side]} table have the "
                         f"key {key}, and rank {self._comm.rank} joins them all"
                     )
+
+    def _concat(self, nothing: Any, parts: list[Any]) -> Any:
+        plan = self._plan
+        if isinstance(plan.local, PandasJoin) and all(its.rows for its in plan.sides):
+            parts = [plan.local.without_categories(part, nothing) for part in parts]
+        return plan.local.concat([nothing, *parts])
 
     # The rest.
 
