@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/call ucp/local ucp/memory_cache ucp/plan ucp/stages ucp/statistics ucp/tables
+# tests: ucp/call ucp/local ucp/memory_cache ucp/plan ucp/stages ucp/statistics
+# tests: ucp/tables
 """``ucp.join``: tables whose rows are on many ranks."""
 
 import asyncio
