@@ -208,10 +208,10 @@ void umi_comm_coll_note(umi_comm_coll *coll);
  * has not been made here yet is compared when it is. */
 bool umi_comm_call_check(umx_comm *comm, int rank, const umi_comm_call *theirs);
 
-/* A message of a rank has come for an operation that is over here, and that
- * needs none any more: the rank has called another one. */
-void umi_comm_call_is_late(umx_comm *comm, int rank,
-                           const umi_comm_call *theirs);
+/* A message has come that no operation here takes, as it is over or another
+ * one: the rank has called something else. */
+void umi_comm_call_refuse(umx_comm *comm, int rank,
+                          const umi_comm_call *theirs);
 
 /* ---- collective_messages.c: the messages of a round ----------------------
  */

@@ -25,31 +25,48 @@ mix(uint64_t hash, uint64_t word)
     return hash ^ hash >> 32;
 }
 
+static umi_comm_call
+call_of(const umi_comm_coll *coll)
+{
+    return (umi_comm_call){.number  = coll->number,
+                           .op      = coll->type->kind,
+                           .what    = coll->what,
+                           .bytes   = coll->bytes,
+                           .history = coll->history};
+}
+
 void
 umi_comm_coll_note(umi_comm_coll *coll)
 {
-    umx_comm     *comm   = coll->comm;
-    uint64_t      number = comm->next_number++;
-    umi_comm_call call   = {.number  = number,
-                            .op      = coll->type->kind,
-                            .what    = coll->what,
-                            .bytes   = coll->bytes,
-                            .history = comm->history};
+    umx_comm     *comm = coll->comm;
+    umi_comm_call call;
 
-    coll->number  = number;
+    coll->number  = comm->next_number++;
     coll->history = comm->history;
+    call          = call_of(coll);
     comm->history =
         mix(mix(mix(comm->history, call.op), call.what), call.bytes) | 1;
-    comm->calls[number % UMI_COMM_CALLS] = call;
+    comm->calls[call.number % UMI_COMM_CALLS] = call;
 }
 
-/* Find the call with that number; NULL: it is too long ago, or to come. */
-static const umi_comm_call *
-find(const umx_comm *comm, uint64_t number)
+/* Find the call with that number: among the last ones, or one that is under
+ * way. False: it is too long ago, or to come. */
+static bool
+find(const umx_comm *comm, uint64_t number, umi_comm_call *call)
 {
-    const umi_comm_call *call = &comm->calls[number % UMI_COMM_CALLS];
+    *call = comm->calls[number % UMI_COMM_CALLS];
+    if (number != 0 && call->number == number) {
+        return true;
+    }
+    UMI_LIST_FOREACH(node, &comm->colls) {
+        const umi_comm_coll *coll = umi_container_of(node, umi_comm_coll, node);
 
-    return (number != 0 && call->number == number) ? call : NULL;
+        if (coll->number == number) {
+            *call = call_of(coll);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- those of others -----------------------------------------------------
@@ -153,11 +170,12 @@ describe_before(char *text, size_t size, const umx_comm *comm, int rank,
                            "before it; the last ones of rank %d were",
                            rank, comm->rank, comm->rank);
     for (uint64_t i = first; i < number && len < size; i++) {
-        const umi_comm_call *call = find(comm, i);
+        umi_comm_call call;
+        bool          is_known = find(comm, i, &call);
 
         len += (size_t)snprintf(
             text + len, size - len, "%s %s", (i == first) ? "" : ",",
-            (call != NULL) ? umi_comm_coll_name((unsigned)call->op) : "?");
+            is_known ? umi_comm_coll_name((unsigned)call.op) : "?");
     }
 }
 
@@ -170,32 +188,33 @@ is_equal(const umi_comm_call *a, const umi_comm_call *b)
 bool
 umi_comm_call_check(umx_comm *comm, int rank, const umi_comm_call *theirs)
 {
-    const umi_comm_call *own = find(comm, theirs->number);
-    char                 text[UMI_COMM_REASON_MAX];
+    umi_comm_call own;
+    char          text[UMI_COMM_REASON_MAX];
 
     if (comm->is_revoked || comm->is_closed) {
         return false;
     }
-    if (own == NULL ||
-        (is_equal(own, theirs) && own->history == theirs->history)) {
+    if (!find(comm, theirs->number, &own) ||
+        (is_equal(&own, theirs) && own.history == theirs->history)) {
         return true;
     }
-    if (is_equal(own, theirs)) {
+    if (is_equal(&own, theirs)) {
         describe_before(text, sizeof(text), comm, rank, theirs->number);
     } else {
-        describe(text, sizeof(text), comm, rank, theirs, own);
+        describe(text, sizeof(text), comm, rank, theirs, &own);
     }
-    fail(comm, rank, own, text);
+    fail(comm, rank, &own, text);
     return false;
 }
 
 void
-umi_comm_call_is_late(umx_comm *comm, int rank, const umi_comm_call *theirs)
+umi_comm_call_refuse(umx_comm *comm, int rank, const umi_comm_call *theirs)
 {
-    char text[UMI_COMM_REASON_MAX];
+    umi_comm_call own;
+    char          text[UMI_COMM_REASON_MAX];
 
     if (umi_comm_call_check(comm, rank, theirs) &&
-        find(comm, theirs->number) == NULL) {
+        !find(comm, theirs->number, &own)) {
         (void)snprintf(text, sizeof(text),
                        "rank %d has called it, and rank %d has ended another "
                        "operation with that number",

@@ -9,10 +9,6 @@
 #include "comm/inbox.h"
 #include "comm/member.h"
 
-enum {
-    LEND_MIN = 64 * 1024 /* bytes; lent to ranks of this host */
-};
-
 /* A message that no receive waits for yet. */
 typedef struct umi_comm_early {
     umi_node        node; /* comm->early */
@@ -213,7 +209,7 @@ send_by(umi_comm_xfer *xfer, umx_ep *ep)
     umx_op_params   params = xfer_params(xfer);
     umx_status      status;
 
-    if (xfer->buf.len >= LEND_MIN) {
+    if (xfer->buf.len >= UMI_COMM_LEND_MIN) {
         params.flags |= UMX_OP_FLAG_LEND;
     }
     status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, len, &xfer->buf,
@@ -455,11 +451,7 @@ umi_comm_coll_arrive(umx_comm *comm, const umi_comm_parcel *parcel)
         umi_comm_call theirs = call_of(header);
 
         drop(comm, parcel);
-        if (coll == NULL) {
-            umi_comm_call_is_late(comm, (int)header->source, &theirs);
-        } else {
-            (void)umi_comm_call_check(comm, (int)header->source, &theirs);
-        }
+        umi_comm_call_refuse(comm, (int)header->source, &theirs);
         return;
     }
     xfer = find_recv(coll, header);

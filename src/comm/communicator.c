@@ -521,8 +521,8 @@ say_goodbye(umx_comm *comm)
                               .comm   = comm->id,
                               .number = comm->next_number};
     size_t          at     = size * sizeof(uint64_t) + UMI_COMM_CALL_SIZE;
-    size_t          len    = at + umi_comm_count_labels(comm) * 16;
-    uint64_t       *sent   = malloc(len);
+    size_t    len  = at + umi_comm_count_labels(comm) * UMI_COMM_LABEL_SIZE;
+    uint64_t *sent = malloc(len);
 
     if (sent == NULL) {
         umi_comm_revoke(comm, comm->rank, UMX_ERR_NO_MEMORY, false,
@@ -559,9 +559,9 @@ pass_on(umx_comm *comm, int rank, const umi_comm_header *header,
     }
 }
 
-void
-umi_comm_rank_leaves(umx_comm *comm, int rank, uint64_t gone_at,
-                     uint64_t num_expected)
+/* Take note that a rank has left, before operation `gone_at`. */
+static void
+rank_leaves(umx_comm *comm, int rank, uint64_t gone_at, uint64_t num_expected)
 {
     umi_comm_rank *from = &comm->ranks[rank];
 
@@ -595,7 +595,7 @@ umi_comm_rank_is_absent(umx_comm *comm, int rank)
         return;
     }
     umi_comm_hold(comm);
-    umi_comm_rank_leaves(comm, rank, 1, 0);
+    rank_leaves(comm, rank, 1, 0);
     umi_comm_sends_cancel(comm, rank, UMX_ERR_RANK_FAILED);
     end_what_waits(comm, rank);
     umi_comm_put(comm);
@@ -620,7 +620,7 @@ umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
     }
     memcpy(&num_expected, bytes + (size_t)comm->rank * sizeof(num_expected),
            sizeof(num_expected));
-    umi_comm_rank_leaves(comm, rank, header->number, num_expected);
+    rank_leaves(comm, rank, header->number, num_expected);
     comm->ranks[rank].last = last;
     if (root_of(comm) == comm->rank) {
         pass_on(comm, rank, header, data, len);

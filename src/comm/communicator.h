@@ -115,10 +115,6 @@ bool umi_comm_doubt(umx_comm *comm, int rank, umx_status status,
 void umi_comm_lose(umx_comm *comm, const umi_comm_member *member,
                    const char *why);
 
-/* Take note that a rank has left, before operation `gone_at`. */
-void umi_comm_rank_leaves(umx_comm *comm, int rank, uint64_t gone_at,
-                          uint64_t num_expected);
-
 /* A rank that has left without having derived this communicator will never take
  * part in it. */
 void umi_comm_rank_is_absent(umx_comm *comm, int rank);

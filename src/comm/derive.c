@@ -88,13 +88,13 @@ umi_comm_rank_left_labels(umx_comm *comm, int rank, const void *labels,
     umi_comm_rank *from = &comm->ranks[rank];
     umi_node      *node = comm->group->comms.next;
 
-    if (len >= 16) {
+    if (len >= UMI_COMM_LABEL_SIZE) {
         from->labels = malloc(len);
         if (from->labels == NULL) {
             return false;
         }
         memcpy(from->labels, labels, len);
-        from->num_labels = len / 16;
+        from->num_labels = len / UMI_COMM_LABEL_SIZE;
     }
     while (comm->num_derived != 0 && node != &comm->group->comms) {
         umx_comm *child = umi_container_of(node, umx_comm, group_node);

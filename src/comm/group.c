@@ -266,12 +266,6 @@ umi_comm_group_on_failed(umi_comm_member *from, const umi_comm_failed *failed)
 /* ---- heartbeats ----------------------------------------------------------
  */
 
-static double
-seconds(uint64_t ns)
-{
-    return (double)ns / 1e9;
-}
-
 /* Find out with which members heartbeats are exchanged: in each communicator
  * the lowest rank that has not left watches the others, and they watch it. */
 static void
@@ -342,7 +336,7 @@ static void
 judge(umi_comm_member *member, uint64_t now)
 {
     umi_comm_group   *group  = member->group;
-    double            silent = seconds(now - member->heard_ns);
+    double            silent = (double)(now - member->heard_ns) / 1e9;
     umx_process_state state  = (member->out != NULL) ?
                                    umx_ep_peer_process(member->out) :
                                    UMX_PROCESS_UNKNOWN;

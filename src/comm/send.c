@@ -7,8 +7,7 @@
 #include "comm/send_recv.h"
 
 enum {
-    EAGER_SELF_SIZE = 64 * 1024, /* bytes: a send to oneself copies them */
-    LEND_MIN        = 64 * 1024  /* bytes; lent to ranks of this host */
+    EAGER_SELF_SIZE = 64 * 1024 /* bytes: a send to oneself copies them */
 };
 
 /* ---- the end of a send ---------------------------------------------------
@@ -269,7 +268,7 @@ send_by(umi_comm_send *send, umx_ep *ep, uint64_t tag)
                               .on_lost = on_send_lost};
     umx_status      status;
 
-    if (send->buf.len >= LEND_MIN) {
+    if (send->buf.len >= UMI_COMM_LEND_MIN) {
         params.flags |= UMX_OP_FLAG_LEND;
     }
     status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, len, &send->buf,

@@ -27,7 +27,9 @@
 #include <umx/worker.h>
 
 enum {
-    UMI_COMM_REASON_MAX = 256 /* bytes */
+    UMI_COMM_REASON_MAX = 256,      /* bytes */
+    UMI_COMM_LEND_MIN   = 64 * 1024 /* bytes: so many are lent to ranks of this
+                                       host, and not sent */
 };
 
 typedef struct umi_comm_dispatch  umi_comm_dispatch;

@@ -44,8 +44,9 @@
 enum {
     UMI_COMM_HEADER_MAX  = 48, /* bytes */
     UMI_COMM_CALL_SIZE   = 32,
-    UMI_COMM_WHOLE_GROUP = 1, /* `round` of FAILED */
-    UMI_COMM_ANSWER      = 1  /* `round` of PING */
+    UMI_COMM_LABEL_SIZE  = 16, /* of a goodbye */
+    UMI_COMM_WHOLE_GROUP = 1,  /* `round` of FAILED */
+    UMI_COMM_ANSWER      = 1   /* `round` of PING */
 };
 
 typedef enum umi_comm_kind {

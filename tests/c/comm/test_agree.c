@@ -3,6 +3,8 @@
 /* tests: comm/collective_agree comm/communicator */
 #include "world.h"
 
+#include "comm/communicator.h"
+
 #include <string.h>
 
 enum {
@@ -276,6 +278,33 @@ test_the_last_operation_is_compared_by_the_goodbye(void **state)
     }
 }
 
+/* An operation that is under way is compared, however many came after it. */
+static void
+test_many_under_way_are_compared(void **state)
+{
+    enum {
+        COUNT = UMI_COMM_CALLS + 8
+    };
+
+    world *w = *state;
+    group  g;
+    job    jobs[COUNT], j;
+
+    world_open(w, 2);
+    split(w, &g);
+    for (int i = 0; i < COUNT; i++) {
+        post(g.comms[0], 0, BARRIER, &jobs[i]);
+    }
+    post(g.comms[1], 1, BCAST_FROM_1, &j);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(world_wait_one(w, &jobs[i]), UMX_ERR_RANK_FAILED);
+    }
+    assert_non_null(strstr(umx_comm_reason(g.comms[0]),
+                           "rank 1 has called bcast, rank 0 barrier"));
+    (void)world_wait_one(w, &j);
+    end(w, &g);
+}
+
 static void
 expect_reduction(world *w, umx_reduction first, umx_reduction second,
                  const char *text)
@@ -350,6 +379,7 @@ main(void)
         WORLD_TEST(test_any_two_operations_of_two_ranks),
         WORLD_TEST(test_any_two_operations_of_four_ranks),
         WORLD_TEST(test_the_last_operation_is_compared_by_the_goodbye),
+        WORLD_TEST(test_many_under_way_are_compared),
         WORLD_TEST(test_reductions_are_named),
         WORLD_TEST(test_what_was_long_ago_is_named_as_before),
     };
