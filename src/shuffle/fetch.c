@@ -66,8 +66,7 @@ get_room(umx_shuffle_chunk *chunk)
     error = umi_shuffle_spill_alloc(sh->spill, UMI_SHUFFLE_IN, chunk->len,
                                     &chunk->extent, &chunk->data);
     if (error != 0) {
-        atomic_store_explicit(&sh->error, error, memory_order_relaxed);
-        return (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR;
+        return umi_shuffle_note_error(sh, error);
     }
     chunk->place = UMX_CHUNK_SPILLED;
     return UMX_OK;

@@ -331,8 +331,7 @@ insert_spilled(umx_shuffler *sh, uint32_t partition, const void *data,
                                         &extent, &copy);
 
     if (error != 0) {
-        atomic_store_explicit(&sh->error, error, memory_order_relaxed);
-        return (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR;
+        return umi_shuffle_note_error(sh, error);
     }
     memcpy(copy, data, len);
     umi_shuffle_extent_written(extent);

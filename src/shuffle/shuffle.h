@@ -8,6 +8,7 @@
 #ifndef UMI_SHUFFLE_H
 #define UMI_SHUFFLE_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <umx/buffer.h>
@@ -195,6 +196,21 @@ void umi_shuffle_put(umx_shuffler *sh);
 
 /* Make the parameters of an operation of the shuffler's own. */
 umx_op_params umi_shuffle_op(umx_done_fn fn, void *arg);
+
+/* The status of an errno of the spill file. */
+static inline umx_status
+umi_shuffle_status_of(int error)
+{
+    return (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR;
+}
+
+/* Remember why the spill file could not grow. Returns the status. */
+static inline umx_status
+umi_shuffle_note_error(umx_shuffler *sh, int error)
+{
+    atomic_store_explicit(&sh->error, error, memory_order_relaxed);
+    return umi_shuffle_status_of(error);
+}
 
 /* Revoke the shuffle on all ranks. */
 void umi_shuffle_break(umx_shuffler *sh, const char *format, ...)

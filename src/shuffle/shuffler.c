@@ -332,7 +332,7 @@ set_memory(umx_shuffler *sh, const umx_shuffler_params *params)
     sh->spill = umi_shuffle_spill_new(params->spill_dir, &error);
     if (sh->spill == NULL) {
         umx_set_errno(error);
-        return (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR;
+        return umi_shuffle_status_of(error);
     }
     return UMX_OK;
 }

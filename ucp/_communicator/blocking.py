@@ -12,7 +12,6 @@ import concurrent.futures
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +23,7 @@ from .._core.worker import Worker
 from ..exceptions import UCXCloseError
 from . import bootstrap, environment
 from .communicator import Communicator
-from .steps import warn_dropped
+from .steps import call_if_alive, warn_dropped
 
 _T = TypeVar("_T")
 
@@ -157,13 +156,7 @@ class ReceiveFuture(Future[_T]):
 
     def __init__(self, worker: Worker, request: _ext.Request[_T]) -> None:
         super().__init__(worker, request)
-        here = weakref.ref(self)
-
-        def settle(request: _ext.Request[_T]) -> None:
-            if (future := here()) is not None:
-                future._settle(request)
-
-        request.add_done_callback(settle)
+        request.add_done_callback(call_if_alive(self._settle))
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         request = self._request

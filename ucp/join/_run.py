@@ -79,6 +79,8 @@ class JoinRun:
 
     async def run(self, given: tuple[Any, Any]) -> tuple[Any, JoinStatistics]:
         """Join the rows that this rank has; None: it has no table."""
+        import pyarrow as pa
+
         try:
             result, shuffler = await self._run(given)
         finally:
@@ -90,7 +92,7 @@ class JoinRun:
         every = await self._stages.tell_all([json.dumps(dtypes).encode()], ENDS)
         if isinstance(local, PandasJoin):
             result = local.with_dtypes(result, [*map(json.loads, every)])
-        elif self._plan.gives_polars and isinstance(result, _arrow_table()):
+        elif self._plan.gives_polars and isinstance(result, pa.Table):
             left, right = (side.schema for side in self._plan.sides)
             result = to_polars(result, left, right, self._plan.spec)
         return result, self._statistics(shuffler, result)
@@ -483,13 +485,6 @@ class JoinRun:
             skewed=tuple(self._skewed),
             local=type(plan.local).__name__,
         )
-
-
-def _arrow_table() -> type[Any]:
-    import pyarrow as pa
-
-    found: type[Any] = pa.Table
-    return found
 
 
 class _Lent(NamedTuple):

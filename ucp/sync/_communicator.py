@@ -350,7 +350,7 @@ class Communicator(Operations, NonBlocking):
     ) -> Self | None:
         """Make communicators of the ranks that give the same ``color``."""
         made = self._wait_for(timeout, self._async.split, color, key)
-        return None if made is None else type(self)(made, self._shared)
+        return None if made is None else self._of(made)
 
     def abort(
         self, reason: str | None = None, _fault: tuple[int, int, int] | None = None
