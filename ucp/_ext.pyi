@@ -469,7 +469,9 @@ class Memory:
         kind: str = "host",
         device: int | None = None,
         heap: Heap | None = None,
+        readonly: bool = False,
     ) -> Self: ...
+    def is_mapped_elsewhere(self) -> bool: ...
     @property
     def key(self) -> bytes: ...
     @property
@@ -647,6 +649,7 @@ class Communicator:
         name: str,
         heartbeat: float | None,
     ) -> CoroutineRequest[None]: ...
+    def _address(self, rank: SupportsIndex, /) -> bytes: ...
     def _explain(self, rank: SupportsIndex, /) -> str: ...
     def _derive(self, label: SupportsIndex, /) -> Self: ...
     def send(
@@ -866,11 +869,29 @@ class RemoteMemory:
         def __buffer__(self, flags: int, /) -> memoryview: ...
     def put(self, buffer: _Buffer, offset: int = 0) -> CoroutineRequest[None]: ...
     def get(self, buffer: _Buffer, offset: int = 0) -> CoroutineRequest[None]: ...
+    @overload
     def put_many(
         self, items: Sequence[tuple[_Buffer, int]], /
     ) -> CoroutineRequest[None]: ...
+    @overload
+    def put_many(
+        self,
+        buffer: _Buffer,
+        offsets: _Buffer,
+        lengths: _Buffer | int,
+        at: _Buffer = None,
+    ) -> CoroutineRequest[None]: ...
+    @overload
     def get_many(
         self, items: Sequence[tuple[_Buffer, int]], /
+    ) -> CoroutineRequest[None]: ...
+    @overload
+    def get_many(
+        self,
+        buffer: _Buffer,
+        offsets: _Buffer,
+        lengths: _Buffer | int,
+        at: _Buffer = None,
     ) -> CoroutineRequest[None]: ...
     def put_signal(
         self,

@@ -173,6 +173,14 @@ UMX_API umx_worker *umx_comm_get_worker(const umx_comm *comm);
 UMX_API UMX_MUST_CHECK umx_status umx_comm_get_ep(umx_comm *comm, int rank,
                                                   umx_ep **ep_p);
 
+/**
+ * The address of the worker of `rank`, this one included, for
+ * umx_ep_connect_address(); NULL: there is no such rank. It is the
+ * communicator's.
+ */
+UMX_API const void *umx_comm_get_address(umx_comm *comm, int rank,
+                                         size_t *len_p);
+
 /* ---- messages ------------------------------------------------------------
  */
 

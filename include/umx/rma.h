@@ -70,6 +70,18 @@ UMX_API UMX_MUST_CHECK umx_status umx_memh_alloc(umx_context *context,
                                                  umx_memh   **memh_p);
 
 /**
+ * Allocate memory as umx_memh_alloc() does, which this process may write and
+ * peers only read: they map it for reading, and no process of the same user
+ * can map it for writing, unless that is the superuser. Where peers do not map
+ * it this process refuses what writes.
+ *
+ * @return as umx_memh_alloc()
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_memh_alloc_readonly(umx_context *context,
+                                                          size_t       len,
+                                                          umx_memh **memh_p);
+
+/**
  * Allocate memory of this process alone: it is no segment of the system, and
  * peers do not map it. This process executes the operations of all peers.
  *
@@ -111,6 +123,15 @@ UMX_API const void *umx_memh_key(const umx_memh *memh, size_t *len_p);
 
 /** Can peers on this host map the memory? */
 UMX_API bool umx_memh_is_shared(const umx_memh *memh);
+
+/**
+ * Has any process mapped the memory, beside this one's own mapping of it? The
+ * system counts: a process that has ended has not, and a forked child of this
+ * process or of a peer has. Of a memory in a heap (heap.h): or any other of the
+ * same slab. A peer's mapping ends when its key and all views have been given
+ * back and it has made progress.
+ */
+UMX_API bool umx_memh_is_mapped_elsewhere(const umx_memh *memh);
 
 /** End of access: from now on the key is stale. Transfers under way go on. */
 UMX_API void umx_memh_close(umx_memh *memh);

@@ -181,3 +181,17 @@ umx_comm_get_ep(umx_comm *comm, int rank, umx_ep **ep_p)
     }
     return umi_comm_member_ep(comm->ranks[rank].member, ep_p);
 }
+
+const void *
+umx_comm_get_address(umx_comm *comm, int rank, size_t *len_p)
+{
+    UMI_COMM_LOCK(comm);
+    const umi_comm_member *member;
+
+    if (rank < 0 || rank >= comm->size) {
+        return NULL;
+    }
+    member = comm->ranks[rank].member;
+    *len_p = member->address_len;
+    return member->address;
+}

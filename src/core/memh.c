@@ -71,7 +71,7 @@ encode_key(umx_memh *memh, umi_key *key)
 }
 
 static umx_status
-make_key(umx_memh *memh, int segment_number)
+make_key(umx_memh *memh)
 {
     umi_key    key  = {.context = memh->context->id,
                        .memory  = memh->id,
@@ -86,7 +86,7 @@ make_key(umx_memh *memh, int segment_number)
     }
     if (memh->segment != NULL) {
         key.flags |= UMI_KEY_SEGMENT;
-        key.segment = segment_number;
+        key.segment = memh->segment_number;
     }
     if (memh->block != NULL) {
         key.flags |= UMI_KEY_SLAB;
@@ -179,7 +179,7 @@ data_offset(const umx_memh *memh)
 
 /* Register the memory, and make it known to the context. */
 static umx_status
-memh_open(umx_memh *memh, int segment_number)
+memh_open(umx_memh *memh)
 {
     umx_status status = map_memory(memh);
 
@@ -187,8 +187,7 @@ memh_open(umx_memh *memh, int segment_number)
         return status;
     }
     memh->id = add_to_context(memh);
-    status   = (memh->id == 0) ? UMX_ERR_NO_MEMORY :
-                                 make_key(memh, segment_number);
+    status   = (memh->id == 0) ? UMX_ERR_NO_MEMORY : make_key(memh);
     if (status != UMX_OK) {
         goto unmap;
     }
@@ -258,10 +257,11 @@ warn_of_private_memory(void)
 /* Shared memory; where the system has none, private memory, which peers reach
  * by way of this process. */
 static umx_status
-allocate(umx_memh *memh, size_t len, int *number_p)
+allocate(umx_memh *memh, size_t len)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    umx_status status = umi_segment_create(len, &memh->segment, number_p);
+    static pthread_once_t once   = PTHREAD_ONCE_INIT;
+    umx_status            status = umi_segment_create(len, &memh->segment,
+                                                      &memh->segment_number);
 
     if (status == UMX_ERR_UNSUPPORTED) {
         pthread_once(&once, warn_of_private_memory);
@@ -276,13 +276,12 @@ allocate(umx_memh *memh, size_t len, int *number_p)
 
 /* The memory is there, or that failed with `status`. */
 static umx_status
-open_allocated(umx_memh *memh, umx_status status, int segment_number,
-               umx_memh **memh_p)
+open_allocated(umx_memh *memh, umx_status status, umx_memh **memh_p)
 {
     if (status != UMX_OK) {
         goto free_memh;
     }
-    status = memh_open(memh, segment_number);
+    status = memh_open(memh);
     if (status != UMX_OK) {
         goto release_memory;
     }
@@ -302,7 +301,6 @@ umx_memh_alloc(umx_context *context, size_t len, umx_memh **memh_p)
 {
     umx_memh  *memh;
     umx_status status;
-    int        number = 0;
 
     if (context->generation != umi_fork_generation()) {
         return UMX_ERR_FORKED;
@@ -311,8 +309,32 @@ umx_memh_alloc(umx_context *context, size_t len, umx_memh **memh_p)
     if (memh == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    status = allocate(memh, len, &number);
-    return open_allocated(memh, status, number, memh_p);
+    status = allocate(memh, len);
+    return open_allocated(memh, status, memh_p);
+}
+
+umx_status
+umx_memh_alloc_readonly(umx_context *context, size_t len, umx_memh **memh_p)
+{
+    umx_memh  *memh;
+    umx_status status;
+
+    if (context->generation != umi_fork_generation()) {
+        return UMX_ERR_FORKED;
+    }
+    memh = memh_new(context);
+    if (memh == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    memh->is_readonly = true;
+    status            = allocate(memh, len);
+    if (status == UMX_OK && memh->segment != NULL) {
+        status = umi_segment_protect(memh->segment_number);
+        if (status != UMX_OK) {
+            free_memory(memh);
+        }
+    }
+    return open_allocated(memh, status, memh_p);
 }
 
 umx_status
@@ -329,7 +351,7 @@ umx_memh_alloc_private(umx_context *context, size_t len, umx_memh **memh_p)
         return UMX_ERR_NO_MEMORY;
     }
     status = allocate_private(memh, len);
-    return open_allocated(memh, status, 0, memh_p);
+    return open_allocated(memh, status, memh_p);
 }
 
 umx_status
@@ -342,12 +364,13 @@ umi_memh_open_block(umx_context *context, umi_block *block, size_t len,
         umi_block_put(block);
         return UMX_ERR_NO_MEMORY;
     }
-    memh->block    = block;
-    memh->segment  = umi_block_header(block);
-    memh->buf.data = umi_block_data(block);
-    memh->buf.len  = len;
+    memh->block          = block;
+    memh->segment        = umi_block_header(block);
+    memh->segment_number = block->slab->number;
+    memh->buf.data       = umi_block_data(block);
+    memh->buf.len        = len;
     memset(memh->buf.data, 0, len);
-    return open_allocated(memh, UMX_OK, block->slab->number, memh_p);
+    return open_allocated(memh, UMX_OK, memh_p);
 }
 
 umx_status
@@ -372,7 +395,7 @@ umx_memh_alloc_cuda(umx_context *context, umx_memtype memtype, int device,
     memh->buf.len      = len;
     status             = umi_cuda_alloc(memtype, device, len > 0 ? len : 1,
                                         &memh->buf.data);
-    return open_allocated(memh, status, 0, memh_p);
+    return open_allocated(memh, status, memh_p);
 }
 
 umx_status
@@ -401,7 +424,7 @@ umx_memh_register(umx_context *context, const umx_buffer *buf,
     }
     memh->is_readonly = (fields & UMX_MEMH_FIELD_FLAGS) &&
                         (params->flags & UMX_MEMH_FLAG_READONLY);
-    status = memh_open(memh, 0);
+    status = memh_open(memh);
     if (status != UMX_OK) {
         free(memh->key);
         free(memh);
@@ -420,6 +443,12 @@ bool
 umx_memh_is_shared(const umx_memh *memh)
 {
     return memh->segment != NULL && !umi_memh_is_closed(memh);
+}
+
+bool
+umx_memh_is_mapped_elsewhere(const umx_memh *memh)
+{
+    return memh->segment != NULL && umi_segment_is_shared(memh->segment_number);
 }
 
 const umx_buffer *

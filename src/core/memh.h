@@ -20,7 +20,8 @@ struct umx_memh {
     bool         is_readonly;
     bool         is_lent;      /* of umx_memh_register() */
     bool         is_of_driver; /* of umx_memh_alloc_cuda() */
-    umi_segment *segment;     /* its header in a segment; NULL: it is in none */
+    umi_segment *segment; /* its header in a segment; NULL: it is in none */
+    int          segment_number;
     umi_block   *block;       /* of a heap; NULL: the segment is its own */
     umi_waiters *waiters;     /* the segment's, or ... */
     umi_waiters  own_waiters; /* ... this one */

@@ -71,6 +71,19 @@ umi_segment_create(size_t len, umi_segment **segment_p, int *number_p)
 }
 
 umx_status
+umi_segment_protect(int number)
+{
+    struct shmid_ds info;
+
+    if (shmctl(number, IPC_STAT, &info) != 0) {
+        return umi_status_from_errno(errno);
+    }
+    info.shm_perm.mode = 0400;
+    return (shmctl(number, IPC_SET, &info) == 0) ? UMX_OK :
+                                                   umi_status_from_errno(errno);
+}
+
+umx_status
 umi_segment_create_slab(size_t size, uint64_t context, void **slab_p,
                         int *number_p)
 {
@@ -146,7 +159,8 @@ is_of_key(const umi_segment *segment, const umi_key *key, size_t size,
 umi_segment *
 umi_segment_map(const umi_key *key, char **data_p)
 {
-    void           *address = shmat(key->segment, NULL, 0);
+    bool  is_readonly = (key->flags & UMI_KEY_READONLY) != 0;
+    void *address     = shmat(key->segment, NULL, is_readonly ? SHM_RDONLY : 0);
     umi_segment    *segment;
     struct shmid_ds info;
     uint64_t        offset;

@@ -62,6 +62,11 @@ typedef struct umi_slab_header {
 umx_status umi_segment_create(size_t len, umi_segment **segment_p,
                               int *number_p);
 
+/* Let nobody map the segment for writing any more: this process has it mapped.
+ * Processes of the superuser could, but libumx maps what a key calls read-only
+ * for reading. */
+umx_status umi_segment_protect(int number);
+
 /* Create a segment of `size` bytes in all, mapped, for a slab of that context.
  * Returns what umi_segment_create() does. */
 umx_status umi_segment_create_slab(size_t size, uint64_t context, void **slab_p,

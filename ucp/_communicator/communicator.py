@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, SupportsIndex
 
 from .. import _ext
+from .._core.endpoint import Endpoint
 from .._core.lifecycle import current_worker
 from .._core.resolve import resolve
 from .._core.worker import Worker
+from .._core.worker_address import create_endpoint_from_worker_address
 from .._ext import UCXAddress
 from . import bootstrap, environment, meeting
 from .operations import Operations
@@ -248,6 +250,28 @@ class Communicator(Operations, _ext.Communicator):
         while (message := self.improbe(source, tag)) is None:
             await self.probe(source, tag)
         return message
+
+    async def endpoint(self, rank: SupportsIndex) -> Endpoint:
+        """Connect to the worker of a rank, for example to reach its memory.
+
+            remote = (await comm.endpoint(rank)).remote(key)
+
+        The connection is the program's, beside those of the communicator, which
+        its end does not concern. The rank gets an endpoint from
+        ``accept_addressed()``, but need not take it.
+
+        Raises:
+            ValueError: there is no such rank.
+            UCXCloseError: the communicator is closed.
+            UCXRankFailed: it has failed.
+
+        Other exceptions are those of ``create_endpoint_from_worker_address()``.
+        """
+        if self.closed():
+            raise _ext.UCXCloseError("the communicator is closed")
+        if self.failure is not None:
+            raise self.failure
+        return await create_endpoint_from_worker_address(self._address(rank))
 
     def explain(self) -> list[PeerPath]:
         """Say for each rank by which path messages of collective operations reach

@@ -30,7 +30,12 @@ class Memory(Closing, _ext.Memory):
 
     @classmethod
     def allocate(
-        cls, nbytes: int, kind: str = "host", device: int | None = None
+        cls,
+        nbytes: int,
+        kind: str = "host",
+        device: int | None = None,
+        *,
+        readonly: bool = False,
     ) -> Self:
         """Allocate ``nbytes`` bytes, which are zero.
 
@@ -50,17 +55,23 @@ class Memory(Closing, _ext.Memory):
                 instead of the buffer protocol. ``"cuda-managed"`` has both.
             device: number of the device; None: the device of the current context,
                 or 0.
+            readonly: this process may write the memory, and peers only read it:
+                they map it for reading, and operations that write are refused.
+                Only memory of the kind ``"host"`` can be so.
 
         Raises:
             UCXNoMemory: there is not enough memory, or the system has no segment
                 left; the error names the limit.
             ValueError: the kind or the device does not exist, there is no driver,
-                or ``nbytes`` is negative.
+                ``nbytes`` is negative, or the kind cannot be read-only.
         """
         if nbytes < 0:
             raise ValueError(f"nbytes is {nbytes}")
         context = _context.get_context()
-        return cls._added(cls(context, nbytes=int(nbytes), kind=kind, device=device))
+        memory = cls(
+            context, nbytes=int(nbytes), kind=kind, device=device, readonly=readonly
+        )
+        return cls._added(memory)
 
     @classmethod
     def register(cls, buffer: Any) -> Self:

@@ -21,7 +21,8 @@ struct MemoryObject {
     umx_memh                *umx;  /* NULL once closed and out of use */
     struct memory_loan      *loan; /* of a registered buffer; libumx's */
     Py_ssize_t               exports;
-    bool                     is_readonly;
+    bool                     is_readonly;      /* for this process, too */
+    bool                     is_peer_readonly; /* for peers */
     bool                     is_closed;
     PyObject                *weakrefs;
 };

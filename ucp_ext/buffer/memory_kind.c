@@ -35,7 +35,7 @@ memory_kind_find(const char *name)
 
 int
 memory_kind_alloc(mod_state *st, umx_context *context, const memory_kind *kind,
-                  PyObject *device, size_t len, bool is_private,
+                  PyObject *device, size_t len, memory_access access,
                   umx_memh **memh_p)
 {
     long       ordinal = UMX_DEVICE_NONE;
@@ -52,11 +52,21 @@ memory_kind_alloc(mod_state *st, umx_context *context, const memory_kind *kind,
             return -1;
         }
     }
+    if (access == MEMORY_READONLY && kind != &kinds[0]) {
+        PyErr_Format(
+            PyExc_ValueError,
+            "memory of kind '%s' cannot be read-only, but that of kind "
+            "'host'",
+            kind->name);
+        return -1;
+    }
     if (kind->is_of_driver) {
         status = umx_memh_alloc_cuda(context, kind->memtype, ordinal, len,
                                      memh_p);
-    } else if (is_private) {
+    } else if (access == MEMORY_PRIVATE) {
         status = umx_memh_alloc_private(context, len, memh_p);
+    } else if (access == MEMORY_READONLY) {
+        status = umx_memh_alloc_readonly(context, len, memh_p);
     } else {
         status = umx_memh_alloc(context, len, memh_p);
     }

@@ -12,11 +12,17 @@ typedef struct memory_kind memory_kind;
 /* NULL with an exception: there is none of that name. */
 const memory_kind *memory_kind_find(const char *name);
 
-/* `device` None: the current one. `is_private`: no peer is to have its key.
- * -1 with an exception. */
+/* Who else may reach it. */
+typedef enum memory_access {
+    MEMORY_SHARED,
+    MEMORY_READONLY, /* peers may read it; of the kind "host" */
+    MEMORY_PRIVATE   /* no peer is to have its key */
+} memory_access;
+
+/* `device` None: the current one. -1 with an exception. */
 int memory_kind_alloc(mod_state *st, umx_context *context,
                       const memory_kind *kind, PyObject *device, size_t len,
-                      bool is_private, umx_memh **memh_p);
+                      memory_access access, umx_memh **memh_p);
 
 /* The interfaces of a piece of memory; AttributeError if that has none. */
 PyObject *memory_array_interface(umx_memtype memtype, const void *data,

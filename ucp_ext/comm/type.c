@@ -222,6 +222,25 @@ comm_explain(PyObject *op, PyObject *number)
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
+PyDoc_STRVAR(address_doc, "_address($self, rank, /)\n--\n\n"
+                          "The address of a rank's worker.");
+
+static PyObject *
+comm_address(PyObject *op, PyObject *number)
+{
+    CommObject *self = (CommObject *)op;
+    const void *address;
+    size_t      len;
+    int         rank;
+
+    if (comm_parse_rank(self, number, "rank", &rank) < 0 ||
+        comm_check(self) < 0) {
+        return NULL;
+    }
+    address = umx_comm_get_address(self->umx, rank, &len);
+    return PyBytes_FromStringAndSize(address, (Py_ssize_t)len);
+}
+
 /* Every process in the communicator, by what identifies it in all of them. */
 static PyObject *
 get_processes(PyObject *op, void *Py_UNUSED(closure))
@@ -280,6 +299,7 @@ static PyMethodDef comm_methods[] = {
      METH_FASTCALL | METH_KEYWORDS, abort_doc},
     {"close", comm_close, METH_NOARGS, close_doc},
     {"closed", comm_closed, METH_NOARGS, closed_doc},
+    {"_address", comm_address, METH_O, address_doc},
     {"_explain", comm_explain, METH_O, explain_doc},
     {"_derive", comm_derive, METH_O, comm_derive_doc},
     {NULL, NULL, 0, NULL},

@@ -5,24 +5,26 @@
 #include "base/args.h"
 #include "buffer/buffer.h"
 #include "object/endpoint.h"
+#include "op/rma_pieces.h"
 #include "worker/worker.h"
 
 /* ---- memory --------------------------------------------------------------
  */
 
-static rma_list *
-list_new(Py_ssize_t count)
+rma_list *
+rma_list_new(Py_ssize_t count, Py_ssize_t num_holds)
 {
-    size_t    size = sizeof(rma_list) + (size_t)count * sizeof(buffer_hold);
+    size_t    size = sizeof(rma_list) + (size_t)num_holds * sizeof(buffer_hold);
     rma_list *list = PyMem_Malloc(size + (size_t)count * sizeof(umx_rma_item));
 
     if (list == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
-    list->count = 0;
-    list->len   = 0;
-    list->items = (umx_rma_item *)(void *)((char *)list + size);
+    list->count     = 0;
+    list->num_holds = 0;
+    list->len       = 0;
+    list->items     = (umx_rma_item *)(void *)((char *)list + size);
     return list;
 }
 
@@ -35,7 +37,7 @@ list_release(RequestObject *req)
         return;
     }
     TAIL_OF(req, rma_tail)->list = NULL;
-    for (Py_ssize_t i = 0; i < list->count; i++) {
+    for (Py_ssize_t i = 0; i < list->num_holds; i++) {
         buffer_release(&list->holds[i]);
     }
     PyMem_Free(list);
@@ -48,7 +50,8 @@ list_traverse(const RequestObject *req, visitproc visit, void *arg)
     int             rc   = 0;
 
     Py_VISIT(TAIL_OF(req, rma_tail)->remote);
-    for (Py_ssize_t i = 0; rc == 0 && list != NULL && i < list->count; i++) {
+    for (Py_ssize_t i = 0; rc == 0 && list != NULL && i < list->num_holds;
+         i++) {
         rc = request_visit_lent(req, &list->holds[i], visit, arg);
     }
     return rc;
@@ -338,6 +341,7 @@ hold_items(RemoteObject *self, PyObject *pairs, bool is_writable,
                       &list->holds[i], item) < 0) {
             return -1;
         }
+        list->num_holds++;
         list->count++;
         list->len += item->buf.len;
         if (rma_check_range(self, item->offset, item->buf.len) < 0) {
@@ -348,7 +352,7 @@ hold_items(RemoteObject *self, PyObject *pairs, bool is_writable,
 }
 
 static PyObject *
-transfer_many(RemoteObject *self, PyObject *sequence, const op_type *type)
+transfer_list(RemoteObject *self, PyObject *sequence, const op_type *type)
 {
     PyObject      *pairs = args_items(sequence, "expected a sequence of "
                                                      "(buffer, offset)");
@@ -360,7 +364,7 @@ transfer_many(RemoteObject *self, PyObject *sequence, const op_type *type)
     }
     req = rma_new_request(self, type);
     if (req != NULL) {
-        list = list_new(PyTuple_GET_SIZE(pairs));
+        list = rma_list_new(PyTuple_GET_SIZE(pairs), PyTuple_GET_SIZE(pairs));
 
         TAIL_OF(req, rma_tail)->list = list;
         request_track(req);
@@ -375,28 +379,88 @@ transfer_many(RemoteObject *self, PyObject *sequence, const op_type *type)
     return request_post(req);
 }
 
+/* Pieces of one buffer, where arrays say. */
+static PyObject *
+transfer_pieces(RemoteObject *self, PyObject *const *values,
+                const op_type *type)
+{
+    RequestObject *req = rma_new_request(self, type);
+    rma_list      *list;
+
+    if (req == NULL) {
+        return NULL;
+    }
+    list = rma_pieces_new(self, values, type == &op_get_many);
+    TAIL_OF(req, rma_tail)->list = list;
+    request_track(req);
+    if (list == NULL) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    return request_post(req);
+}
+
+static PyObject *
+transfer_many(RemoteObject *self, PyObject *const *args, Py_ssize_t nargs,
+              PyObject *kwnames, const op_type *type)
+{
+    static const char *const keywords[] = {"buffer", "offsets", "lengths",
+                                           "at"};
+    PyObject                *values[4];
+
+    if (nargs == 1 && kwnames == NULL) {
+        return transfer_list(self, args[0], type);
+    }
+    if (args_parse(type->name, args, nargs, kwnames, keywords, 4, 4, 3,
+                   values) < 0) {
+        return NULL;
+    }
+    return transfer_pieces(self, values, type);
+}
+
 const char remote_put_many_doc[] =
-    "put_many($self, items, /)\n--\n\n"
-    "Call put() for each pair (buffer, offset) of items, with one\n"
-    "await for all.";
+    "put_many(items, /)\n"
+    "put_many(buffer, offsets, lengths, at=None)\n\n"
+    "Call put() for several pieces, with one await for all.\n\n"
+    "The pieces are pairs (buffer, offset), or of one buffer: see\n"
+    "get_many().";
 
 PyObject *
-remote_put_many(PyObject *op, PyObject *items)
+remote_put_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                PyObject *kwnames)
 {
     RemoteObject *self = (RemoteObject *)op;
 
     return (rma_check_writable(self) < 0) ?
                NULL :
-               transfer_many(self, items, &op_put_many);
+               transfer_many(self, args, nargs, kwnames, &op_put_many);
 }
 
 const char remote_get_many_doc[] =
-    "get_many($self, items, /)\n--\n\n"
-    "Call get() for each pair (buffer, offset) of items, with one\n"
-    "await for all.";
+    "get_many(items, /)\n"
+    "get_many(buffer, offsets, lengths, at=None)\n\n"
+    "Call get() for several pieces, with one await for all.\n\n"
+    "    await remote.get_many([(one, 0), (another, 4096)])\n"
+    "    await remote.get_many(array, offsets, lengths)\n\n"
+    "The pieces are pairs (buffer, offset); or they are of one buffer, and\n"
+    "arrays say where each is, in bytes. The arrays have one dimension, and\n"
+    "are read during the call.\n\n"
+    "Args:\n"
+    "    items: sequence of pairs.\n"
+    "    buffer: contiguous memory for all pieces.\n"
+    "    offsets: array of uint64 or int64: where each is in the memory.\n"
+    "    lengths: the same of their lengths; or an int for all.\n"
+    "    at: the same of where each is in the buffer; None: one behind the\n"
+    "        other.\n\n"
+    "Raises:\n"
+    "    IndexError: a piece is not in the memory, or not in the buffer.\n"
+    "    TypeError: an array of something else.\n"
+    "    ValueError: arrays of different lengths, or a buffer with gaps.";
 
 PyObject *
-remote_get_many(PyObject *op, PyObject *items)
+remote_get_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                PyObject *kwnames)
 {
-    return transfer_many((RemoteObject *)op, items, &op_get_many);
+    return transfer_many((RemoteObject *)op, args, nargs, kwnames,
+                         &op_get_many);
 }

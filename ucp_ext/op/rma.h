@@ -8,11 +8,15 @@
 
 /* What a *_MANY operation on a peer's memory moves. */
 typedef struct rma_list {
-    Py_ssize_t    count;
-    size_t        len;   /* bytes of all */
-    umx_rma_item *items; /* behind `holds` */
+    Py_ssize_t    count;     /* items */
+    Py_ssize_t    num_holds; /* buffers */
+    size_t        len;       /* bytes of all */
+    umx_rma_item *items;     /* behind `holds` */
     buffer_hold   holds[];
 } rma_list;
+
+/* A list with room for that many; NULL with an exception. */
+rma_list *rma_list_new(Py_ssize_t count, Py_ssize_t num_holds);
 
 /* What an operation on a number in a peer's memory has, in a block. */
 typedef struct rma_atomic {
@@ -83,8 +87,10 @@ PyObject *remote_put(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                      PyObject *kwnames);
 PyObject *remote_get(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                      PyObject *kwnames);
-PyObject *remote_put_many(PyObject *op, PyObject *items);
-PyObject *remote_get_many(PyObject *op, PyObject *items);
+PyObject *remote_put_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames);
+PyObject *remote_get_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames);
 
 extern const char remote_put_doc[], remote_get_doc[], remote_put_many_doc[],
     remote_get_many_doc[];

@@ -17,16 +17,18 @@
 
 static umx_status
 allocate(MemoryObject *self, PyObject *nbytes, const char *kind_name,
-         PyObject *device)
+         PyObject *device, bool is_readonly)
 {
-    size_t             len  = PyLong_AsSize_t(nbytes);
-    const memory_kind *kind = memory_kind_find(kind_name);
+    size_t             len    = PyLong_AsSize_t(nbytes);
+    const memory_kind *kind   = memory_kind_find(kind_name);
+    memory_access      access = is_readonly ? MEMORY_READONLY : MEMORY_SHARED;
 
     if ((len == (size_t)-1 && PyErr_Occurred()) || kind == NULL ||
         memory_kind_alloc(self->st, self->context->umx, kind, device, len,
-                          false, &self->umx) < 0) {
+                          access, &self->umx) < 0) {
         return UMX_ERR_INVALID_PARAM;
     }
+    self->is_peer_readonly = is_readonly;
     return UMX_OK;
 }
 
@@ -54,7 +56,8 @@ acquire(MemoryObject *self, PyObject *buffer, buffer_hold *hold)
         return 0;
     }
     PyErr_Clear();
-    self->is_readonly = true;
+    self->is_readonly      = true;
+    self->is_peer_readonly = true;
     return buffer_acquire(self->st, buffer, false, hold);
 }
 
@@ -88,20 +91,22 @@ register_buffer(MemoryObject *self, PyObject *buffer)
 static PyObject *
 memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"context", "nbytes", "buffer", "kind",
-                               "device",  "heap",   NULL};
+    static char *keywords[] = {"context", "nbytes", "buffer",   "kind",
+                               "device",  "heap",   "readonly", NULL};
 
     mod_state    *st     = state_of_type(type);
     PyObject     *nbytes = NULL, *buffer = NULL, *device = Py_None;
     PyObject     *context, *heap = NULL;
-    const char   *kind = "host";
+    const char   *kind        = "host";
+    int           is_readonly = 0;
     MemoryObject *self;
     umx_status    status;
 
-    if (st == NULL || !PyArg_ParseTupleAndKeywords(
-                          args, kwargs, "O!|$O!OsOO!:Memory", keywords,
-                          st->context_type, &context, &PyLong_Type, &nbytes,
-                          &buffer, &kind, &device, st->heap_type, &heap)) {
+    if (st == NULL ||
+        !PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O!|$O!OsOO!p:Memory", keywords, st->context_type,
+            &context, &PyLong_Type, &nbytes, &buffer, &kind, &device,
+            st->heap_type, &heap, &is_readonly)) {
         return NULL;
     }
     if ((nbytes == NULL) == (buffer == NULL)) {
@@ -120,7 +125,7 @@ memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     } else if (heap != NULL) {
         status = allocate_in(self, nbytes, (HeapObject *)heap);
     } else {
-        status = allocate(self, nbytes, kind, device);
+        status = allocate(self, nbytes, kind, device, is_readonly);
     }
     if (status == UMX_OK) {
         return (PyObject *)self;
@@ -306,7 +311,30 @@ get_nbytes(PyObject *op, void *Py_UNUSED(closure))
 static PyObject *
 get_readonly(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong(((MemoryObject *)op)->is_readonly);
+    return PyBool_FromLong(((MemoryObject *)op)->is_peer_readonly);
+}
+
+PyDoc_STRVAR(
+    is_mapped_elsewhere_doc,
+    "is_mapped_elsewhere($self, /)\n--\n\n"
+    "Return whether any process has mapped the memory, beside this one.\n\n"
+    "The system counts: a process that has ended has not, and a forked child\n"
+    "of this process or of a peer has. A peer's mapping ends when it has\n"
+    "dropped its ``RemoteMemory`` and all views of that, and has made\n"
+    "progress. Of a memory of a ``Heap``: this one, or another one that lies\n"
+    "beside it. It may be called in every thread.\n\n"
+    "Raises:\n"
+    "    UCXInvalidKey: the memory is closed, and nothing uses it any more.");
+
+static PyObject *
+memory_is_mapped_elsewhere(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    MemoryObject *self = (MemoryObject *)op;
+
+    if (self->umx == NULL && memory_check_open(op) < 0) {
+        return NULL;
+    }
+    return PyBool_FromLong(umx_memh_is_mapped_elsewhere(self->umx));
 }
 
 PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nTrue after close().");
@@ -353,6 +381,8 @@ static PyMethodDef memory_methods[] = {
     {"test", (PyCFunction)(void (*)(void))memory_test,
      METH_FASTCALL | METH_KEYWORDS, test_doc},
     {"notify", memory_notify, METH_NOARGS, notify_doc},
+    {"is_mapped_elsewhere", memory_is_mapped_elsewhere, METH_NOARGS,
+     is_mapped_elsewhere_doc},
     {"__dlpack__", (PyCFunction)(void (*)(void))memory_dlpack,
      METH_VARARGS | METH_KEYWORDS, memory_dlpack_doc},
     {"__dlpack_device__", memory_dlpack_device, METH_NOARGS,
@@ -382,7 +412,7 @@ static PyMemberDef memory_members[] = {
 
 PyDoc_STRVAR(memory_doc,
              "Memory(context, *, nbytes=None, buffer=None, kind='host',\n"
-             "       device=None, heap=None)\n--\n\n"
+             "       device=None, heap=None, readonly=False)\n--\n\n"
              "Memory that peers may reach: `nbytes` new ones, zeros, of a\n"
              "kind and a device or of a heap, or those of `buffer`, which is\n"
              "held.");

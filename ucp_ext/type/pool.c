@@ -46,7 +46,8 @@ allocate(PoolObject *self, ContextObject *context, Py_ssize_t count,
         return -1;
     }
     if (memory_kind_alloc(self->st, context->umx, kind, device,
-                          self->count * self->stride, true, &self->memh) < 0) {
+                          self->count * self->stride, MEMORY_PRIVATE,
+                          &self->memh) < 0) {
         return -1;
     }
     while (self->num_free < self->count) {

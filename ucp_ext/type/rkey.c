@@ -172,8 +172,10 @@ remote_repr(PyObject *op)
 static PyMethodDef remote_methods[] = {
     METHOD(put),
     METHOD(get),
-    {"put_many", remote_put_many, METH_O, remote_put_many_doc},
-    {"get_many", remote_get_many, METH_O, remote_get_many_doc},
+    {"put_many", (PyCFunction)(void (*)(void))remote_put_many,
+     METH_FASTCALL | METH_KEYWORDS, remote_put_many_doc},
+    {"get_many", (PyCFunction)(void (*)(void))remote_get_many,
+     METH_FASTCALL | METH_KEYWORDS, remote_get_many_doc},
     METHOD(put_signal),
     METHOD(add),
     METHOD(and_),

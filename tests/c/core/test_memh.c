@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: fake_ucp wrap=malloc wrap=calloc wrap=strndup wrap=shmget */
+/* link: fake_ucp wrap=malloc wrap=calloc wrap=strndup */
+/* link: wrap=shmget wrap=shmctl */
 /* tests: core/segment_limit */
 #include "core/memh.h"
 
@@ -27,6 +28,21 @@ __wrap_shmget(key_t key, size_t size, int flags)
         return -1;
     }
     return __real_shmget(key, size, flags);
+}
+
+int __real_shmctl(int number, int command, struct shmid_ds *info);
+int __wrap_shmctl(int number, int command, struct shmid_ds *info);
+
+static int set_error; /* of IPC_SET; 0: it works */
+
+int
+__wrap_shmctl(int number, int command, struct shmid_ds *info)
+{
+    if (command == IPC_SET && set_error != 0) {
+        errno = set_error;
+        return -1;
+    }
+    return __real_shmctl(number, command, info);
 }
 
 static umx_context *
@@ -108,6 +124,33 @@ test_without_shared_memory_it_is_private(void **state)
     assert_int_equal(((char *)umx_memh_buffer(memh)->data)[99], 0);
     umx_memh_release(memh);
     umx_memh_release(none);
+    umx_context_release(context);
+    assert_int_equal(fake.live, 0);
+}
+
+static void
+test_readonly_memory_is_protected(void **state)
+{
+    umx_context *context = make_context();
+    umx_memh    *memh;
+
+    (void)state;
+    assert_int_equal(umx_memh_alloc_readonly(context, 100, &memh), UMX_OK);
+    assert_int_equal(key_of(memh).flags, UMI_KEY_READONLY | UMI_KEY_SEGMENT);
+    memset(umx_memh_buffer(memh)->data, 'x', 100);
+    assert_false(umx_memh_is_mapped_elsewhere(memh));
+    umx_memh_release(memh);
+    shmget_error = ENOSYS;
+    assert_int_equal(umx_memh_alloc_readonly(context, 100, &memh), UMX_OK);
+    shmget_error = 0;
+    assert_int_equal(key_of(memh).flags, UMI_KEY_READONLY);
+    assert_false(umx_memh_is_mapped_elsewhere(memh));
+    umx_memh_release(memh);
+    set_error = ENOMEM;
+    assert_int_equal(umx_memh_alloc_readonly(context, 100, &memh),
+                     UMX_ERR_NO_MEMORY);
+    set_error = 0;
+    assert_int_equal(context->memhs.count, 0);
     umx_context_release(context);
     assert_int_equal(fake.live, 0);
 }
@@ -338,6 +381,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_allocated_memory_is_zero_and_its_own),
         cmocka_unit_test(test_without_shared_memory_it_is_private),
+        cmocka_unit_test(test_readonly_memory_is_protected),
         cmocka_unit_test(test_at_the_systems_limit_there_is_no_memory),
         cmocka_unit_test(
             test_a_heap_without_shared_memory_has_private_memories),

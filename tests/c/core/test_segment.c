@@ -5,6 +5,7 @@
 
 #include <string.h>
 #include <sys/ipc.h>
+#include <sys/mman.h>
 #include <sys/shm.h>
 
 enum {
@@ -54,6 +55,33 @@ test_another_mapping_is_the_same_memory(void **state)
     assert_int_equal(umi_segment_data(mine)[LEN - 1], 'x');
     umi_segment_unmap(mine, 0);
     umi_segment_unmap(other, 0);
+}
+
+static void
+test_a_protected_one_is_mapped_for_reading(void **state)
+{
+    umi_key         key  = {.flags   = UMI_KEY_SEGMENT | UMI_KEY_READONLY,
+                            .context = 1,
+                            .memory  = 2,
+                            .length  = LEN};
+    umi_segment    *mine = create(&key.segment), *other;
+    struct shmid_ds info;
+    char           *data;
+
+    (void)state;
+    assert_int_equal(umi_segment_protect(key.segment), UMX_OK);
+    umi_segment_data(mine)[0] = 'x';
+    assert_int_equal(shmctl(key.segment, IPC_STAT, &info), 0);
+    assert_int_equal(info.shm_perm.mode & 0777, 0400);
+    other = umi_segment_map(&key, &data);
+    assert_non_null(other);
+    assert_int_equal(data[0], 'x');
+    assert_int_equal(
+        madvise(data - UMI_SEGMENT_HEADER, LEN, MADV_POPULATE_WRITE),
+        -1); /* it is no memory to be written */
+    umi_segment_unmap(other, 0);
+    umi_segment_unmap(mine, 0);
+    assert_int_not_equal(umi_segment_protect(key.segment), UMX_OK);
 }
 
 static void
@@ -304,6 +332,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_another_mapping_is_the_same_memory),
+        cmocka_unit_test(test_a_protected_one_is_mapped_for_reading),
         cmocka_unit_test(test_it_outlives_its_owner_with_those_who_map_it),
         cmocka_unit_test(test_another_memory_is_not_mapped),
         cmocka_unit_test(test_a_closed_memory_is_not_mapped),

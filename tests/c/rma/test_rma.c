@@ -339,6 +339,35 @@ test_readonly_memory_is_not_written(void **state)
     memory_free(&m);
 }
 
+static void
+test_allocated_memory_may_be_readonly(void **state)
+{
+    pair  *p = *state;
+    memory m;
+    char   in[8], *mapped;
+
+    pair_open(p);
+    assert_int_equal(umx_memh_alloc_readonly(p->context, LEN, &m.memh), UMX_OK);
+    assert_false(umx_memh_is_mapped_elsewhere(m.memh));
+    assert_int_equal(memory_open(p->client, m.memh, &m.rkey), UMX_OK);
+    assert_true(umx_rkey_is_readonly(m.rkey));
+    mapped = umx_rkey_pointer(m.rkey);
+    assert_int_equal(mapped != NULL, p->tls == NULL);
+    assert_int_equal(umx_memh_is_mapped_elsewhere(m.memh), mapped != NULL);
+    memcpy(umx_memh_buffer(m.memh)->data, "written", sizeof(in));
+    assert_int_equal(transfer(p, umx_rma_put, m.rkey, item_of(0, in, 1)),
+                     UMX_ERR_READONLY);
+    assert_int_equal(
+        atomic(p, m.rkey, (umx_atomic){UMX_ATOMIC_ADD, 8, 0, 0, 0}, NULL),
+        UMX_ERR_READONLY);
+    assert_int_equal(
+        transfer(p, umx_rma_get, m.rkey, item_of(0, in, sizeof(in))), UMX_OK);
+    assert_string_equal(in, "written");
+    umx_rkey_destroy(m.rkey);
+    assert_false(umx_memh_is_mapped_elsewhere(m.memh));
+    umx_memh_release(m.memh);
+}
+
 /* The owner checks a request against its memory, even if the peer's key
  * lies. */
 static void
@@ -604,6 +633,7 @@ main(void)
         PAIR_TEST(test_an_rkey_may_be_retired),
         PAIR_TEST(test_registered_memory_is_reached_too),
         PAIR_TEST(test_readonly_memory_is_not_written),
+        PAIR_TEST(test_allocated_memory_may_be_readonly),
         PAIR_TEST(test_the_owner_checks_what_it_is_asked_for),
         PAIR_TEST(test_a_number_that_is_not_aligned_is_refused),
         PAIR_TEST(test_thousands_may_be_under_way),
