@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/libraries
 """The local joins of libraries give what Arrow's gives, in types and rows."""
 
 import datetime

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/call ucp/local ucp/memory_cache ucp/plan ucp/stages ucp/statistics
+# tests: ucp/begun ucp/calls ucp/common ucp/exchange ucp/local ucp/memory_cache
+# tests: ucp/options ucp/plan ucp/schemas ucp/skew ucp/spans ucp/stages ucp/statistics
 # tests: ucp/tables
 """``ucp.join``: tables whose rows are on many ranks."""
 
@@ -1074,6 +1075,7 @@ def test_ranks_that_call_different_joins_are_told():
 
 KILLED = """
 import pyarrow as pa
+import ucp._tables.common
 import ucp.join
 import ucp.join._run
 
@@ -1112,7 +1114,8 @@ async def main():
         await ucp.join.inner(left, right, on="k", comm=comm)
         run.hash_partition_to = dies("partition", run.hash_partition_to)
         run.Shuffler.insert = dies("insert", run.Shuffler.insert)
-        run.read_partition = dies("read", run.read_partition)
+        common = ucp._tables.common
+        common.read_partition = dies("read", common.read_partition)
         if PHASE == "agree" and comm.rank == VICTIM:
             die()  # the others may still be in the first join
         await ucp.join.inner(

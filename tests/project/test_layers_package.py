@@ -28,7 +28,8 @@ BELOW["message"] = BELOW["testing"] = BELOW["_core"] | {"_core"}
 BELOW["_communicator"] = BELOW["_core"] | {"_core"}
 BELOW["sync"] = BELOW["_run"] = BELOW["_communicator"] | {"_communicator"}
 BELOW["shuffle"] = BELOW["_communicator"] | {"_communicator", "_data"}
-BELOW["join"] = BELOW["shuffle"] | {"shuffle"}
+BELOW["_tables"] = BELOW["shuffle"] | {"shuffle"}
+BELOW["join"] = BELOW["_tables"] | {"_tables"}
 BELOW["compat"] = BELOW["_core"] | {"_core"}
 # Parts of compat by the paths that they have in ucx-py.
 BY_OLD_PATHS = ("core", "utils", "comm", "_libs")

@@ -12,32 +12,31 @@ introduction.
 from __future__ import annotations
 
 import operator
-import os
 import time
 import warnings
-import weakref
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from os import PathLike
 from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack
 
 from .._communicator.communicator import Communicator
-from ..exceptions import UCXBusy, UCXRankFailed
+from .._tables.calls import Calls
+from .._tables.frames import is_frame, library_of, to_arrow
+from .._tables.options import (
+    Memories,
+    Names,
+    known_memories,
+    known_names,
+    known_seed,
+)
+from .._tables.schemas import check_columns, describe_failure
+from .._tables.spans import PeerBytes, Span
+from .._tables.stages import Stages
 from ..shuffle import MemoryCache
-from ._call import Begun
 from ._engines import DuckDBJoin, PolarsJoin
 from ._local import ArrowJoin, CudfJoin, How, JoinSpec, LocalJoin, PandasJoin
-from ._plan import Call, describe, describe_failure, make_plan, name_of
-from ._run import JoinRun, Memories, check_columns
-from ._stages import AGREE, Stages
-from ._statistics import (
-    JoinStatistics,
-    PeerBytes,
-    Span,
-    explain,
-    gather_statistics,
-    plot,
-)
-from ._tables import is_frame, library_of, to_arrow
+from ._plan import Call, describe, make_plan, name_of
+from ._run import AGREE, ENDS, ROWS, JoinRun
+from ._statistics import JoinStatistics, explain, gather_statistics, plot
 
 __all__ = [
     "ArrowJoin",
@@ -64,12 +63,9 @@ __all__ = [
 ]
 
 Strategy = Literal["auto", "shuffle", "broadcast"]
-Names = str | Sequence[str]
-
 _STRATEGIES = ("auto", "shuffle", "broadcast")
 
-# Communicators on which a join is under way.
-_busy: weakref.WeakSet[Communicator] = weakref.WeakSet()
+_joins = Calls("join", (AGREE, ROWS, ENDS))
 
 
 class JoinResult(NamedTuple):
@@ -106,32 +102,10 @@ class JoinOptions(TypedDict, total=False):
 def _join(
     how: How, left: Any, right: Any, /, *, comm: Communicator, **options: Any
 ) -> Coroutine[Any, Any, JoinResult]:
-    def give_up() -> None:
-        if isinstance(comm, Communicator) and comm not in _busy:
-            Stages(comm).give_up("its join was given up before it began")
+    def steps(stages: Stages) -> Coroutine[Any, Any, JoinResult]:
+        return _join_stages(how, left, right, comm, options, stages)
 
-    return Begun(_run_join(how, left, right, comm, options), give_up)
-
-
-async def _run_join(
-    how: How, left: Any, right: Any, comm: Communicator, options: dict[str, Any]
-) -> JoinResult:
-    if not isinstance(comm, Communicator):
-        raise TypeError(f"comm must be a Communicator, not {type(comm).__name__}")
-    if comm in _busy:
-        raise UCXBusy("a join is under way on this communicator: split it")
-    _busy.add(comm)
-    try:
-        with Stages(comm) as stages:
-            return await _join_stages(how, left, right, comm, options, stages)
-    except UCXRankFailed as exc:
-        # What has failed is a part of it, and the communicator goes on.
-        if exc.args and comm.failure is None:
-            text = str(exc.args[0]).replace("the communicator", "the join")
-            exc.args = (text, *exc.args[1:])
-        raise
-    finally:
-        _busy.discard(comm)
+    return _joins.begin(comm, steps)
 
 
 async def _join_stages(
@@ -203,23 +177,11 @@ def _read_options(
         _two_suffixes(suffixes),
         _known_strategy(strategy),
         None if over_decomposition is None else operator.index(over_decomposition),
-        _known_seed(seed),
+        known_seed(seed),
     )
     if store is not None:
         cache = _cache_of_store(cache, store)
-    return call, _known_memories(budget, spill_dir, cache), _known_local(local)
-
-
-def _names(value: Names, argument: str) -> tuple[str, ...]:
-    names = (value,) if isinstance(value, str) else tuple(value)
-    if not names:
-        raise ValueError(f"{argument} names no column")
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"{argument} has {name!r}, which is no name")
-    if len(set(names)) < len(names):
-        raise ValueError(f"{argument} has a name twice: {list(names)}")
-    return names
+    return call, known_memories(budget, spill_dir, cache), _known_local(local)
 
 
 def _key_names(
@@ -228,11 +190,12 @@ def _key_names(
     if on is not None:
         if left_on is not None or right_on is not None:
             raise ValueError("give on, or left_on and right_on")
-        names = _names(on, "on")
+        names = known_names(on, "on")
         return names, names
     if left_on is None or right_on is None:
         raise ValueError("give on, or left_on and right_on")
-    first, second = _names(left_on, "left_on"), _names(right_on, "right_on")
+    first = known_names(left_on, "left_on")
+    second = known_names(right_on, "right_on")
     if len(first) != len(second):
         raise ValueError(
             f"left_on has {len(first)} columns, right_on has {len(second)}"
@@ -263,31 +226,6 @@ def _known_strategy(strategy: str) -> str:
     if strategy not in _STRATEGIES:
         raise ValueError(f"strategy is {strategy!r}, not one of {_STRATEGIES}")
     return strategy
-
-
-def _known_seed(seed: int) -> int:
-    seed = operator.index(seed)
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"seed is {seed}, not 0 to 2**64 - 1")
-    return seed
-
-
-def _known_memories(
-    budget: int | None,
-    spill_dir: str | PathLike[str] | None,
-    cache: MemoryCache | None,
-) -> Memories:
-    if budget is not None:
-        budget = operator.index(budget)
-        if not 1 <= budget < 2**63:
-            raise ValueError(f"budget is {budget}, not 1 to 2**63 - 1")
-    if spill_dir is not None and not os.access(spill_dir, os.W_OK | os.X_OK):
-        raise OSError(f"spill_dir, {os.fspath(spill_dir)!r}, cannot be written to")
-    if spill_dir is not None and not os.path.isdir(spill_dir):
-        raise OSError(f"spill_dir, {os.fspath(spill_dir)!r}, is no directory")
-    if not isinstance(cache, MemoryCache | None):
-        raise TypeError(f"cache must be a MemoryCache, not {type(cache).__name__}")
-    return Memories(budget, spill_dir, cache)
 
 
 def _cache_of_store(cache: MemoryCache | None, store: MemoryCache) -> MemoryCache:

@@ -9,8 +9,6 @@ found by their number afterwards. What they cannot join as Arrow does, Arrow joi
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
-import importlib.util
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -25,25 +23,10 @@ from ._local import (
     rows_are_left,
 )
 
-# Versions that have what is used here.
-_LEAST = {"polars": (1, 23), "duckdb": (1, 0)}
-
 MOST_BYTES = 2**31 - 1  # of strings with offsets of 32 bits
 
 # With fewer rows of both tables on all ranks, loading a library costs more.
 LEAST_ROWS = 200_000
-
-
-def is_installed(module: str) -> bool:
-    """Can the library be used? It is not loaded."""
-    if importlib.util.find_spec(module) is None:
-        return False
-    try:
-        version = importlib.metadata.version(module)
-        numbers = tuple(int(part) for part in version.split(".")[:2])
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        return False
-    return numbers >= _LEAST[module]
 
 
 class _Side(NamedTuple):

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy
+
+from .._tables.frames import copy_table, pandas_frame
 
 How = Literal["inner", "left", "right", "outer", "semi", "anti"]
 
@@ -232,17 +233,7 @@ def _compact(table: Any) -> Any:
     Arrow allocates whole batches, so a hundred rows of a thousand columns hold
     hundreds of times as much as they are.
     """
-    return _copy(table) if table.nbytes < 4 * _BATCH * table.num_columns else table
-
-
-def _copy(table: Any) -> Any:
-    """The table in memory of its own, and no more than it needs."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return pa.ipc.open_stream(sink.getvalue()).read_all()
+    return copy_table(table) if table.nbytes < 4 * _BATCH * table.num_columns else table
 
 
 class PandasJoin:
@@ -313,11 +304,7 @@ class PandasJoin:
 
     def _frame(self, table: Any) -> Any:
         """A copy: pandas keeps views, also in what it merges."""
-        copy = _copy(table) if table.num_rows else table
-        if copy.schema.pandas_metadata is None:
-            frame = copy.to_pandas(types_mapper=_nullable_types(copy).get)
-        else:
-            frame = _given_frame(copy)
+        frame = pandas_frame(table)
         return frame if len(frame) else _with_chunks(frame)
 
     def _filter(self, first: Any, second: Any, spec: JoinSpec) -> Any:
@@ -343,31 +330,6 @@ class CudfJoin(PandasJoin):
         return importlib.import_module(self._module).DataFrame.from_arrow(table)
 
 
-def _given_frame(table: Any) -> Any:
-    """The frame with the types that its metadata name.
-
-    Arrow reads types of Arrow by their names, which not all of them have, and makes
-    no objects of integers.
-    """
-    import pyarrow as pa
-
-    pd = importlib.import_module("pandas")
-    about = json.loads(table.schema.metadata.get(b"ucp.join", b"{}"))
-    plain = table
-    for i in about.get("arrow", ()):
-        nulls = pa.nulls(table.num_rows)
-        plain = plain.set_column(i, plain.schema.field(i).name, nulls)
-    frame = plain.to_pandas(integer_object_nulls=True)
-    for i in about.get("arrow", ()):
-        frame.isetitem(i, pd.arrays.ArrowExtensionArray(table[i]))
-    for i in about.get("object", ()):
-        column = frame.iloc[:, i]
-        if column.dtype != object:
-            objects = column.astype(object)
-            frame.isetitem(i, objects.where(column.notna(), None))
-    return frame
-
-
 def _dtype_of(name: str) -> Any:
     """pandas' type of this name, which for strings of Arrow has two meanings."""
     import pyarrow as pa
@@ -386,26 +348,6 @@ def _with_chunks(frame: Any) -> Any:
         if isinstance(dtype, pd.StringDtype)
     }
     return frame.astype(dict.fromkeys(strings, object)).astype(strings)
-
-
-def _nullable_types(table: Any) -> dict[Any, Any]:
-    """For integers and bools with nulls: floats do not hold all of the integers."""
-    pd = importlib.import_module("pandas")
-    found: dict[Any, Any] = {}
-    for column in table.columns:
-        if column.null_count and (name := nullable_name(column.type)) is not None:
-            found[column.type] = pd.api.types.pandas_dtype(name)
-    return found
-
-
-def nullable_name(kind: Any) -> str | None:
-    """pandas' type of integers or bools that may be null; None: ``kind`` is neither."""
-    import pyarrow.types as is_type
-
-    if is_type.is_integer(kind):
-        sign = "Int" if is_type.is_signed_integer(kind) else "UInt"
-        return f"{sign}{kind.bit_width}"
-    return "boolean" if is_type.is_boolean(kind) else None
 
 
 def rename_columns(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, Any, list[str]]:

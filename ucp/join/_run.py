@@ -5,49 +5,36 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from itertools import chain
-from os import PathLike
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from .._communicator.communicator import Communicator, reason_of
 from .._core.memory import Memory
-from .._data.columns import ArrowSchema
-from .._data.partition import Partitions, hash_partition_to, read_partition
+from .._data.partition import Partitions, hash_partition_to
 from .._ext import Chunk
+from .._tables.common import read_chunks, with_common_types, without_rows
+from .._tables.exchange import Exchange, Lent, ended, views_one
+from .._tables.frames import to_polars, without_nan
+from .._tables.options import Memories
+from .._tables.skew import SKEW_ROWS, SKEW_SHARE, frequent_key
+from .._tables.spans import Span
+from .._tables.stages import Stages
 from ..exceptions import UCXWarning
-from ..shuffle import MemoryCache, Shuffler
-from ._local import PandasJoin
+from ..shuffle import Shuffler
+from ._local import PandasJoin, metadata_of_result
 from ._plan import SIDES, Plan
-from ._stages import ENDS, ROWS, Stages
-from ._statistics import JoinStatistics, PeerBytes, Span
-from ._tables import empty_dictionary, to_polars, unify, without_nan
+from ._statistics import JoinStatistics
 
-_LEAST_PIECE = 1 << 20  # bytes of a table that are partitioned at a time
-_VIEW_SECONDS = 1.0  # how long chunks may be viewed after their rows were joined
+AGREE, ROWS, ENDS = (
+    int.from_bytes(name, "little") for name in (b"join.say", b"ucp.join", b"join.end")
+)
+
 _AHEAD = 2  # partitions that are taken before the one is joined that is joined now
 
-# A key is told if one rank has this share of a table's rows for it.
-_SKEW_SHARE = 0.25
-_SKEW_ROWS = 10_000  # smaller tables are not looked at
-_SAMPLE = 1000  # rows of a partition
 
-_T = TypeVar("_T")
-
-
-class Memories(NamedTuple):
-    """What a join may use: arguments of every join."""
-
-    budget: int | None
-    spill_dir: str | PathLike[str] | None
-    cache: MemoryCache | None
-
-
-class JoinRun:
+class JoinRun(Exchange):
     """A join on this rank, after the ranks have agreed."""
 
     def __init__(
@@ -59,23 +46,13 @@ class JoinRun:
         memories: Memories,
         begun: float,
     ) -> None:
+        super().__init__("join", comm, memories, begun)
         self._stages = stages
-        self._comm = comm
         self._plan = plan
         self._seed = seed
-        self._memories = memories
-        self._zero = time.monotonic()
-        self._spans = [Span("agree", begun - self._zero, 0.0)]
-        self._cache = memories.cache or MemoryCache()
-        self._lent: list[tuple[Memory, list[Any]]] = []
-        self._sent: Counter[int] = Counter()
-        self._mapped: Counter[int] = Counter()
-        self._copied: Counter[int] = Counter()
         self._skewed: list[str] = []
         self._dictionaries: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
-        self._held: list[Chunk] = []  # that are viewed, after their rows were joined
         self._complete_at = 0.0  # when the last partition of this rank was complete
-        self._pool = ThreadPoolExecutor(1, "ucp.join")
 
     async def run(self, given: tuple[Any, Any]) -> tuple[Any, JoinStatistics]:
         """Join the rows that this rank has; None: it has no table."""
@@ -84,8 +61,7 @@ class JoinRun:
         try:
             result, shuffler = await self._run(given)
         finally:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._give_back()
+            self._end()
         local = self._plan.local
         dtypes = local.dtypes(result) if isinstance(local, PandasJoin) else None
         # A rank that failed late has failed on all of them.
@@ -94,7 +70,8 @@ class JoinRun:
             result = local.with_dtypes(result, [*map(json.loads, every)])
         elif self._plan.gives_polars and isinstance(result, pa.Table):
             left, right = (side.schema for side in self._plan.sides)
-            result = to_polars(result, left, right, self._plan.spec)
+            about = metadata_of_result(left, right, self._plan.spec)
+            result = to_polars(result, about)
         return result, self._statistics(shuffler, result)
 
     async def _run(self, given: tuple[Any, Any]) -> tuple[Any, Shuffler]:
@@ -123,23 +100,10 @@ class JoinRun:
 
     def _common_table(self, number: int, table: Any) -> Any:
         """The table with the types, and the dictionaries, that all ranks have."""
-        import pyarrow as pa
-
-        side = self._plan.sides[number]
-        schema = side.schema
         has_rows = table is not None and table.num_rows != 0
         was_frame = has_rows and table.schema.pandas_metadata is not None
-        if not has_rows:
-            table = schema.empty_table()
-        elif table.schema.types != schema.types:
-            table = table.cast(schema)
-        else:
-            table = pa.Table.from_arrays(table.columns, schema=schema)
-        for i, values in side.dictionaries.items():
-            if not pa.types.is_dictionary(schema.field(i).type):
-                continue  # a key that the other table has without
-            column, self._dictionaries[number][i] = unify(table[i], values)
-            table = table.set_column(i, schema.field(i), column)
+        table, dictionaries = with_common_types(table, self._plan.sides[number])
+        self._dictionaries[number].update(dictionaries)
         local = self._plan.local
         if isinstance(local, PandasJoin) and local.nan_is_null and not was_frame:
             spec = self._plan.spec
@@ -148,12 +112,7 @@ class JoinRun:
 
     def _empty_table(self, number: int) -> Any:
         """A table without rows, with the dictionaries that all ranks have."""
-        schema = self._plan.sides[number].schema
-        table = schema.empty_table()
-        for i, values in self._dictionaries[number].items():
-            field = schema.field(i)
-            table = table.set_column(i, field, empty_dictionary(field.type, values))
-        return table
+        return without_rows(self._plan.sides[number].schema, self._dictionaries[number])
 
     def _shuffler(self) -> Shuffler:
         count = self._plan.num_partitions
@@ -182,7 +141,7 @@ class JoinRun:
             raise
         finally:
             sending.cancel()  # unless it has ended
-            await _ended(sending)
+            await ended(sending)
 
     async def _send(self, shuffler: Shuffler, tables: tuple[Any, Any]) -> None:
         try:
@@ -216,56 +175,14 @@ class JoinRun:
                 for p in range(count):
                     self._insert(shuffler, side * count + p, p, parts)
 
-    async def _partition(self, side: int, table: Any, count: int) -> _Lent:
+    async def _partition(self, side: int, table: Any, count: int) -> Lent:
         spec = self._plan.spec
         on = spec.left_on if side == 0 else spec.right_on
-        taken: list[Memory] = []
 
-        def allocate(nbytes: int) -> Memory:
-            taken.append(self._cache.take(nbytes))
-            return taken[0]
-
-        def work() -> Partitions:
+        def partition(allocate: Callable[[int], Memory]) -> Partitions:
             return hash_partition_to(allocate, table, on, count, self._seed)
 
-        def give_back(_: object) -> None:
-            for memory in taken:
-                self._cache.put(memory)
-
-        partitioning = self._submit("partition", None, work)
-        try:
-            partitions = await asyncio.wrap_future(partitioning)
-        except BaseException:
-            # If this was cancelled, the thread still writes.
-            partitioning.add_done_callback(give_back)
-            raise
-        requests: list[Any] = []
-        self._lent += [(memory, requests) for memory in taken]
-        return _Lent(side, partitions, requests)
-
-    def _insert(
-        self, shuffler: Shuffler, number: int, partition: int, parts: _Lent
-    ) -> None:
-        if parts.partitions.num_rows(partition) == 0:
-            return
-        region = parts.partitions.buffer(partition)
-        request: Any = shuffler.insert(number, region)
-        if request.done():
-            request.result()  # what the spill file does not hold is not sent
-        parts.requests.append(request)
-        self._sent[shuffler.owner(number)] += region.nbytes
-
-    def _pieces(self, table: Any) -> Iterator[Any]:
-        """The table; with a budget in pieces of an eighth of it."""
-        budget = self._memories.budget
-        rows = table.num_rows
-        if rows and budget is not None:
-            nbytes = max(_LEAST_PIECE, budget // 8)
-            step = max(1, rows * nbytes // max(1, table.nbytes))
-            for at in range(0, rows, step):
-                yield table.slice(at, step)
-        elif rows:
-            yield table
+        return await self._lend(side, partition)
 
     async def _broadcast(
         self, shuffler: Shuffler, tables: tuple[Any, Any]
@@ -334,25 +251,6 @@ class JoinRun:
             self._release(its)
         return part
 
-    def _release(self, chunks: list[Chunk]) -> None:
-        for chunk in chunks:
-            where = self._mapped if chunk.place == "mapped" else self._copied
-            if chunk.place != "own":
-                where[chunk.source] += chunk.nbytes
-            if not _release_one(chunk):
-                self._held.append(chunk)
-
-    async def _release_held(self) -> None:
-        """Release what was still viewed; a thread of Arrow's does so for a moment."""
-        end = time.monotonic() + _VIEW_SECONDS
-        while held := [chunk for chunk in self._held if not _release_one(chunk)]:
-            self._held = held
-            if time.monotonic() > end:
-                # Other ranks would wait for it as long as the program keeps it.
-                raise self._view_error()
-            await asyncio.sleep(0.01)
-        self._held = []
-
     def _view_error(self) -> TypeError:
         return TypeError(
             f"the local join, {self._plan.local!r}, keeps a view of the tables that it "
@@ -363,15 +261,8 @@ class JoinRun:
 
     def _read(self, side: int, chunks: list[Chunk]) -> Any:
         """The table in regions of several ranks."""
-        import pyarrow as pa
-
-        its = self._plan.sides[side]
-        if not chunks:
-            return self._empty_table(side)
-        dictionaries = self._dictionaries[side]
-        return pa.concat_tables(
-            [read_partition(chunk, its.schema, dictionaries) for chunk in chunks]
-        )
+        schema = self._plan.sides[side].schema
+        return read_chunks(chunks, schema, self._dictionaries[side])
 
     def _join(self, left: Any, right: Any, chunks: Iterable[Chunk]) -> Any:
         left, right = (
@@ -379,7 +270,7 @@ class JoinRun:
             for table, side in zip((left, right), self._plan.sides, strict=True)
         )
         part = self._plan.local.join(left, right, self._plan.spec)
-        if _views_one(part, chunks):
+        if views_one(part, chunks):
             raise self._view_error()
         return part
 
@@ -389,8 +280,8 @@ class JoinRun:
             ((left, spec.left_on), (right, spec.right_on))
         ):
             rows = self._plan.sides[side].rows
-            if rows >= _SKEW_ROWS and table.num_rows >= _SKEW_SHARE * rows:
-                found = _frequent_key(table.select(list(on)), _SKEW_SHARE * rows)
+            if rows >= SKEW_ROWS and table.num_rows >= SKEW_SHARE * rows:
+                found = frequent_key(table.select(list(on)), SKEW_SHARE * rows)
                 if found is not None:
                     key, count = found
                     self._skewed.append(
@@ -404,69 +295,12 @@ class JoinRun:
             parts = [plan.local.without_categories(part, nothing) for part in parts]
         return plan.local.concat([nothing, *parts])
 
-    # The rest.
-
-    async def _work(
-        self, name: str, partition: int | None, work: Callable[[], _T]
-    ) -> _T:
-        """Run ``work`` in the other thread, and keep when."""
-        return await asyncio.wrap_future(self._submit(name, partition, work))
-
-    def _submit(
-        self, name: str, partition: int | None, work: Callable[[], _T]
-    ) -> Future[_T]:
-        def timed() -> _T:
-            begun = self._now()
-            try:
-                found = work()
-            except StopIteration as exc:  # no future takes it
-                raise RuntimeError("the local join raised StopIteration") from exc
-            self._spans.append(Span(name, begun, self._now(), partition))
-            return found
-
-        return self._pool.submit(timed)
-
-    async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        return await asyncio.wrap_future(self._pool.submit(work))
-
-    def _now(self) -> float:
-        return time.monotonic() - self._zero
-
-    def _add_span(self, name: str, begun: float) -> None:
-        self._spans.append(Span(name, begun, self._now()))
-
-    def _reuse(self) -> None:
-        """Give back what no rank reads any more; all partitions were inserted."""
-        over = [one for one in self._lent if _is_over(one[1])]
-        self._lent = [one for one in self._lent if not _is_over(one[1])]
-        for memory, _ in over:
-            self._cache.put(memory)
-
-    def _give_back(self) -> None:
-        """Memory that no rank reads any more is used again."""
-        self._reuse()
-        for memory, _ in self._lent:
-            self._cache.put(memory, is_read=True)
-        self._lent.clear()
-        if self._memories.cache is None:
-            self._cache.close()
-
     def _statistics(self, shuffler: Shuffler, result: Any) -> JoinStatistics:
         plan, its = self._plan, shuffler.statistics
         strategy = (
             "shuffle"
             if plan.broadcast is None
             else f"broadcast {SIDES[plan.broadcast]}"
-        )
-        peers = tuple(
-            PeerBytes(
-                path.rank,
-                path.path,
-                self._sent[path.rank],
-                self._mapped[path.rank],
-                self._copied[path.rank],
-            )
-            for path in self._comm.explain()
         )
         for text in self._skewed:
             warnings.warn(text, UCXWarning, stacklevel=6)  # inner()'s caller
@@ -478,45 +312,13 @@ class JoinRun:
             rows=(plan.sides[0].rows, plan.sides[1].rows),
             nbytes=(plan.sides[0].nbytes, plan.sides[1].nbytes),
             result_rows=len(result),
-            peers=peers,
+            peers=self._peers(),
             spilled=its.spilled_in + its.spilled_out,
             most_held=its.most_held,
             spans=tuple(sorted(self._spans, key=lambda span: span.begin)),
             skewed=tuple(self._skewed),
             local=type(plan.local).__name__,
         )
-
-
-class _Lent(NamedTuple):
-    """Partitions in memory that peers read, and the inserts of them."""
-
-    side: int
-    partitions: Partitions
-    requests: list[Any]
-
-
-def _release_one(chunk: Chunk) -> bool:
-    """False: somebody has a view of it."""
-    try:
-        chunk.release()
-    except BufferError:
-        return False
-    return True
-
-
-def _is_over(requests: list[Any]) -> bool:
-    """Have all chunks been released?"""
-    return all(
-        request.done() and not request.cancelled() and request.exception() is None
-        for request in requests
-    )
-
-
-async def _ended(task: asyncio.Future[None]) -> None:
-    """Wait until a task has ended, and raise what it raised, if it did."""
-    await asyncio.wait([task])
-    if not task.cancelled():
-        task.result()
 
 
 async def _next(shuffler: Shuffler, half: dict[int, int], count: int) -> int | None:
@@ -551,68 +353,3 @@ def _is_empty(how: str, chunks: list[list[Chunk]]) -> bool:
         "right": not has_right,
         "outer": False,
     }[how]
-
-
-def _views_one(table: Any, chunks: Iterable[Chunk]) -> bool:
-    """Does an Arrow table have memory of a chunk?"""
-    import pyarrow as pa
-
-    if not isinstance(table, pa.Table):
-        return False
-    places = []
-    for chunk in chunks:
-        view = pa.py_buffer(chunk)
-        places.append((view.address, view.address + view.size))
-    return any(
-        begin <= buffer.address < end
-        for column in table.columns
-        for array in column.chunks
-        for buffer in array.buffers()
-        if buffer is not None
-        for begin, end in places
-    )
-
-
-def _frequent_key(keys: Any, least: float) -> tuple[str, int] | None:
-    """A key that at least as many rows have, and how many."""
-    import pyarrow as pa
-
-    try:
-        step = max(1, keys.num_rows // _SAMPLE)
-        sample = _count_rows(keys.take(list(range(0, keys.num_rows, step))))
-        if sample[1] * step < 0.8 * least:
-            return None
-        row, exact = _count_rows(keys)
-    except pa.ArrowException:  # Arrow does not group by every type
-        return None
-    if exact < least:
-        return None
-    return ", ".join(_show(column[0]) for column in row.columns), exact
-
-
-def _count_rows(keys: Any) -> tuple[Any, int]:
-    """The most frequent row, as a table, and how many there are of it."""
-    names = [str(number) for number in range(keys.num_columns)]
-    groups = keys.rename_columns(names).group_by(names, use_threads=False)
-    counts = groups.aggregate([([], "count_all")])
-    most = counts.sort_by([("count_all", "descending")]).slice(0, 1)
-    return most.select(names), most["count_all"][0].as_py()
-
-
-def _show(value: Any) -> str:
-    try:
-        return repr(value.as_py())
-    except Exception:  # Python has no such date, or the string is no UTF-8
-        return f"of type {value.type}"
-
-
-def check_columns(table: Any, side: str) -> None:
-    """Refuse columns that cannot be moved.
-
-    Raises:
-        TypeError: the name and the type of one.
-    """
-    try:
-        ArrowSchema(table.schema, {}).shapes()
-    except TypeError as error:
-        raise TypeError(f"{side} table: {error}") from None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The shuffles of which a join consists, and what ranks tell each other in the first.
+"""The shuffles of which a call consists, and what ranks tell each other in some.
 
 The nth shuffle with a number belongs to the nth on the other ranks. So each rank
-makes each of them once for each join, come what may: a rank that fails, or gives up,
+makes each of them once for each call, come what may: a rank that fails, or gives up,
 aborts those that it has not come to, and the others find that out wherever they are.
 None of this ends the communicator.
 """
@@ -19,21 +19,21 @@ from .._communicator.communicator import Communicator, reason_of
 from .._core.memory import Memory
 from ..shuffle import Shuffler
 
-AGREE, ROWS, ENDS = (
-    int.from_bytes(name, "little") for name in (b"join.say", b"ucp.join", b"join.end")
-)
-
 
 class Stages:
-    """The shuffles of one join.
+    """The shuffles of one call.
 
     Leaving the block aborts those that have not been made: after an exception, or
     because all ranks have agreed on one.
+
+    Args:
+        comm: the communicator.
+        op_ids: the numbers of the shuffles.
     """
 
-    def __init__(self, comm: Communicator) -> None:
+    def __init__(self, comm: Communicator, op_ids: Sequence[int]) -> None:
         self._comm = comm
-        self._left = [AGREE, ROWS, ENDS]
+        self._left = list(op_ids)
 
     def make(self, op_id: int, num_partitions: int, **options: Any) -> Shuffler:
         """Make the shuffle ``op_id``: see ``Shuffler``."""

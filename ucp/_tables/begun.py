@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The coroutine of a join, which may end before its first step."""
+"""The coroutine of a call, which may end before its first step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Begun(Coroutine[Any, Any, _T]):
     """A coroutine that tells when it ends without having begun.
 
     A task that is cancelled before its first step, or a coroutine that is dropped,
-    runs nothing of it. The other ranks would take the next join for this one.
+    runs nothing of it. The other ranks would take the next call for this one.
     """
 
     def __init__(
@@ -21,8 +21,8 @@ class Begun(Coroutine[Any, Any, _T]):
     ) -> None:
         self._coroutine = coroutine
         self._give_up: Callable[[], None] | None = give_up
-        self.__name__ = getattr(coroutine, "__name__", "join")
-        self.__qualname__ = getattr(coroutine, "__qualname__", "join")
+        self.__name__ = getattr(coroutine, "__name__", "call")
+        self.__qualname__ = getattr(coroutine, "__qualname__", "call")
 
     def _end(self) -> None:
         give_up, self._give_up = self._give_up, None

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of any library as Arrow tables that compare equal on all ranks."""
+"""Tables of any library as Arrow tables that compare equal on all ranks, and back."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._data.columns import without_views
-from ._local import JoinSpec, metadata_of_result
+
+
+def title_of(side: str) -> str:
+    """What errors call a table: "left" and "right" are those of a join."""
+    return f"the {side} table" if side in ("left", "right") else "the table"
 
 
 def is_frame(table: Any) -> bool:
@@ -29,19 +34,16 @@ def library_of(table: Any) -> str:
     return "pandas" if is_frame(table) else "polars" if is_polars(table) else ""
 
 
-def to_polars(table: Any, left: Any, right: Any, spec: JoinSpec) -> Any:
-    """The result as a ``DataFrame`` of polars.
+def to_polars(table: Any, about: Mapping[str, Any]) -> Any:
+    """The table as a ``DataFrame`` of polars.
 
     Args:
         table: of Arrow.
-        left: the schema of the left table, whose fields have polars' metadata.
-        right: the same.
-        spec: by which they were joined.
+        about: polars' metadata of fields, by their names.
     """
     import polars
     import pyarrow as pa
 
-    about = metadata_of_result(left, right, spec)
     fields = [
         field.with_metadata(about.get(field.name))
         if pa.types.is_dictionary(field.type)
@@ -104,7 +106,7 @@ def _check_polars(frame: Any, side: str) -> None:
     for name, dtype in frame.schema.items():
         if not _arrow_has(dtype):
             raise TypeError(
-                f"column {name!r} of the {side} table has polars' type {dtype}, which "
+                f"column {name!r} of {title_of(side)} has polars' type {dtype}, which "
                 "Arrow does not have: cast it"
             )
 
@@ -207,7 +209,7 @@ def _check_dictionary(field: Any, side: str) -> None:
     else:
         return
     raise TypeError(
-        f"column {field.name!r} of the {side} table has type {kind}, {what}: cast it"
+        f"column {field.name!r} of {title_of(side)} has type {kind}, {what}: cast it"
     )
 
 
@@ -225,3 +227,70 @@ def unify(column: Any, dictionaries: Sequence[Any]) -> tuple[Any, Any]:
         pa.chunked_array(whole.chunks[len(first) :], type=kind),
         whole.chunk(0).dictionary,
     )
+
+
+def copy_table(table: Any) -> Any:
+    """The table in memory of its own, and no more than it needs."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def pandas_frame(table: Any) -> Any:
+    """A ``DataFrame`` of pandas: a copy, as pandas keeps views.
+
+    Args:
+        table: of Arrow; metadata of its schema name pandas' types.
+    """
+    copy = copy_table(table) if table.num_rows else table
+    if copy.schema.pandas_metadata is None:
+        return copy.to_pandas(types_mapper=_nullable_types(copy).get)
+    return _given_frame(copy)
+
+
+def _given_frame(table: Any) -> Any:
+    """The frame with the types that its metadata name.
+
+    Arrow reads types of Arrow by their names, which not all of them have, and makes
+    no objects of integers.
+    """
+    import pyarrow as pa
+
+    pd = importlib.import_module("pandas")
+    about = json.loads(table.schema.metadata.get(b"ucp.join", b"{}"))
+    plain = table
+    for i in about.get("arrow", ()):
+        nulls = pa.nulls(table.num_rows)
+        plain = plain.set_column(i, plain.schema.field(i).name, nulls)
+    frame = plain.to_pandas(integer_object_nulls=True)
+    for i in about.get("arrow", ()):
+        frame.isetitem(i, pd.arrays.ArrowExtensionArray(table[i]))
+    for i in about.get("object", ()):
+        column = frame.iloc[:, i]
+        if column.dtype != object:
+            objects = column.astype(object)
+            frame.isetitem(i, objects.where(column.notna(), None))
+    return frame
+
+
+def _nullable_types(table: Any) -> dict[Any, Any]:
+    """For integers and bools with nulls: floats do not hold all of the integers."""
+    pd = importlib.import_module("pandas")
+    found: dict[Any, Any] = {}
+    for column in table.columns:
+        if column.null_count and (name := nullable_name(column.type)) is not None:
+            found[column.type] = pd.api.types.pandas_dtype(name)
+    return found
+
+
+def nullable_name(kind: Any) -> str | None:
+    """pandas' type of integers or bools that may be null; None: ``kind`` is neither."""
+    import pyarrow.types as is_type
+
+    if is_type.is_integer(kind):
+        sign = "Int" if is_type.is_signed_integer(kind) else "UInt"
+        return f"{sign}{kind.bit_width}"
+    return "boolean" if is_type.is_boolean(kind) else None
