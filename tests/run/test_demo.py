@@ -90,6 +90,9 @@ def test_the_numpy_example_runs():
     assert "same" in run_script(source)
 
 
+CACHED = [(7, 1000), (8, 33), (9, 2500)]
+
+
 def run_both(name):
     """The output of an example's waiting side and of its connecting side."""
     program = [sys.executable, "-P", EXAMPLES / name]
@@ -128,6 +131,20 @@ def test_the_put_get_example_works_in_the_peers_memory():
 
 def test_the_low_level_example_answers():
     assert run_both("low_level_tags.py") == ([], ["12 squared is 144"])
+
+
+def test_the_low_level_get_example_reads_every_block():
+    assert run_both("low_level_get.py") == (
+        [],
+        ["blocks of 3000 0 150000 5 bytes", "intact"],
+    )
+
+
+def test_the_cache_example_moves_its_pages():
+    assert run_both("kv_cache.py") == (
+        [],
+        [f"request {n}: {count} pages are here" for n, count in CACHED],
+    )
 
 
 def test_the_all_pairs_example_sums():

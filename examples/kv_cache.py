@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# python examples/kv_cache.py            the prefill process: prints where it listens
+# python examples/kv_cache.py HOST PORT  the decode process
+"""Pages of a key-value cache go from one process to another, as inference servers do.
+
+The process that has computed a prompt (prefill) keeps the keys and values of its
+tokens in pages of 8 KiB, in one memory that peers may read. It tells the process that
+continues (decode) which pages a request has. That one has free pages of its own,
+which lie elsewhere, and reads all pages of the request by one get_many().
+"""
+
+import asyncio
+import struct
+import sys
+
+import numpy as np
+
+import ucp
+
+PAGE = 8192  # bytes
+PAGES = 4096  # in the cache of each process
+REQUESTS = [(7, 1000), (8, 33), (9, 2500)]  # request, how many pages it has
+HEAD = struct.Struct("<QQ")
+
+
+def fill(page, request, number):
+    """The keys and values of a page, of which this example knows what they are."""
+    page[:] = (request * 31 + number) % 251
+
+
+async def prefill():
+    memory = ucp.Memory.allocate(PAGE * PAGES, readonly=True)
+    cache = np.frombuffer(memory, dtype="u1").reshape(PAGES, PAGE)
+    free = np.random.default_rng(1).permutation(PAGES).astype("u8")  # as after hours
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        print(f"listening on {listener.host}:{listener.port}", flush=True)
+        decode = await listener.accept()
+    await decode.send_obj(memory.key)
+    for request, count in REQUESTS:
+        pages, free = free[:count], free[count:]
+        for number, page in enumerate(pages):
+            fill(cache[page], request, number)
+        await decode.send_obj(HEAD.pack(request, count) + pages.tobytes())
+        await decode.recv(bytearray(4))  # "done": the pages are free again
+        free = np.concatenate([free, pages])
+    await decode.close()
+
+
+async def decode(host, port):
+    cache = np.zeros((PAGES, PAGE), dtype="u1")
+    free = np.random.default_rng(2).permutation(PAGES).astype("u8")
+    async with ucp.connect(host, port) as ep:
+        remote = ep.remote(await ep.recv_obj())
+        for _ in REQUESTS:
+            said = bytes(await ep.recv_obj())
+            request, count = HEAD.unpack_from(said)
+            theirs = np.frombuffer(said, dtype="u8", offset=HEAD.size)
+            ours = free[:count]
+            await remote.get_many(cache, theirs * PAGE, PAGE, ours * PAGE)
+            await ep.send(b"done")
+            expected = np.empty(PAGE, dtype="u1")
+            for number, page in enumerate(ours):
+                fill(expected, request, number)
+                assert (cache[page] == expected).all()
+            print(f"request {request}: {count} pages are here")
+
+
+if len(sys.argv) == 1:
+    asyncio.run(prefill())
+else:
+    asyncio.run(decode(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# python examples/low_level_get.py            the owner: prints where it listens
+# python examples/low_level_get.py HOST PORT  the reader
+"""The low-level API: blocks of a peer's memory are read by its keys.
+
+These are the steps of a shuffle by remote memory, as SparkUCX has them in Java: the
+owner registers memory and sends a table of where its blocks are, with the packed key;
+the reader unpacks the key, begins all gets at once, and makes progress until the last
+callback has been called. The owner takes no part in a get, but makes progress.
+"""
+
+import struct
+import sys
+
+from ucp._libs import ucx_api
+from ucp._libs.arr import Array
+
+TABLE, DONE = 1, 2  # tags
+BLOCKS = [b"one" * 1000, b"", b"two" * 50_000, b"three"]
+ROW = struct.Struct("<QQ")  # address and length of a block
+
+
+class Done:
+    """A callback that counts."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, request, exception):
+        if exception is not None:
+            raise exception
+        self.count += 1
+
+
+def wait(worker, done, requests):
+    """Make progress until what the requests stand for is done; None is done."""
+    pending = sum(request is not None for request in requests)
+    while done.count < pending:
+        worker.progress()
+
+
+def send(worker, ep, data, tag):
+    done, array = Done(), Array(data)
+    wait(worker, done, [ucx_api.tag_send_nb(ep, array, array.nbytes, tag, done)])
+
+
+def recv(worker, ep, data, tag):
+    done, array = Done(), Array(data)
+    request = ucx_api.tag_recv_nb(worker, array, array.nbytes, tag, done, ep=ep)
+    wait(worker, done, [request])
+
+
+def own(context, worker):
+    memory = ucx_api.UCXMemoryHandle.alloc(context, sum(map(len, BLOCKS)))
+    view, at, table = memoryview(memory), 0, []
+    for block in BLOCKS:
+        view[at : at + len(block)] = block
+        table.append(ROW.pack(memory.address + at, len(block)))
+        at += len(block)
+    requests = []
+    listener = ucx_api.UCXListener(worker, 0, requests.append)
+    print(f"listening on 127.0.0.1:{listener.port}", flush=True)
+    while not requests:
+        worker.progress()
+    ep = ucx_api.UCXEndpoint.create_from_conn_request(worker, requests.pop(), True)
+    rows, key = b"".join(table), bytes(memory.pack_rkey())
+    send(worker, ep, struct.pack("<QQ", len(rows), len(key)), TABLE)
+    send(worker, ep, rows, TABLE)
+    send(worker, ep, key, TABLE)
+    recv(worker, ep, bytearray(4), DONE)
+
+
+def read(worker, host, port):
+    ep = ucx_api.UCXEndpoint.create(worker, host, port, True)
+    lengths = bytearray(16)
+    recv(worker, ep, lengths, TABLE)
+    rows, key = (bytearray(length) for length in struct.unpack("<QQ", lengths))
+    recv(worker, ep, rows, TABLE)
+    recv(worker, ep, key, TABLE)
+    rkey = ep.unpack_rkey(bytes(key))
+    done, blocks, requests = Done(), [], []
+    for address, length in ROW.iter_unpack(rows):
+        blocks.append(bytearray(length))
+        if length:  # 0 would be all of the memory
+            remote = ucx_api.RemoteMemory(rkey, address, length)
+            requests.append(remote.get_nb(blocks[-1], done))
+    wait(worker, done, requests)
+    print("blocks of", *map(len, blocks), "bytes")
+    print("intact" if blocks == BLOCKS else "damaged")
+    send(worker, ep, b"done", DONE)
+
+
+context = ucx_api.UCXContext(feature_flags=(ucx_api.Feature.TAG, ucx_api.Feature.RMA))
+worker = ucx_api.UCXWorker(context)
+if len(sys.argv) == 1:
+    own(context, worker)
+else:
+    read(worker, sys.argv[1], int(sys.argv[2]))
+worker.close()  # closes the endpoint, and waits until all is delivered
