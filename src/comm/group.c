@@ -172,9 +172,10 @@ umi_comm_group_close_eps(umi_comm_group *group)
 /* ---- suspects ------------------------------------------------------------
  */
 
-/* Find the member that was suspected first; NULL: none is suspected. */
+/* Find the member that was suspected first; NULL: none is suspected.
+ * `is_lost`: of those that have not closed their endpoint. */
 static umi_comm_member *
-first_suspect(umi_comm_group *group)
+first_suspect(umi_comm_group *group, bool is_lost)
 {
     umi_comm_member *first = NULL;
 
@@ -182,6 +183,7 @@ first_suspect(umi_comm_group *group)
         umi_comm_member *member = &group->members[i];
 
         if (member->state == UMI_COMM_MEMBER_SUSPECT &&
+            !(is_lost && member->cause == UMX_ERR_PEER_CLOSED) &&
             (first == NULL || member->suspicion < first->suspicion)) {
             first = member;
         }
@@ -190,12 +192,13 @@ first_suspect(umi_comm_group *group)
 }
 
 void
-umi_comm_group_fail_suspects(umi_comm_group *group, uint64_t suspicion)
+umi_comm_group_fail_suspects(umi_comm_group *group, uint64_t suspicion,
+                             bool is_lost)
 {
     umi_comm_member *member;
 
     group->refs++;
-    while ((member = first_suspect(group)) != NULL &&
+    while ((member = first_suspect(group, is_lost)) != NULL &&
            member->suspicion < suspicion) {
         umi_comm_member_fail(member, member->cause, member->why);
     }
@@ -212,7 +215,7 @@ static void
 on_verdict(umx_timer *timer)
 {
     umi_comm_group_fail_suspects(
-        umi_container_of(timer, umi_comm_group, verdict), UINT64_MAX);
+        umi_container_of(timer, umi_comm_group, verdict), UINT64_MAX, false);
 }
 
 void

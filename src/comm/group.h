@@ -63,7 +63,9 @@ void umi_comm_group_on_failed(umi_comm_member       *from,
 void umi_comm_group_await_verdict(umi_comm_group *group);
 
 /* Declare those suspects dead whose suspicion has a lower number. The first is
- * the one that the failure is named after. */
-void umi_comm_group_fail_suspects(umi_comm_group *group, uint64_t suspicion);
+ * the one that the failure is named after. `is_lost`: not those that have
+ * closed their endpoint. */
+void umi_comm_group_fail_suspects(umi_comm_group *group, uint64_t suspicion,
+                                  bool is_lost);
 
 #endif

@@ -347,12 +347,14 @@ umi_comm_member_fail(umi_comm_member *member, umx_status cause, const char *why)
     group->refs++;
     /* The root hears of ends from nobody else, and neither does a process that
      * has lost the root: what was suspected before is an end, too, and the
-     * failure is named after the first. */
+     * failure is named after the first. A member that has closed its endpoint
+     * may have done so because it knew of the root's end first. */
     if (group->rank == 0 || is_root) {
         umi_comm_group_fail_suspects(
-            group, (member->state == UMI_COMM_MEMBER_SUSPECT) ?
-                       member->suspicion :
-                       UINT64_MAX);
+            group,
+            (member->state == UMI_COMM_MEMBER_SUSPECT) ? member->suspicion :
+                                                         UINT64_MAX,
+            is_root);
     }
     if (member->state == UMI_COMM_MEMBER_DEAD) {
         umi_comm_group_put(group);
@@ -369,7 +371,7 @@ umi_comm_member_fail(umi_comm_member *member, umx_status cause, const char *why)
     abort_eps(member);
     free(kept);
     if (is_root) {
-        umi_comm_group_fail_suspects(group, UINT64_MAX);
+        umi_comm_group_fail_suspects(group, UINT64_MAX, false);
     }
     umi_comm_group_put(group);
 }
