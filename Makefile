@@ -21,7 +21,8 @@
 
 PYTHON      = python3
 VENV        = .venv
-PYTEST_ARGS = -n auto
+# Most tests wait for something most of the time.
+PYTEST_ARGS = -n $(shell expr 2 \* $$(nproc))
 C_TESTS     = check asan replay
 
 bin  := $(VENV)/bin
