@@ -1077,6 +1077,16 @@ def hash_partition(
 ) -> tuple[Buffer, tuple[int, ...], tuple[int, ...]]: ...
 def live_objects() -> dict[str, int]: ...
 def load_hwloc(path: str | PathLike[str] | None = None, /) -> None: ...
+def range_partition(
+    chunks: Sequence[tuple[int, Sequence[tuple[Any, ...]]]],
+    names: tuple[str, ...],
+    keys: Sequence[int],
+    splitters: tuple[int, Sequence[tuple[Any, ...]]],
+    orders: Sequence[int],
+    allocate: Callable[[int], Buffer],
+    threads: int,
+    /,
+) -> tuple[Buffer, tuple[int, ...], tuple[int, ...]]: ...
 def read_partition(
     region: Buffer, /
 ) -> tuple[

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /**
- * @file partition.h  The rows of a table by the hash of a key.
+ * @file partition.h  The rows of a table by the hash, or the order, of a key.
  *
- * umx_hash_partition() decides for each row to which partition it belongs, and
- * umx_partition_write() copies the rows there, all columns of them. Rows with
- * equal keys come to the same partition, on every host. Rows of a partition
- * keep their order.
+ * umx_hash_partition() and umx_range_partition() decide for each row to which
+ * partition it belongs, and umx_partition_write() copies the rows there, all
+ * columns of them. Rows with equal keys come to the same partition, on every
+ * host. Rows of a partition keep their order.
  *
  * **The hash** is part of the interface and does not change. With 64-bit
  * numbers that wrap around,
@@ -40,6 +40,15 @@
  *
  * The partition is (h >> 32) * num_partitions >> 32. Partitions of a partition
  * need another seed: with the same one all its rows have nearly the same hash.
+ *
+ * **The order** of umx_range_partition() compares rows by the first key, rows
+ * that are equal in it by the next, and so on. Numbers, and a bool as 0 or 1,
+ * are in the order of their values; -0.0 and 0.0 are equal. Strings, and the
+ * bytes of UMX_COLUMN_BYTES, are in the order of their bytes, and a string
+ * comes after its beginnings. UMX_ORDER_DESCENDING turns this round. NaNs,
+ * which are equal, come after all numbers, and rows without a value behind
+ * them; with UMX_ORDER_NULLS_FIRST rows without a value come first, and NaNs
+ * between them and the numbers. The direction does not matter for these two.
  *
  * **A region** holds one partition. The regions follow each other without gaps,
  * each begins at a multiple of 64 bytes, and each can be sent, kept and read by
@@ -115,6 +124,38 @@ typedef struct umx_partition_params {
 UMX_API UMX_MUST_CHECK umx_status
 umx_hash_partition(const umx_partition_params *params, size_t *column_p,
                    umx_partition **partition_p);
+
+/** The order of a key: bits. */
+enum {
+    UMX_ORDER_DESCENDING  = 1,
+    UMX_ORDER_NULLS_FIRST = 2
+};
+
+typedef struct umx_range_params {
+    /* The rows between partitions, in their order: partition p has the rows
+     * that are not before row p - 1 and before row p of these. The columns are
+     * those of the keys, without dictionaries, of the type and width of the
+     * key, or of the values of its dictionary. Widths of offsets may differ. */
+    const umx_chunk *splitters;
+    const unsigned  *orders; /* UMX_ORDER_ bits for each key; NULL: no bits */
+} umx_range_params;
+
+/**
+ * Decide by its place in an order to which partition each row belongs.
+ *
+ * `params->num_partitions` is one more than there are splitters, and
+ * `params->seed` does not matter. With one partition there may be no keys.
+ *
+ * Ownership and thread: as umx_hash_partition(); `ranges` is lent for the call.
+ *
+ * @return as umx_hash_partition(); UMX_ERR_INVALID_PARAM also for splitters of
+ *         another type than the keys, and with `column_p` SIZE_MAX for
+ *         splitters that are not in order, or of another number
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_range_partition(const umx_partition_params *params,
+                    const umx_range_params *ranges, size_t *column_p,
+                    umx_partition **partition_p);
 
 /** Where regions begin: `num_partitions` + 1 numbers of bytes, the last one is
  * the size of all. They are `partition`'s. Thread: any. */

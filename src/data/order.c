@@ -2,14 +2,12 @@
 /* order.c: the order of rows by partition. */
 #include "data/order.h"
 
-#include "data/row_hash.h"
-
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    HASH_ROWS = 512, /* hashed at a time: their hashes stay in the cache */
+    FIND_ROWS = UMI_FINDER_ROWS,
     BLOCK_MIN = 4096,
     BLOCK_MAX = 32768, /* rows of a block are counted in 16 bits */
     RUN_ROWS  = 64,    /* of each partition in a block, if these are alike */
@@ -31,6 +29,7 @@ block_size(uint32_t num_partitions)
 /* The memory that sorting a block needs. */
 typedef struct block_sorter {
     const umx_partition_params *params;
+    const umi_finder           *finder;
     uint16_t                   *ids;    /* of the block's rows */
     uint32_t                   *counts; /* for each lane, of each partition */
 } block_sorter;
@@ -51,27 +50,19 @@ static size_t
 find_partitions(const block_sorter *sorter, const umi_order_block *block,
                 size_t begin, size_t end, uint32_t *counts)
 {
-    const umx_partition_params *params = sorter->params;
-    const umx_chunk            *chunk  = &params->chunks[block->chunk];
-    uint64_t                    seed   = umi_hash_seed(params->seed);
-    uint64_t                    hashes[HASH_ROWS];
+    const umi_finder *finder = sorter->finder;
+    const umx_chunk  *chunk  = &sorter->params->chunks[block->chunk];
 
-    for (; begin < end; begin += HASH_ROWS) {
-        size_t    n   = (end - begin < HASH_ROWS) ? end - begin : HASH_ROWS;
+    for (; begin < end; begin += FIND_ROWS) {
+        size_t    n   = (end - begin < FIND_ROWS) ? end - begin : FIND_ROWS;
         uint16_t *ids = sorter->ids + begin;
+        size_t column = finder->find(finder->arg, chunk, block->row + begin, n,
+                                     ids);
 
-        for (size_t i = 0; i < n; i++) {
-            hashes[i] = seed;
-        }
-        for (size_t k = 0; k < params->num_keys; k++) {
-            if (!umi_hash_rows(&chunk->columns[params->keys[k]],
-                               block->row + begin, n, hashes)) {
-                return params->keys[k];
-            }
+        if (column != SIZE_MAX) {
+            return column;
         }
         for (size_t i = 0; i < n; i++) {
-            ids[i] = (uint16_t)((hashes[i] >> 32) * params->num_partitions >>
-                                32);
             counts[ids[i]]++;
         }
     }
@@ -232,10 +223,12 @@ sort_blocks(size_t number, void *arg)
 }
 
 static bool
-init_part(sort_part *part, umi_order *order, const umx_partition_params *params)
+init_part(sort_part *part, umi_order *order, const umx_partition_params *params,
+          const umi_finder *finder)
 {
     part->order         = order;
     part->sorter.params = params;
+    part->sorter.finder = finder;
     part->sorter.ids    = umi_new_array(BLOCK_MAX, sizeof(uint16_t));
     part->sorter.counts = umi_new_array(
         num_lanes(params) * params->num_partitions, sizeof(uint32_t));
@@ -255,7 +248,8 @@ fini_part(sort_part *part)
 /* Sort all blocks in `count` parts. */
 static umx_status
 sort_in_parts(umi_order *order, const umx_partition_params *params,
-              size_t count, size_t *totals, size_t *column_p)
+              const umi_finder *finder, size_t count, size_t *totals,
+              size_t *column_p)
 {
     sort_part  parts[UMI_PARALLEL_MAX] = {0};
     umx_status status                  = UMX_OK;
@@ -263,7 +257,7 @@ sort_in_parts(umi_order *order, const umx_partition_params *params,
     for (size_t i = 0; i < count; i++) {
         parts[i].begin = order->num_blocks * i / count;
         parts[i].end   = order->num_blocks * (i + 1) / count;
-        if (!init_part(&parts[i], order, params)) {
+        if (!init_part(&parts[i], order, params, finder)) {
             status = UMX_ERR_NO_MEMORY;
         }
     }
@@ -286,7 +280,7 @@ sort_in_parts(umi_order *order, const umx_partition_params *params,
 
 umx_status
 umi_order_init(umi_order *order, const umx_partition_params *params,
-               size_t *totals, size_t *column_p)
+               const umi_finder *finder, size_t *totals, size_t *column_p)
 {
     size_t num_rows, num_runs, count;
 
@@ -305,7 +299,7 @@ umi_order_init(umi_order *order, const umx_partition_params *params,
         return UMX_ERR_NO_MEMORY;
     }
     count = umi_parallel_count(params, order->num_blocks);
-    return sort_in_parts(order, params, count, totals, column_p);
+    return sort_in_parts(order, params, finder, count, totals, column_p);
 }
 
 void

@@ -40,6 +40,20 @@ typedef struct umi_order {
     uint16_t        *rows; /* of all runs: numbers in their block */
 } umi_order;
 
+enum {
+    UMI_FINDER_ROWS = 512 /* at a time: what is found of them stays in cache */
+};
+
+/* What decides to which partition rows belong. */
+typedef struct umi_finder {
+    /* Write the partitions of at most UMI_FINDER_ROWS rows, from `row` on.
+     * Returns SIZE_MAX; or the number of a column, one of whose dictionaries
+     * lacks the number that a row has. Thread: several at once. */
+    size_t (*find)(const void *arg, const umx_chunk *chunk, size_t row,
+                   size_t num_rows, uint16_t *ids);
+    const void *arg;
+} umi_finder;
+
 /* Sort the rows, and count in `totals`, which begins as zeros, those of each
  * partition. On a failure umi_order_fini() is needed, too, and the number of
  * the column at fault is written.
@@ -47,7 +61,8 @@ typedef struct umi_order {
  * Returns UMX_OK, UMX_ERR_NO_MEMORY, or UMX_ERR_INVALID_PARAM: a dictionary has
  * not the number that a row has. */
 umx_status umi_order_init(umi_order *order, const umx_partition_params *params,
-                          size_t *totals, size_t *column_p);
+                          const umi_finder *finder, size_t *totals,
+                          size_t *column_p);
 void       umi_order_fini(umi_order *order);
 
 /* In how many threads `count` parts of the work are done. */

@@ -2,6 +2,9 @@
 /* partition.c: to which partition each row belongs, and where it goes. */
 #include "data/partition.h"
 
+#include "data/range.h"
+#include "data/row_hash.h"
+
 #include <stdlib.h>
 
 /* The most bytes of strings that offsets of 4 bytes, which are signed, reach.
@@ -108,6 +111,37 @@ check_params(const umx_partition_params *params, umi_field *fields,
     return status;
 }
 
+/* Are values of both columns comparable, of which the first has no dictionary?
+ */
+static bool
+are_alike(const umx_column *splitters, const umx_column *key)
+{
+    const umx_column *values = (key->dictionary != NULL) ?
+                                   key->dictionary->columns :
+                                   key;
+
+    return splitters->dictionary == NULL && splitters->type == values->type &&
+           (splitters->width == values->width ||
+            splitters->type == UMX_COLUMN_STRING);
+}
+
+/* Check the columns of the rows between partitions; the keys are valid. */
+static umx_status
+check_splitters(const umx_partition_params *params, const umx_chunk *splitters,
+                size_t *column_p)
+{
+    for (size_t k = 0; k < params->num_keys; k++) {
+        const umx_column *column = &splitters->columns[k];
+
+        *column_p = params->keys[k];
+        if (!are_alike(column, &params->chunks[0].columns[*column_p]) ||
+            !column_is_valid(column, splitters->num_rows)) {
+            return UMX_ERR_INVALID_PARAM;
+        }
+    }
+    return UMX_OK;
+}
+
 /* ---- the plan ------------------------------------------------------------
  */
 
@@ -193,8 +227,55 @@ place_regions(umx_partition *partition)
     return UMX_OK;
 }
 
+/* Find partitions by the hash: a umi_finder. */
+static size_t
+find_by_hash(const void *arg, const umx_chunk *chunk, size_t row,
+             size_t num_rows, uint16_t *ids)
+{
+    const umx_partition_params *params = arg;
+    uint64_t                    seed   = umi_hash_seed(params->seed);
+    uint64_t                    hashes[UMI_FINDER_ROWS];
+
+    for (size_t i = 0; i < num_rows; i++) {
+        hashes[i] = seed;
+    }
+    for (size_t k = 0; k < params->num_keys; k++) {
+        if (!umi_hash_rows(&chunk->columns[params->keys[k]], row, num_rows,
+                           hashes)) {
+            return params->keys[k];
+        }
+    }
+    for (size_t i = 0; i < num_rows; i++) {
+        ids[i] = (uint16_t)((hashes[i] >> 32) * params->num_partitions >> 32);
+    }
+    return SIZE_MAX;
+}
+
+/* Sort the rows by what `ranges` says; NULL: by their hash. */
 static umx_status
-make_plan(umx_partition *partition, size_t *column_p)
+order_rows(umx_partition *partition, const umx_range_params *ranges,
+           size_t *column_p)
+{
+    const umx_partition_params *params = &partition->params;
+    umi_finder                  finder = {find_by_hash, params};
+    umi_range                   range  = {0};
+    umx_status                  status = UMX_OK;
+
+    if (ranges != NULL) {
+        status = umi_range_init(&range, params, ranges);
+        finder = (umi_finder){umi_range_find, &range};
+    }
+    if (status == UMX_OK) {
+        status = umi_order_init(&partition->order, params, &finder,
+                                partition->rows, column_p);
+    }
+    umi_range_fini(&range);
+    return status;
+}
+
+static umx_status
+make_plan(umx_partition *partition, const umx_range_params *ranges,
+          size_t *column_p)
 {
     const umx_partition_params *params = &partition->params;
     umx_status                  status;
@@ -203,9 +284,14 @@ make_plan(umx_partition *partition, size_t *column_p)
     if (status != UMX_OK) {
         return status;
     }
+    if (ranges != NULL) {
+        status = check_splitters(params, ranges->splitters, column_p);
+        if (status != UMX_OK) {
+            return status;
+        }
+    }
     *column_p = SIZE_MAX;
-    status    = umi_order_init(&partition->order, params, partition->rows,
-                               column_p);
+    status    = order_rows(partition, ranges, column_p);
     if (status != UMX_OK) {
         return status;
     }
@@ -217,13 +303,36 @@ make_plan(umx_partition *partition, size_t *column_p)
     return place_regions(partition);
 }
 
-umx_status
-umx_hash_partition(const umx_partition_params *params, size_t *column_p,
-                   umx_partition **partition_p)
+static umx_partition *
+new_partition(const umx_partition_params *params)
 {
-    umx_partition *partition;
+    umx_partition *partition = calloc(1, sizeof(*partition));
+
+    if (partition == NULL) {
+        return NULL;
+    }
+    partition->params  = *params;
+    partition->fields  = umi_new_array(params->num_columns, sizeof(umi_field));
+    partition->strings = umi_new_array(params->num_columns, sizeof(size_t *));
+    partition->rows    = umi_new_array(params->num_partitions, sizeof(size_t));
+    partition->offsets = umi_new_array(params->num_partitions + (size_t)1,
+                                       sizeof(size_t));
+    if (partition->fields == NULL || partition->strings == NULL ||
+        partition->rows == NULL || partition->offsets == NULL) {
+        umx_partition_destroy(partition);
+        return NULL;
+    }
+    return partition;
+}
+
+static umx_status
+create_partition(const umx_partition_params *params,
+                 const umx_range_params *ranges, size_t *column_p,
+                 umx_partition **partition_p)
+{
     size_t         column = SIZE_MAX;
-    umx_status     status = UMX_ERR_NO_MEMORY;
+    umx_partition *partition;
+    umx_status     status;
 
     if (column_p == NULL) {
         column_p = &column;
@@ -233,29 +342,37 @@ umx_hash_partition(const umx_partition_params *params, size_t *column_p,
         params->num_partitions > UMX_PARTITIONS_MAX) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    if (params->num_chunks == 0 || params->num_keys == 0) {
+    if (params->num_chunks == 0 ||
+        (params->num_keys == 0 &&
+         (ranges == NULL || params->num_partitions > 1))) {
         return UMX_ERR_INVALID_PARAM;
     }
-    partition = calloc(1, sizeof(*partition));
+    partition = new_partition(params);
     if (partition == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    partition->params  = *params;
-    partition->fields  = umi_new_array(params->num_columns, sizeof(umi_field));
-    partition->strings = umi_new_array(params->num_columns, sizeof(size_t *));
-    partition->rows    = umi_new_array(params->num_partitions, sizeof(size_t));
-    partition->offsets = umi_new_array(params->num_partitions + (size_t)1,
-                                       sizeof(size_t));
-    if (partition->fields != NULL && partition->strings != NULL &&
-        partition->rows != NULL && partition->offsets != NULL) {
-        status = make_plan(partition, column_p);
-    }
+    status = make_plan(partition, ranges, column_p);
     if (status != UMX_OK) {
         umx_partition_destroy(partition);
         return status;
     }
     *partition_p = partition;
     return UMX_OK;
+}
+
+umx_status
+umx_hash_partition(const umx_partition_params *params, size_t *column_p,
+                   umx_partition **partition_p)
+{
+    return create_partition(params, NULL, column_p, partition_p);
+}
+
+umx_status
+umx_range_partition(const umx_partition_params *params,
+                    const umx_range_params *ranges, size_t *column_p,
+                    umx_partition **partition_p)
+{
+    return create_partition(params, ranges, column_p, partition_p);
 }
 
 const size_t *

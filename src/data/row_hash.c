@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* row_hash.c: the hashes of rows. Each loop is compiled for one type and width:
- * ALWAYS_INLINE functions are called with constants. */
+ * UMI_ALWAYS_INLINE functions are called with constants. */
 #include "data/row_hash.h"
 
-#include <string.h>
+#include "data/item.h"
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define IS_LITTLE_ENDIAN (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 
 static const uint64_t NULL_WORD = 0xa0761d6478bd642fu;
@@ -13,7 +12,7 @@ static const uint64_t NAN_WORD  = 0x7ff8000000000000u;
 static const uint64_t MUL_1     = 0x9fb21c651e98df25u;
 static const uint64_t MUL_2     = 0xd6e8feb86659fd93u;
 
-ALWAYS_INLINE uint64_t
+UMI_ALWAYS_INLINE uint64_t
 mix(uint64_t h)
 {
     h ^= h >> 33;
@@ -30,22 +29,16 @@ umi_hash_seed(uint64_t seed)
     return mix(seed + 0x9e3779b97f4a7c15u);
 }
 
-ALWAYS_INLINE bool
-bit_at(const uint8_t *bits, size_t i)
-{
-    return (bits[i >> 3] >> (i & 7)) & 1;
-}
-
 /* ---- bytes ---------------------------------------------------------------
  */
 
-ALWAYS_INLINE uint64_t
+UMI_ALWAYS_INLINE uint64_t
 rotate_left(uint64_t x, int bits)
 {
     return (x << bits) | (x >> (64 - bits));
 }
 
-ALWAYS_INLINE uint64_t
+UMI_ALWAYS_INLINE uint64_t
 add_word(uint64_t h, uint64_t word)
 {
     if (!IS_LITTLE_ENDIAN) {
@@ -77,27 +70,7 @@ hash_bytes(uint64_t h, const uint8_t *bytes, size_t len)
 /* ---- numbers -------------------------------------------------------------
  */
 
-/* Convert a float of 2 bytes to one of 8, which is exact. */
-static double
-widen_half(uint16_t half)
-{
-    int      exponent = (half >> 10) & 31;
-    int      fraction = half & 1023;
-    double   value;
-    uint64_t bits;
-
-    if (exponent == 0) {
-        value = fraction * 0x1p-24;
-        return (half >> 15) ? -value : value;
-    }
-    bits = (uint64_t)(half >> 15) << 63 |
-           (uint64_t)(exponent == 31 ? 2047 : exponent - 15 + 1023) << 52 |
-           (uint64_t)fraction << 42;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-ALWAYS_INLINE uint64_t
+UMI_ALWAYS_INLINE uint64_t
 float_word(double value)
 {
     uint64_t word;
@@ -109,38 +82,19 @@ float_word(double value)
     return (value != value) ? NAN_WORD : word;
 }
 
-#define LOAD(type, at)                         \
-    (__extension__({                           \
-        type value_;                           \
-                                               \
-        memcpy(&value_, (at), sizeof(value_)); \
-        value_;                                \
-    }))
-
 /* Read item `i` of values that fit into a word. */
-ALWAYS_INLINE uint64_t
+UMI_ALWAYS_INLINE uint64_t
 load_word(const uint8_t *values, size_t i, umx_column_type type, uint32_t width)
 {
     const uint8_t *at = values + i * width;
 
     if (type == UMX_COLUMN_BOOL) {
-        return bit_at(values, i);
+        return umi_item_bit(values, i);
     }
     if (type == UMX_COLUMN_FLOAT) {
-        return float_word(width == 8 ? LOAD(double, at) :
-                          width == 4 ? (double)LOAD(float, at) :
-                                       widen_half(LOAD(uint16_t, at)));
+        return float_word(umi_item_float(at, width));
     }
-    if (type == UMX_COLUMN_UINT) {
-        return width == 8 ? LOAD(uint64_t, at) :
-               width == 4 ? LOAD(uint32_t, at) :
-               width == 2 ? LOAD(uint16_t, at) :
-                            *at;
-    }
-    return (uint64_t)(width == 8 ? LOAD(int64_t, at) :
-                      width == 4 ? LOAD(int32_t, at) :
-                      width == 2 ? LOAD(int16_t, at) :
-                                   LOAD(int8_t, at));
+    return umi_item_integer(at, type, width);
 }
 
 /* Hash an integer of 16 or 32 bytes. */
@@ -151,8 +105,7 @@ hash_wide(uint64_t h, const uint8_t *at, uint32_t width)
     unsigned count = width / 8;
 
     for (unsigned i = 0; i < count; i++) {
-        words[i] = LOAD(uint64_t,
-                        at + 8 * (IS_LITTLE_ENDIAN ? i : count - 1 - i));
+        words[i] = umi_item_word(at, width, i);
     }
     sign = (words[count - 1] >> 63) ? UINT64_MAX : 0;
     while (count > 1 && words[count - 1] == sign &&
@@ -166,7 +119,7 @@ hash_wide(uint64_t h, const uint8_t *at, uint32_t width)
 }
 
 /* Hash an integer or a float of up to 8 bytes. */
-ALWAYS_INLINE uint64_t
+UMI_ALWAYS_INLINE uint64_t
 hash_number(const uint8_t *values, size_t i, umx_column_type type,
             uint32_t width, uint64_t h)
 {
@@ -182,27 +135,17 @@ hash_number(const uint8_t *values, size_t i, umx_column_type type,
 /* ---- columns -------------------------------------------------------------
  */
 
-ALWAYS_INLINE uint64_t
+UMI_ALWAYS_INLINE uint64_t
 hash_string(const umx_column *column, size_t i, uint64_t h)
 {
-    uint64_t begin, end;
+    size_t         len;
+    const uint8_t *bytes = umi_item_string(column, i, &len);
 
-    if (column->width == 4) {
-        const uint8_t *at = (const uint8_t *)column->values + 4 * i;
-
-        begin = LOAD(uint32_t, at);
-        end   = LOAD(uint32_t, at + 4);
-    } else {
-        const uint8_t *at = (const uint8_t *)column->values + 8 * i;
-
-        begin = LOAD(uint64_t, at);
-        end   = LOAD(uint64_t, at + 8);
-    }
-    return hash_bytes(h, column->bytes + begin, (size_t)(end - begin));
+    return hash_bytes(h, bytes, len);
 }
 
 /* Hash item `i`, which has a value, of a column of any type. */
-ALWAYS_INLINE uint64_t
+UMI_ALWAYS_INLINE uint64_t
 hash_item(const umx_column *column, size_t i, umx_column_type type,
           uint32_t width, uint64_t h)
 {
@@ -219,7 +162,7 @@ hash_item(const umx_column *column, size_t i, umx_column_type type,
     }
 }
 
-ALWAYS_INLINE void
+UMI_ALWAYS_INLINE void
 hash_items(const umx_column *column, size_t first, size_t num_rows,
            umx_column_type type, uint32_t width, uint64_t *hashes)
 {
@@ -232,7 +175,7 @@ hash_items(const umx_column *column, size_t first, size_t num_rows,
         return;
     }
     for (size_t i = 0; i < num_rows; i++) {
-        hashes[i] = bit_at(validity, first + i) ?
+        hashes[i] = umi_item_bit(validity, first + i) ?
                         hash_item(column, first + i, type, width, hashes[i]) :
                         mix(hashes[i] ^ NULL_WORD);
     }
@@ -286,7 +229,7 @@ hash_by_dictionary(const umx_column *column, size_t first, size_t num_rows,
     for (size_t i = first; i < first + num_rows; i++, hashes++) {
         uint64_t n;
 
-        if (column->validity != NULL && !bit_at(column->validity, i)) {
+        if (column->validity != NULL && !umi_item_bit(column->validity, i)) {
             hash_null(hashes);
             continue;
         }

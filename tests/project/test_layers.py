@@ -77,7 +77,7 @@ UNLOCKED = {
         umx_address_check umx_address_worker_id umx_config_check umx_config_default
         umx_cuda_is_present umx_cuda_wait umx_dtype_size umx_hash_partition
         umx_layout_init umx_partition_destroy umx_partition_offsets
-        umx_partition_read umx_partition_rows umx_partition_write
+        umx_partition_read umx_partition_rows umx_partition_write umx_range_partition
         umx_layout_is_writable umx_log_set umx_memory_query umx_segment_limits
         umx_reduction_is_possible
         umx_status_string umx_tag_hash umx_take_errno umx_ucx_version
@@ -255,8 +255,8 @@ NOUNS = {
     "rma": "initiator rma target",
     "messenger": "batch send sender",
     "data": """
-        field hash new offset offsets order parallel partition region
-        scatter""",
+        field hash item new offset offsets order parallel partition range region
+        scatter word""",
     "topology": "hwloc pci topology tree",
     "comm": "comm",
     "shuffle": "shuffle",

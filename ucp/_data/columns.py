@@ -318,8 +318,13 @@ def _arrow_column(array: Any, shape: Shape) -> Column:
     )
 
 
-def _empty_chunk(shapes: list[Shape]) -> Chunk:
-    return 0, [Column(*shape) for shape in shapes]
+def _empty_chunk(schema: Any, shapes: list[Shape]) -> Chunk:
+    import pyarrow as pa
+
+    return 0, [
+        _arrow_column(pa.nulls(0, field.type), shape)
+        for field, shape in zip(schema, shapes, strict=True)
+    ]
 
 
 def _dictionaries(table: Any, batches: list[Any]) -> dict[int, Any]:
@@ -361,7 +366,7 @@ def from_arrow(table: Any) -> tuple[ArrowSchema, list[Chunk]]:
         for batch in batches
     ]
     schema = ArrowSchema(table.schema, _dictionaries(table, batches))
-    return schema, chunks or [_empty_chunk(shapes)]
+    return schema, chunks or [_empty_chunk(table.schema, shapes)]
 
 
 # --- any table ----------------------------------------------------------------
@@ -382,18 +387,36 @@ def from_table(table: Any) -> tuple[Schema, list[Chunk]]:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(table, pandas.DataFrame):
         return _from_pandas(table)
+    return from_arrow(as_arrow(table))
+
+
+def as_arrow(table: Any) -> Any:
+    """A table of Arrow, or a batch, of what exports itself to Arrow."""
     if hasattr(table, "__arrow_c_stream__"):
         import pyarrow as pa
 
-        return from_arrow(table if isinstance(table, pa.Table) else pa.table(table))
+        return table if isinstance(table, pa.Table) else pa.table(table)
     if hasattr(table, "__arrow_c_array__"):
         import pyarrow as pa
 
-        return from_arrow(pa.record_batch(table))
+        return pa.record_batch(table)
     raise TypeError(
         "expected an Arrow table, a DataFrame or a dict of NumPy arrays, got "
         f"{type(table).__name__}"
     )
+
+
+def in_one_chunk(table: Any) -> Any:
+    """The table with one chunk for each column, and values for dictionaries."""
+    import pyarrow as pa
+
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    for i, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            plain = table[i].cast(field.type.value_type)
+            table = table.set_column(i, field.name, plain)
+    return table.combine_chunks()
 
 
 def from_schema(schema: Any, dictionaries: Mapping[int, Any] | None) -> Schema:

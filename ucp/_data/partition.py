@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rows of a table by the hash of a key."""
+"""The rows of a table by the hash, or the order, of a key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 from .. import _ext
-from .columns import Schema, View, from_schema, from_table
+from .columns import (
+    Chunk,
+    Column,
+    Schema,
+    Type,
+    View,
+    as_arrow,
+    from_arrow,
+    from_schema,
+    from_table,
+    in_one_chunk,
+)
 
 MAX_PARTITIONS = 65535
 MAX_THREADS = 64
@@ -17,7 +28,7 @@ HUGE_PAGES = 4 << 20  # bytes from which on the system is asked for huge pages
 
 
 class Partitions:
-    """What ``hash_partition`` has made: a table for each partition.
+    """What a partition has made: a table for each of the partitions.
 
     ``partitions[p]`` has the rows of partition ``p`` as views, without a copy:
     as a ``pyarrow.Table``, or as a dict of read-only NumPy arrays if the table was
@@ -166,6 +177,125 @@ def hash_partition_to(
     )
     region = memoryview(memory).cast("B")[: offsets[-1]].toreadonly()
     return Partitions(region, offsets, rows, schema)
+
+
+DESCENDING, NULLS_FIRST = 1, 2  # UMX_ORDER_
+
+
+def range_partition(
+    table: Any,
+    by: str | Sequence[str],
+    splitters: Any,
+    *,
+    descending: bool | Sequence[bool] = False,
+    nulls: str = "last",
+    out: Any = None,
+    threads: SupportsIndex = 1,
+) -> Partitions:
+    """Partition the rows of a table by their place between ``splitters``.
+
+    There is one partition more than splitters: partition ``p`` has the rows that
+    are not before splitter ``p - 1`` and before splitter ``p``. So rows with equal
+    keys come to the same partition, and those of each partition are before those
+    of the next one. Rows of a partition keep their order. The GIL is released.
+
+    The order is that of ``pyarrow.compute.sort_indices``, which
+    include/umx/partition.h defines: strings and binaries by their bytes, a
+    dictionary by its values; NaNs are behind all numbers, and nulls behind them,
+    or both in front, the nulls first.
+
+    Args:
+        table: as for ``hash_partition``.
+        by: name of the key column, or names: the later decide between rows that
+            are equal by the first.
+        splitters: a table of some rows that are in order, with the columns ``by``
+            of the types that ``table`` has, or without dictionaries.
+        descending: for all keys, or for each.
+        nulls: ``"last"`` or ``"first"``.
+        out: as for ``hash_partition``.
+        threads: as for ``hash_partition``.
+
+    Raises:
+        ValueError: the splitters are not in order, or there are more than 65534.
+
+    Other exceptions are those of ``hash_partition``.
+    """
+    allocate = _allocate if out is None else _check_out(out)
+    names = [by] if isinstance(by, str) else list(by)
+    orders = order_bits(len(names), descending, nulls)
+    return range_partition_to(allocate, table, names, splitters, orders, threads)
+
+
+def order_bits(
+    count: int, descending: bool | Sequence[bool], nulls: str
+) -> tuple[int, ...]:
+    """The ``UMX_ORDER_`` bits of each of ``count`` keys.
+
+    Raises:
+        ValueError: there are not so many directions; ``nulls`` is no place.
+    """
+    if nulls not in ("first", "last"):
+        raise ValueError(f"nulls is {nulls!r}, not 'first' or 'last'")
+    each = [descending] * count if isinstance(descending, bool) else [*descending]
+    if len(each) != count:
+        raise ValueError(f"descending has {len(each)} values, there are {count} keys")
+    for value in each:
+        if not isinstance(value, bool):
+            raise TypeError(f"descending has {value!r}, which is no bool")
+    last = NULLS_FIRST if nulls == "first" else 0
+    return tuple(last | (DESCENDING if value else 0) for value in each)
+
+
+def range_partition_to(
+    allocate: Callable[[int], Any],
+    table: Any,
+    by: Sequence[str],
+    splitters: Any,
+    orders: Sequence[int],
+    threads: SupportsIndex = 1,
+) -> Partitions:
+    """``range_partition`` to memory that ``allocate(nbytes)`` gives.
+
+    Args:
+        by: no names: there is one partition, and ``splitters`` does not matter.
+        orders: of each key: see ``order_bits``.
+    """
+    threads = _number("threads", threads, 1, MAX_THREADS)
+    schema, chunks = from_table(table)
+    keys = _find_keys(schema, by) if by else []
+    schema.check_keys(keys)
+    between: Chunk = (0, [])
+    if by:
+        between = _one_chunk(splitters, by)
+        for key, column in zip(keys, between[1], strict=True):
+            _check_alike(schema.names[key], chunks[0][1][key], column)
+    if between[0] >= MAX_PARTITIONS:
+        raise ValueError(f"{between[0]} splitters are more than {MAX_PARTITIONS - 1}")
+    memory, offsets, rows = _ext.range_partition(
+        chunks, schema.names, keys, between, orders, allocate, threads
+    )
+    region = memoryview(memory).cast("B")[: offsets[-1]].toreadonly()
+    return Partitions(region, offsets, rows, schema)
+
+
+def _check_alike(name: str, key: Column, splitters: Column) -> None:
+    values = key if key.dictionary is None else key.dictionary[1]
+    is_string = values.type == splitters.type == Type.STRING
+    if values[:2] != splitters[:2] and not is_string:
+        raise TypeError(
+            f"column {name!r} has another type in the splitters than in the table"
+        )
+
+
+def _one_chunk(splitters: Any, by: Sequence[str]) -> Chunk:
+    """The columns ``by`` of a table in one chunk, without dictionaries."""
+    if isinstance(splitters, Mapping):
+        schema, chunks = from_table(splitters)
+    else:
+        schema, chunks = from_arrow(in_one_chunk(as_arrow(splitters)))
+    keys = _find_keys(schema, by)
+    rows, columns = chunks[0]
+    return rows, [columns[key] for key in keys]
 
 
 def read_partition(

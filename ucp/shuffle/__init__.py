@@ -3,7 +3,12 @@
 
 import warnings
 
-from .._data.partition import Partitions, hash_partition, read_partition
+from .._data.partition import (
+    Partitions,
+    hash_partition,
+    range_partition,
+    read_partition,
+)
 from .._ext import Chunk
 from ._memory_cache import MemoryCache
 from ._shuffler import Shuffler, ShuffleStatistics
@@ -19,6 +24,7 @@ __all__ = [
     "StagingStatistics",
     "hash_partition",
     "pack_tag",
+    "range_partition",
     "read_partition",
 ]
 

@@ -67,8 +67,12 @@ raise_status(mod_state *st, umx_status status,
 {
     PyObject *name;
 
+    if (status == UMX_ERR_INVALID_PARAM && column == SIZE_MAX) {
+        PyErr_SetString(PyExc_ValueError, "the splitters are not in order");
+        return;
+    }
     if (column >= params->num_columns || status == UMX_ERR_NO_MEMORY) {
-        (void)errors_raise(st, status, "hash_partition", NULL);
+        (void)errors_raise(st, status, "partition", NULL);
         return;
     }
     name = PySequence_GetItem(names, (Py_ssize_t)column);
@@ -79,7 +83,7 @@ raise_status(mod_state *st, umx_status status,
     }
 }
 
-/* ---- hash_partition ------------------------------------------------------
+/* ---- partitioning --------------------------------------------------------
  */
 
 static PyObject *
@@ -139,7 +143,7 @@ write_out(mod_state *st, const data_table *table,
         status = umx_partition_write(partition, view.buf, (size_t)view.len);
         Py_END_ALLOW_THREADS;
         if (status != UMX_OK) {
-            (void)errors_raise(st, status, "hash_partition", NULL);
+            (void)errors_raise(st, status, "partition", NULL);
             Py_CLEAR(out);
         }
     }
@@ -147,9 +151,11 @@ write_out(mod_state *st, const data_table *table,
     return out;
 }
 
+/* Partition by `ranges`; NULL: by the hash. */
 static PyObject *
 partition_table(mod_state *st, const data_table *table,
-                const umx_partition_params *params, PyObject *names,
+                const umx_partition_params *params,
+                const umx_range_params *ranges, PyObject *names,
                 PyObject *allocate)
 {
     umx_partition *partition;
@@ -158,7 +164,9 @@ partition_table(mod_state *st, const data_table *table,
     umx_status     status;
 
     Py_BEGIN_ALLOW_THREADS;
-    status = umx_hash_partition(params, &column, &partition);
+    status = (ranges != NULL) ?
+                 umx_range_partition(params, ranges, &column, &partition) :
+                 umx_hash_partition(params, &column, &partition);
     Py_END_ALLOW_THREADS;
     if (status != UMX_OK) {
         raise_status(st, status, params, column, names);
@@ -192,37 +200,120 @@ PyDoc_STRVAR(
     "allocate(nbytes) gives memory to write to. Returns that, the offsets of\n"
     "the regions in it, and the rows of each.");
 
+/* Fill in the table and the keys of `params`, and partition. */
 static PyObject *
-module_hash_partition(PyObject *module, PyObject *args)
+parse_and_partition(PyObject *module, umx_partition_params *params,
+                    const umx_range_params *ranges, PyObject *chunks,
+                    PyObject *key_numbers, PyObject *names, PyObject *allocate)
 {
-    mod_state           *st = PyModule_GetState(module);
-    PyObject            *chunks, *names, *key_numbers, *allocate;
-    PyObject            *result = NULL;
-    umx_partition_params params = {0};
-    unsigned long long   seed;
-    data_table           table;
-    size_t              *keys;
+    PyObject  *result = NULL;
+    data_table table;
+    size_t    *keys = parse_keys(key_numbers, &params->num_keys);
 
-    if (!PyArg_ParseTuple(args, "OO!OIKOI:hash_partition", &chunks,
-                          &PyTuple_Type, &names, &key_numbers,
-                          &params.num_partitions, &seed, &allocate,
-                          &params.num_threads)) {
-        return NULL;
-    }
-    keys = parse_keys(key_numbers, &params.num_keys);
     if (keys == NULL) {
         return NULL;
     }
-    params.num_columns = (size_t)PyTuple_GET_SIZE(names);
-    if (data_table_init(&table, chunks, params.num_columns) == 0) {
-        params.chunks     = table.chunks;
-        params.num_chunks = table.num_chunks;
-        params.keys       = keys;
-        params.seed       = seed;
-        result = partition_table(st, &table, &params, names, allocate);
+    params->num_columns = (size_t)PyTuple_GET_SIZE(names);
+    if (data_table_init(&table, chunks, params->num_columns) == 0) {
+        params->chunks     = table.chunks;
+        params->num_chunks = table.num_chunks;
+        params->keys       = keys;
+        result = partition_table(PyModule_GetState(module), &table, params,
+                                 ranges, names, allocate);
         data_table_fini(&table);
     }
     PyMem_Free(keys);
+    return result;
+}
+
+static PyObject *
+module_hash_partition(PyObject *module, PyObject *args)
+{
+    PyObject            *chunks, *names, *keys, *allocate;
+    umx_partition_params params = {0};
+    unsigned long long   seed;
+
+    if (!PyArg_ParseTuple(args, "OO!OIKOI:hash_partition", &chunks,
+                          &PyTuple_Type, &names, &keys, &params.num_partitions,
+                          &seed, &allocate, &params.num_threads)) {
+        return NULL;
+    }
+    params.seed = seed;
+    return parse_and_partition(module, &params, NULL, chunks, keys, names,
+                               allocate);
+}
+
+PyDoc_STRVAR(
+    range_partition_doc,
+    "range_partition(chunks, names, keys, splitters, orders, allocate,\n"
+    "                threads, /)\n"
+    "--\n\n"
+    "Partition a table by ranges; ucp.shuffle has the call for programs.\n\n"
+    "splitters: a chunk with a column for each key; orders: UMX_ORDER_ bits\n"
+    "of each. The rest and what is returned are those of hash_partition().");
+
+/* Numbers that the caller frees, one for each of `count` keys; NULL with an
+ * exception. */
+static unsigned *
+parse_orders(PyObject *sequence, size_t count)
+{
+    PyObject *items = args_items(sequence, "orders are a sequence");
+    unsigned *orders;
+
+    if (items == NULL) {
+        return NULL;
+    }
+    orders = PyMem_Calloc(count, sizeof(*orders));
+    if (orders == NULL) {
+        PyErr_NoMemory();
+    } else if ((size_t)PyTuple_GET_SIZE(items) != count) {
+        PyErr_Format(PyExc_ValueError, "%zd orders of %zu keys",
+                     PyTuple_GET_SIZE(items), count);
+        PyMem_Free(orders);
+        orders = NULL;
+    }
+    for (size_t i = 0; orders != NULL && i < count; i++) {
+        orders[i] = (unsigned)PyLong_AsUnsignedLong(
+            PyTuple_GET_ITEM(items, (Py_ssize_t)i));
+        if (PyErr_Occurred()) {
+            PyMem_Free(orders);
+            orders = NULL;
+        }
+    }
+    Py_DECREF(items);
+    return orders;
+}
+
+static PyObject *
+module_range_partition(PyObject *module, PyObject *args)
+{
+    PyObject *chunks, *names, *keys, *splitters, *orders, *allocate, *one;
+    PyObject *result            = NULL;
+    umx_partition_params params = {0};
+    umx_range_params     ranges;
+    data_table           between;
+    Py_ssize_t           num_keys;
+    unsigned            *bits;
+
+    if (!PyArg_ParseTuple(args, "OO!OOOOI:range_partition", &chunks,
+                          &PyTuple_Type, &names, &keys, &splitters, &orders,
+                          &allocate, &params.num_threads)) {
+        return NULL;
+    }
+    num_keys = PySequence_Size(keys);
+    bits     = (num_keys < 0) ? NULL : parse_orders(orders, (size_t)num_keys);
+    one      = (bits == NULL) ? NULL : PyTuple_Pack(1, splitters);
+    if (one != NULL && data_table_init(&between, one, (size_t)num_keys) == 0) {
+        ranges                = (umx_range_params){between.chunks, bits};
+        params.num_partitions = (between.chunks->num_rows < UINT32_MAX) ?
+                                    (uint32_t)between.chunks->num_rows + 1 :
+                                    UINT32_MAX;
+        result = parse_and_partition(module, &params, &ranges, chunks, keys,
+                                     names, allocate);
+        data_table_fini(&between);
+    }
+    Py_XDECREF(one);
+    PyMem_Free(bits);
     return result;
 }
 
@@ -334,6 +425,8 @@ module_read_partition(PyObject *Py_UNUSED(module), PyObject *region)
 
 PyMethodDef partition_methods[] = {
     {"hash_partition", module_hash_partition, METH_VARARGS, hash_partition_doc},
+    {"range_partition", module_range_partition, METH_VARARGS,
+     range_partition_doc},
     {"read_partition", module_read_partition, METH_O, read_partition_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``ucp.shuffle.range_partition``: a table's rows by their place in an order."""
+
+import datetime
+import decimal
+import random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from ucp.shuffle import range_partition, read_partition
+
+NAN = float("nan")
+ONE = datetime.date(1970, 1, 1)
+
+# A few values of each type, in their order.
+VALUES = {
+    **{kind: [-128, -1, 0, 5, 127] for kind in (pa.int8(), pa.int16(), pa.int32())},
+    pa.int64(): [-(2**63), -(2**40), 0, 1, 2**63 - 1],
+    **{kind: [0, 1, 127, 200, 255] for kind in (pa.uint8(), pa.uint16(), pa.uint32())},
+    pa.uint64(): [0, 1, 2**63 - 1, 2**63, 2**64 - 1],
+    pa.float32(): [float("-inf"), -1.5, 0.0, 1e-3, float("inf"), NAN],
+    pa.float64(): [-1e300, -1e-300, 0.0, 1.0, NAN],
+    pa.bool_(): [False, True],
+    pa.string(): ["", "a", "a\0", "aaaaaaaa", "aaaaaaaab", "b", "\u00e9"],
+    pa.large_binary(): [b"", b"\0", b"abcdefgh", b"abcdefgh\0", b"\xff"],
+    pa.binary(3): [b"\0aa", b"aaa", b"aab", b"\xff\0\0"],
+    pa.date32(): [ONE - datetime.timedelta(days=9), ONE, datetime.date(2026, 1, 1)],
+    pa.timestamp("us"): [datetime.datetime(1900, 1, 1), datetime.datetime(2026, 1, 1)],
+    pa.decimal128(30, 2): [decimal.Decimal(n) for n in (-(10**25), -1, 0, 1, 10**25)],
+    pa.decimal256(60, 0): [decimal.Decimal(n) for n in (-(10**50), -1, 0, 1, 10**50)],
+    pa.dictionary(pa.int8(), pa.string()): ["a", "aa", "b", "c"],
+    pa.null(): [],
+}
+
+
+def column_of(kind, rng, rows):
+    return pa.array(rng.choices([*VALUES[kind], None], k=rows), kind)
+
+
+def plain(table):
+    """For ``sort_indices``, which has no order of dictionaries."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(i, field.name, table[i].cast(pa.string()))
+    return table
+
+
+def in_order(table, by, descending, nulls):
+    way = ["descending" if each else "ascending" for each in descending]
+    keys = [
+        (*pair, f"at_{'start' if nulls == 'first' else 'end'}")
+        for pair in zip(by, way, strict=True)
+    ]
+    return pc.sort_indices(plain(table), sort_keys=keys)
+
+
+def assert_between(table, by, splitters, descending, nulls):
+    """Rows and splitters are in the order in which Arrow sorts both together."""
+    found = range_partition(table, by, splitters, descending=descending, nulls=nulls)
+    assert len(found) == splitters.num_rows + 1
+    both = pa.concat_tables([splitters.select(by), table.select(by)])
+    order = in_order(both.unify_dictionaries(), by, descending, nulls).to_pylist()
+    place, expected = 0, {}
+    for row in order:  # a splitter is before rows that are equal to it
+        if row < splitters.num_rows:
+            place += 1
+        else:
+            expected[row - splitters.num_rows] = place
+    for number, part in enumerate(found):
+        part.validate(full=True)
+        rows = part["row"].to_pylist()
+        assert rows == sorted(rows)
+        assert {expected[row] for row in rows} <= {number}
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+def test_rows_are_between_splitters(kind):
+    rng = random.Random(str(kind))
+    for descending in (False, True):
+        for nulls in ("first", "last"):
+            rows = rng.choice([0, 1, 50, 700])
+            table = pa.table({"k": column_of(kind, rng, rows), "row": range(rows)})
+            splitters = pa.table({"k": column_of(kind, rng, rng.choice([0, 1, 9]))})
+            order = in_order(splitters, ["k"], [descending], nulls)
+            splitters = splitters.take(order)
+            assert_between(table, ["k"], splitters, [descending], nulls)
+
+
+def test_rows_are_between_splitters_of_several_keys():
+    rng = random.Random(1)
+    for _ in range(40):
+        kinds = rng.choices(list(VALUES), k=rng.choice([2, 3]))
+        by = [f"k{n}" for n in range(len(kinds))]
+        rows = rng.choice([1, 50, 300])
+        table = pa.table(
+            {k: column_of(kind, rng, rows) for k, kind in zip(by, kinds, strict=True)}
+        )
+        table = table.append_column("row", pa.array(range(rows)))
+        splitters = pa.table(
+            {k: column_of(kind, rng, 8) for k, kind in zip(by, kinds, strict=True)}
+        )
+        descending = [rng.random() < 0.5 for _ in by]
+        nulls = rng.choice(["first", "last"])
+        splitters = splitters.take(in_order(splitters, by, descending, nulls))
+        assert_between(table, by, splitters, descending, nulls)
+
+
+def test_threads_and_chunks_do_not_matter():
+    rng = np.random.default_rng(0)
+    table = pa.table({"k": rng.integers(0, 1000, 100_000), "row": np.arange(100_000)})
+    splitters = {"k": np.arange(0, 1000, 7)}
+    found = range_partition(table, "k", splitters)
+    cut = pa.concat_tables([table.slice(0, 33_333), table.slice(33_333)])
+    again = range_partition(cut, "k", splitters, threads=3)
+    assert [*found] == [*again]
+    assert found.offsets == again.offsets
+
+
+def test_arrays_and_regions():
+    table = {"k": np.array([5, 1, 3], "i2"), "x": np.ones((3, 2))}
+    found = range_partition(table, "k", {"k": np.array([3, 5], "i2")}, descending=False)
+    assert [part["k"].tolist() for part in found] == [[1], [3], [5]]
+    part = read_partition(found.buffer(2), found.schema)
+    assert part["x"].tolist() == [[1, 1]]
+
+
+TABLE = pa.table({"k": [1, 2, 3], "s": ["a", "b", "c"]})
+
+
+@pytest.mark.parametrize(
+    ("splitters", "options", "error", "text"),
+    [
+        ({"k": np.array([2, 1])}, {}, ValueError, "^the splitters are not in order$"),
+        ({"k": np.array([1, 2])}, {"descending": True}, ValueError, "not in order$"),
+        ({"s": np.array([1])}, {}, KeyError, "there is no column 'k', only 's'"),
+        ({"k": np.array([1], "i4")}, {}, TypeError, "^column 'k' has another type in"),
+        ({"k": np.arange(65535)}, {}, ValueError, "^65535 splitters are more than"),
+        ({"k": np.array([1])}, {"nulls": "no"}, ValueError, "^nulls is 'no', not 'fir"),
+        (
+            {"k": np.array([1])},
+            {"descending": [True] * 2},
+            ValueError,
+            "2 values, there",
+        ),
+        (
+            {"k": np.array([1])},
+            {"descending": ["no"]},
+            TypeError,
+            "'no', which is no b",
+        ),
+        (
+            {"k": np.array([1])},
+            {"threads": 0},
+            ValueError,
+            "^threads is 0, not 1 to 64$",
+        ),
+        (5, {}, TypeError, "^expected an Arrow table"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(splitters, options, error, text):
+    with pytest.raises(error, match=text):
+        range_partition(TABLE, "k", splitters, **options)
+
+
+def test_a_number_that_no_dictionary_has_is_refused():
+    numbers = pa.array([0, 1], pa.int8())
+    bad = pa.DictionaryArray.from_arrays(numbers, pa.array(["a"]), safe=False)
+    table = pa.table({"k": bad})
+    with pytest.raises(ValueError, match=r"column 'k': a row has a number that is not"):
+        range_partition(table, "k", pa.table({"k": ["a"]}))
