@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from .._tables.rows import number_type, numbers_of, of_kind
 from ._local import (
     ArrowJoin,
     JoinSpec,
@@ -104,7 +105,7 @@ def can_be_key(kind: Any, spec: JoinSpec) -> bool:
 
     if is_type.is_boolean(kind):
         return False
-    if _number_type(kind) is not None:
+    if number_type(kind) is not None:
         return True
     is_text = is_type.is_string(kind) or is_type.is_large_string(kind)
     # The key of a row that one side does not have is that of the other side.
@@ -113,42 +114,13 @@ def can_be_key(kind: Any, spec: JoinSpec) -> bool:
     )
 
 
-def _number_type(kind: Any) -> Any:
-    """The integers of the size of a type's values; None: it has no such size."""
-    import pyarrow as pa
-    import pyarrow.types as is_type
-
-    if is_type.is_boolean(kind):
-        return kind
-    kinds = (is_type.is_integer, is_type.is_floating, is_type.is_temporal)
-    if not any(is_one(kind) for is_one in kinds) or is_type.is_interval(kind):
-        return None
-    return {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}.get(
-        kind.bit_width
-    )
-
-
-def _numbers(column: Any) -> Any:
-    """A column as integers, or None."""
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        chunks = [chunk.indices for chunk in column.chunks]
-        return pa.chunked_array(chunks, type=kind.index_type)
-    number = _number_type(kind)
-    if number is None:
-        return None
-    return pa.chunked_array([chunk.view(number) for chunk in column.chunks], number)
-
-
 def _give(table: Any, keys: list[str], letter: str, spec: JoinSpec) -> _Side:
     import pyarrow as pa
 
     given: dict[str, Any] = {}
     for number, name in enumerate(keys):
         column = table[name]
-        numbers = _numbers(column)
+        numbers = numbers_of(column)
         if numbers is None:
             wide = pa.large_binary()
             text = [chunk.cast(wide) for chunk in column.chunks]
@@ -157,9 +129,9 @@ def _give(table: Any, keys: list[str], letter: str, spec: JoinSpec) -> _Side:
     is_taken = False
     if letter == "l" or not rows_are_left(spec.how):
         for number, name in enumerate(table.column_names):
-            numbers = _numbers(table[name])
+            numbers = numbers_of(table[name])
             if name in keys and (
-                _number_type(table[name].type) is not None
+                number_type(table[name].type) is not None
                 or (letter == "r") != (spec.how == "right")
             ):
                 continue  # the result has the key itself, or that of the other side
@@ -210,8 +182,8 @@ def _column(name: str, sides: Sequence[_Side], found: Any, spec: JoinSpec) -> An
     left, right = sides
     if name in left.keys:
         kind = left.table.schema.field(name).type
-        if _number_type(kind) is not None:
-            return _of_kind(found[f"k{left.keys.index(name)}"], kind)
+        if number_type(kind) is not None:
+            return of_kind(found[f"k{left.keys.index(name)}"], kind)
         # In a right join the rows of the right side are all there.
         side, letter = (right, "r") if spec.how == "right" else (left, "l")
     elif name in left.table.column_names:
@@ -223,21 +195,7 @@ def _column(name: str, sides: Sequence[_Side], found: Any, spec: JoinSpec) -> An
     given = f"{letter}{number}"
     if given not in found.column_names:
         return column.take(found[f"{letter}row"])
-    return _of_kind(found[given], column.type, column)
-
-
-def _of_kind(numbers: Any, kind: Any, column: Any = None) -> Any:
-    """Integers as values of the type; of a dictionary, as those of ``column``."""
-    import pyarrow as pa
-
-    if not pa.types.is_dictionary(kind):
-        return pa.chunked_array([chunk.view(kind) for chunk in numbers.chunks], kind)
-    values = column.chunk(0).dictionary
-    chunks = [
-        pa.DictionaryArray.from_arrays(chunk, values, ordered=kind.ordered, safe=False)
-        for chunk in numbers.chunks
-    ]
-    return pa.chunked_array(chunks, kind)
+    return of_kind(found[given], column.type, column)
 
 
 def _table(names: Sequence[str], columns: Sequence[Any]) -> Any:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
-import numpy
-
 from .._tables.frames import copy_table, pandas_frame
+from .._tables.rows import MOST_BYTES, narrow, wide_type
 
 How = Literal["inner", "left", "right", "outer", "semi", "anti"]
 
@@ -24,10 +23,8 @@ _ARROW_TYPES: dict[How, tuple[str, str]] = {
     "anti": ("left anti", "right anti"),
 }
 
-# Rows of a batch of Arrow's joins, at most, and bytes of strings with offsets of
-# 32 bits.
+# Rows of a batch of Arrow's joins, at most.
 _BATCH = 32768
-_MOST_BYTES = 2**31 - 1
 
 
 class JoinSpec(NamedTuple):
@@ -159,22 +156,13 @@ def _widen(table: Any) -> Any:
     import pyarrow.compute as pc
 
     for i, field in enumerate(table.schema):
-        wide = _wide(field.type)
+        wide = wide_type(field.type)
         if wide is None:
             continue
         longest = pc.max(pc.binary_length(table[i])).as_py()
-        if longest is not None and longest * _BATCH >= _MOST_BYTES:
+        if longest is not None and longest * _BATCH >= MOST_BYTES:
             table = table.set_column(i, field.name, table[i].cast(wide))
     return table
-
-
-def _wide(kind: Any) -> Any:
-    """The type with offsets of 64 bits; None: ``kind`` has none of 32 bits."""
-    import pyarrow as pa
-
-    if pa.types.is_string(kind):
-        return pa.large_string()
-    return pa.large_binary() if pa.types.is_binary(kind) else None
 
 
 def _types_of(fields: Iterable[Any]) -> dict[str, Any]:
@@ -187,44 +175,11 @@ def _types_of(fields: Iterable[Any]) -> dict[str, Any]:
 
 def _narrow(table: Any, types: Mapping[str, Any]) -> Any:
     """With the types that the columns had, in chunks of less than 2 GiB."""
-    import pyarrow as pa
-
     for i, field in enumerate(table.schema):
         kind = types[field.name]
-        if field.type != kind and field.type == _wide(kind):
-            pieces = [
-                piece for chunk in table[i].chunks for piece in _pieces(chunk, kind)
-            ]
-            column = pa.chunked_array(pieces, type=kind)
-            table = table.set_column(i, field.name, column)
+        if field.type != kind and field.type == wide_type(kind):
+            table = table.set_column(i, field.name, narrow(table[i], kind))
     return table
-
-
-def _pieces(array: Any, kind: Any) -> Iterator[Any]:
-    """A large string or binary array as arrays of ``kind``, each below 2 GiB."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    _, places, data = array.buffers()
-    offsets = numpy.frombuffer(places, numpy.int64)
-    offsets = offsets[array.offset : array.offset + len(array) + 1]
-    begin = 0
-    while begin < len(array):
-        first = int(offsets[begin])
-        end = int(numpy.searchsorted(offsets, first + _MOST_BYTES, "right")) - 1
-        end = min(max(end, begin + 1), len(array))
-        own = (offsets[begin : end + 1] - first).astype(numpy.int32)
-        is_valid = pc.is_valid(array.slice(begin, end - begin))
-        yield pa.Array.from_buffers(
-            kind,
-            end - begin,
-            [
-                is_valid.buffers()[1],
-                pa.py_buffer(own),
-                None if data is None else data.slice(first, int(own[-1])),
-            ],
-        )
-        begin = end
 
 
 def _compact(table: Any) -> Any:

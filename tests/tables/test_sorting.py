@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""All libraries sort the rows of a rank as Arrow does."""
+
+import random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from orders import VALUES, column_of, in_order
+
+from ucp._tables.sorting import LIBRARIES, Order, choose_library, sort_rows
+
+OTHERS = [
+    *(pa.int16(), pa.float64(), pa.string(), pa.binary(3), pa.bool_(), pa.null()),
+    *(pa.decimal128(30, 2), pa.dictionary(pa.int8(), pa.string())),
+]
+
+
+def table_of(kinds, rng, rows):
+    columns = {f"k{n}": column_of(kind, rng, rows) for n, kind in enumerate(kinds)}
+    others = rng.sample(OTHERS, 3)
+    columns |= {f"x{n}": column_of(kind, rng, rows) for n, kind in enumerate(others)}
+    whole = pa.table({**columns, "row": range(rows)}).unify_dictionaries()
+    cut = rng.randrange(rows + 1)
+    return pa.concat_tables([whole.slice(0, cut), whole.slice(cut)])
+
+
+def assert_sorted(library, kinds, rng, rows):
+    table = table_of(kinds, rng, rows)
+    by = tuple(f"k{n}" for n in range(len(kinds)))
+    descending = tuple(rng.random() < 0.5 for _ in by)
+    nulls = rng.choice(["first", "last"])
+    expected = table.take(in_order(table, by, descending, nulls))
+    found = sort_rows(table, Order(by, descending, nulls, True), library)
+    found.validate(full=True)
+    assert found.schema.equals(table.schema)
+    assert found["row"].to_pylist() == expected["row"].to_pylist()
+    assert repr(found.to_pylist()) == repr(expected.to_pylist())
+    loose = sort_rows(table, Order(by, descending, nulls), library)
+    keys = loose.select(by).to_pylist()
+    assert repr(keys) == repr(expected.select(by).to_pylist()).replace("-0.0", "0.0")
+    assert sorted(loose["row"].to_pylist()) == list(range(rows))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_rows_are_in_the_order_of_arrow(library):
+    if library == "polars":
+        pytest.importorskip("polars")
+    rng = random.Random(library)
+    for kind in VALUES:
+        for rows in (0, 1, 300):
+            assert_sorted(library, [kind], rng, rows)
+    for _ in range(30):
+        kinds = rng.choices(list(VALUES), k=rng.choice([2, 3]))
+        assert_sorted(library, kinds, rng, 200)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_one_number_without_nulls(library):
+    if library == "polars":
+        pytest.importorskip("polars")
+    rng = random.Random(1)
+    for kind in (pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.date32()):
+        for descending in (False, True):
+            for nulls in ("first", "last"):
+                pool = VALUES[kind]
+                table = pa.table({"k": pa.array(rng.choices(pool, k=99), kind)})
+                table = table.append_column("row", pa.array(range(99)))
+                order = Order(("k",), (descending,), nulls, True)
+                expected = in_order(table, ["k"], [descending], nulls)
+                found = sort_rows(table, order, library)
+                assert found["row"].to_pylist() == expected.to_pylist()
+
+
+def test_polars_sorts_many_rows_if_all_ranks_have_it():
+    both, one = ["polars", "numpy", "arrow"], ["numpy", "arrow"]
+    assert choose_library([both, both], 1 << 20) == "polars"
+    assert choose_library([both, one], 1 << 20) == "numpy"
+    assert choose_library([both, both], 100) == "numpy"
+
+
+def test_the_result_has_memory_of_its_own():
+    table = pa.table({"k": [2, 1], "s": ["a", "b"]})
+    found = sort_rows(table, Order(("k",), (False,)))
+    views = {b.address for c in table.columns for b in c.chunk(0).buffers() if b}
+    own = {b.address for c in found.columns for b in c.chunk(0).buffers() if b}
+    assert not views & own
+    assert pc.max(found["k"]).as_py() == 2
