@@ -126,7 +126,7 @@ __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
 # `import ucp` is enough for these, which are imported on first use. join needs
 # NumPy; programs of ucx-py use the first two.
-_ON_DEMAND = ("_libs", "comm", "join", "shuffle")
+_ON_DEMAND = ("_libs", "comm", "join", "shuffle", "table")
 
 __all__ = [
     "ANY",

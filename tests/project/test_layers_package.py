@@ -29,7 +29,7 @@ BELOW["_communicator"] = BELOW["_core"] | {"_core"}
 BELOW["sync"] = BELOW["_run"] = BELOW["_communicator"] | {"_communicator"}
 BELOW["shuffle"] = BELOW["_communicator"] | {"_communicator", "_data"}
 BELOW["_tables"] = BELOW["shuffle"] | {"shuffle"}
-BELOW["join"] = BELOW["_tables"] | {"_tables"}
+BELOW["join"] = BELOW["table"] = BELOW["_tables"] | {"_tables"}
 BELOW["compat"] = BELOW["_core"] | {"_core"}
 # Parts of compat by the paths that they have in ucx-py.
 BY_OLD_PATHS = ("core", "utils", "comm", "_libs")

@@ -3,10 +3,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+
+
+class CallState:
+    """What a coroutine and who drives it know of a call.
+
+    Attributes:
+        is_left: nobody wants its result any more, and it is being cancelled.
+        ended: to be set when it has ended; None before it has begun.
+    """
+
+    def __init__(self) -> None:
+        self.is_left = False
+        self.ended: asyncio.Event | None = None
 
 
 class Begun(Coroutine[Any, Any, _T]):
@@ -17,9 +31,13 @@ class Begun(Coroutine[Any, Any, _T]):
     """
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, _T], give_up: Callable[[], None]
+        self,
+        coroutine: Coroutine[Any, Any, _T],
+        give_up: Callable[[], None],
+        state: CallState,
     ) -> None:
         self._coroutine = coroutine
+        self.state = state
         self._give_up: Callable[[], None] | None = give_up
         self.__name__ = getattr(coroutine, "__name__", "call")
         self.__qualname__ = getattr(coroutine, "__qualname__", "call")

@@ -239,13 +239,14 @@ def copy_table(table: Any) -> Any:
     return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
-def pandas_frame(table: Any) -> Any:
+def pandas_frame(table: Any, is_own: bool = False) -> Any:
     """A ``DataFrame`` of pandas: a copy, as pandas keeps views.
 
     Args:
         table: of Arrow; metadata of its schema name pandas' types.
+        is_own: views of it are harmless.
     """
-    copy = copy_table(table) if table.num_rows else table
+    copy = copy_table(table) if table.num_rows and not is_own else table
     if copy.schema.pandas_metadata is None:
         return copy.to_pandas(types_mapper=_nullable_types(copy).get)
     return _given_frame(copy)

@@ -41,21 +41,32 @@ def _decode(text: str) -> Any:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
-def _encode_array(array: Any) -> Any:
+def encode_table(table: Any) -> Any:
+    """A table, or a batch, as a buffer."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
-    batch = pa.record_batch([array], names=["values"])
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write(table)
     return sink.getvalue()
 
 
-def _decode_array(data: bytes) -> Any:
+def decode_table(data: Any) -> Any:
+    """The table of a buffer."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        return reader.read_all()["values"].combine_chunks()
+        return reader.read_all()
+
+
+def _encode_array(array: Any) -> Any:
+    import pyarrow as pa
+
+    return encode_table(pa.record_batch([array], names=["values"]))
+
+
+def _decode_array(data: Any) -> Any:
+    return decode_table(data)["values"].combine_chunks()
 
 
 def _dictionaries(table: Any) -> dict[int, Any]:

@@ -1,0 +1,489 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups of a rank's rows by keys, and what is computed of each group.
+
+A ``Grouping`` computes it in one step, ``finish()``; or in two, if every function can
+be put together of parts: each rank reduces its rows to one for each group that it
+has, ``reduce()``, and the owner of a group finishes those of all ranks.
+Names and meanings are those of ``pyarrow.TableGroupBy.aggregate``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy
+
+from .frames import title_of
+from .rows import numbers_of, of_kind
+
+# Each function, and by what parts are put together; empty: by nothing, so all rows
+# of a group are needed in one place.
+_FUNCTIONS: dict[str, str] = {
+    "sum": "sum",
+    "count": "sum",
+    "count_all": "sum",
+    "mean": "sum",
+    "min": "min",
+    "max": "max",
+    "first": "first",
+    "last": "last",
+    "any": "any",
+    "all": "all",
+    "count_distinct": "",
+    "variance": "",
+    "stddev": "",
+}
+# Other names for some of them, which the names of results have, too.
+_ALIASES = {
+    "size": "count_all",
+    "nunique": "count_distinct",
+    "var": "variance",
+    "std": "stddev",
+}
+_OPTIONS = {
+    "count": {"mode"},
+    "count_distinct": {"mode"},
+    "count_all": set[str](),
+    "variance": {"ddof", "skip_nulls", "min_count"},
+    "stddev": {"ddof", "skip_nulls", "min_count"},
+}
+_SCALAR_OPTIONS = {"skip_nulls", "min_count"}
+_OF_POLARS = {"sum", "count", "count_all", "mean", "min", "max"}
+
+# A rank reduces its rows first if they become so few.
+_FEW = 0.1
+_SAMPLE = 20_000
+
+Spec = Sequence[Any] | Mapping[str, Any]
+
+
+class Aggregation(NamedTuple):
+    """A column of the result.
+
+    Attributes:
+        name: of it.
+        column: of the table; empty: rows are counted.
+        function: one of Arrow's.
+        options: those of the function, by their names.
+    """
+
+    name: str
+    column: str
+    function: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+def read_aggregations(given: Spec) -> tuple[Aggregation, ...]:
+    """What a program wants to be computed.
+
+    Args:
+        given: pairs of a column and a function, or with a dict of options as a
+            third; the column may be ``[]`` for ``"count_all"``. Or a dict of such by
+            the names that the columns of the result get.
+
+    Raises:
+        TypeError: an item is something else.
+        ValueError: there is no such function, or option; no item, or two of a name.
+    """
+    if isinstance(given, Mapping):
+        found = [_read_one(item, str(name)) for name, item in given.items()]
+    elif isinstance(given, str):
+        raise TypeError(f"aggregations are {given!r}, not a list of pairs")
+    else:
+        found = [_read_one(item, None) for item in given]
+    if not found:
+        raise ValueError("there is no aggregation")
+    names = [its.name for its in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two columns of the result are named {name!r}")
+    return tuple(found)
+
+
+def _read_one(item: Any, name: str | None) -> Aggregation:
+    if (
+        isinstance(item, str)
+        or not isinstance(item, Sequence)
+        or len(item) not in (2, 3)
+    ):
+        raise TypeError(
+            f"an aggregation is {item!r}, not a pair of a column and a function"
+        )
+    column, function, *rest = item
+    if not isinstance(function, str):
+        raise TypeError(f"the function of an aggregation is {function!r}, no name")
+    known = _ALIASES.get(function, function)
+    if known not in _FUNCTIONS:
+        there = ", ".join(sorted([*_FUNCTIONS, *_ALIASES]))
+        raise ValueError(f"there is no function {function!r}, only {there}")
+    if not isinstance(column, str):
+        if known != "count_all" or (column is not None and list(column)):
+            raise TypeError(f"the column of {function!r} is {column!r}, no name")
+        column = ""
+    options = dict(rest[0]) if rest else {}
+    for option in options:
+        if option not in _OPTIONS.get(known, _SCALAR_OPTIONS):
+            raise ValueError(f"{function!r} has no option {option!r}")
+    if name is None:
+        name = f"{column}_{function}" if column and known != "count_all" else function
+    return Aggregation(name, column, known, tuple(sorted(options.items())))
+
+
+class Grouping:
+    """How the rows of a table are grouped: an object that each rank makes alike.
+
+    Args:
+        schema: of the table, without rows: a ``pyarrow.Schema``.
+        keys: names of columns.
+        aggregations: see ``read_aggregations``.
+        drop_nulls: rows without a value of some key are in no group.
+
+    Raises:
+        KeyError: there is no such column.
+        TypeError: a column cannot be aggregated so.
+    """
+
+    def __init__(
+        self,
+        schema: Any,
+        keys: Sequence[str],
+        aggregations: Sequence[Aggregation],
+        drop_nulls: bool = False,
+    ) -> None:
+        self.keys = tuple(keys)
+        self.aggregations = tuple(aggregations)
+        self._drop_nulls = drop_nulls
+        used = [*keys, *(its.column for its in aggregations if its.column)]
+        for name in used:
+            if name not in schema.names:
+                there = ", ".join(map(repr, schema.names))
+                raise KeyError(f"{title_of('')} has no column {name!r}, only {there}")
+        for its in aggregations:
+            if its.name in keys:
+                raise ValueError(f"{its.name!r} is a key, and an aggregation")
+        self.columns = tuple(dict.fromkeys(used))  # what has to be moved
+        self.schema = schema  # of the table
+        parts = [part for its in aggregations for part in _parts_of(schema, its)]
+        self._parts = tuple(dict.fromkeys(parts))
+        self.can_reduce = None not in parts
+        nothing = _select(schema.empty_table(), self.columns)
+        prepared = self._check(lambda: self.prepare(nothing))
+        self.prepared_schema = prepared.schema
+        self.result_schema = self._check(lambda: self.finish(nothing, False)).schema
+        self.reduced_schema: Any = None
+        if self.can_reduce:
+            self.reduced_schema = self._check(lambda: self.reduce(nothing)).schema
+
+    @staticmethod
+    def _check(work: Any) -> Any:
+        import pyarrow as pa
+
+        try:
+            return work()
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise TypeError(f"the table cannot be grouped so: {error}") from None
+
+    def prepare(self, table: Any) -> Any:
+        """The columns that are needed; floats that are equal are the same."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table = _select(table, self.columns)
+        for name in self.keys:
+            i = table.schema.get_field_index(name)
+            field = table.schema.field(i)
+            if pa.types.is_floating(field.type):
+                zero = pa.scalar(numpy.zeros(1, field.type.to_pandas_dtype())[0])
+                nan = pa.scalar(float("nan"), field.type)
+                column = table[i]
+                equal = pc.if_else(pc.equal(column, zero), zero, column)
+                column = pc.if_else(pc.is_nan(column), nan, equal)
+                table = table.set_column(i, field, column)
+        if self._drop_nulls:
+            for name in self.keys:
+                if table[name].null_count:
+                    table = table.filter(pc.is_valid(table[name]))
+        return table
+
+    def is_worth_reducing(self, table: Any) -> bool:
+        """Does a sample of a rank's rows say that ``reduce()`` leaves few?"""
+        import pyarrow as pa
+
+        if not self.can_reduce or not table.num_rows:
+            return self.can_reduce
+        rng = numpy.random.default_rng(0)
+        rows = numpy.unique(rng.integers(0, table.num_rows, _SAMPLE))
+        keys = _Encoded(_select(table, self.keys).take(pa.array(rows)), self.keys)
+        found = keys.table.group_by(list(self.keys), use_threads=False).aggregate([])
+        groups = _estimate(found.num_rows, len(rows))
+        return bool(groups <= _FEW * table.num_rows)
+
+    def reduce(self, table: Any, library: str = "arrow") -> Any:
+        """One row for each group of a rank; ``table`` comes of ``prepare()``."""
+        own = [
+            Aggregation(part.name, part.column, part.function, part.options)
+            for part in self._parts
+            if part is not None
+        ]
+        return self._aggregate(table, own, library)
+
+    def finish(self, table: Any, is_reduced: bool, library: str = "arrow") -> Any:
+        """One row for each group, in memory of its own.
+
+        Args:
+            table: rows that come of ``prepare()``, or of ``reduce()`` of all ranks in
+                the order of ranks.
+            is_reduced: the latter.
+            library: ``"polars"`` is used for what it computes as Arrow does.
+        """
+        if not is_reduced:
+            found = self._aggregate(table, self.aggregations, library)
+            return found.select([*self.keys, *(its.name for its in self.aggregations)])
+        again = [
+            Aggregation(part.name, part.name, part.again, part.options_again)
+            for part in self._parts
+            if part is not None
+        ]
+        return self._put_together(self._aggregate(table, again, library))
+
+    def _put_together(self, table: Any) -> Any:
+        """The result of parts that have been put together."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        columns = [table[name] for name in self.keys]
+        for its in self.aggregations:
+            parts = [part for part in _parts_of(self.schema, its) if part is not None]
+            found = [table[part.name] for part in parts]
+            if its.function == "mean":
+                least = dict(its.options).get("min_count", 1)
+                total, count = found[0].cast(pa.float64()), found[1]
+                enough = pc.greater_equal(count, max(least, 1))
+                mean = pc.divide(total, pc.if_else(enough, count, 1))
+                column = pc.if_else(enough, mean, pa.scalar(None, pa.float64()))
+            else:
+                (column,) = found
+            field = self.result_schema.field(its.name)
+            columns.append(column.cast(field.type))
+        return pa.Table.from_arrays(columns, schema=self.result_schema)
+
+    def _aggregate(
+        self, table: Any, aggregations: Sequence[Aggregation], library: str
+    ) -> Any:
+        encoded = _Encoded(table, self.keys)
+        if (
+            library == "polars"
+            and table.num_rows
+            and _polars_can(encoded.table, self.keys, aggregations)
+        ):
+            empty = encoded.table.slice(0, 0)
+            schema = _by_arrow(empty, self.keys, aggregations).schema
+            found = _by_polars(encoded.table, self.keys, aggregations).cast(schema)
+        else:
+            found = _by_arrow(encoded.table, self.keys, aggregations)
+        return encoded.decode(found)
+
+
+class _Part(NamedTuple):
+    """A column of what a rank reduces its rows to."""
+
+    name: str
+    column: str
+    function: str
+    options: tuple[tuple[str, Any], ...]
+    again: str  # the function that puts parts together
+    options_again: tuple[tuple[str, Any], ...]
+
+
+def _parts_of(schema: Any, its: Aggregation) -> list[_Part | None]:
+    """The parts of a column of the result; None: it has none."""
+    import pyarrow.types as is_type
+
+    options = dict(its.options)
+    if not _FUNCTIONS[its.function] or options.get("min_count", 1) > 1:
+        return [None]
+
+    def part(function: str, again: str, *more: tuple[str, Any]) -> _Part:
+        name = f"{function} of {its.column} {dict(its.options)}"
+        wanted = tuple(sorted({**options, **dict(more)}.items()))
+        keeps_nulls = options.get("skip_nulls") is False
+        after: dict[str, Any] = {"skip_nulls": False} if keeps_nulls else {}
+        return _Part(name, its.column, function, wanted, again, (*after.items(),))
+
+    if its.function in ("count", "count_all"):
+        count = part(its.function, "sum")
+        return [count._replace(options_again=())]
+    if its.function == "mean":
+        kind = schema.field(its.column).type
+        if is_type.is_decimal(kind) or options:
+            return [None]
+        count = part("count", "sum")
+        return [part("sum", "sum"), count._replace(options=(), options_again=())]
+    if its.function == "sum" and options.get("min_count") == 0:
+        return [part("sum", "sum")._replace(options_again=(("min_count", 0),))]
+    if its.function in ("first", "last") and options.get("skip_nulls") is False:
+        return [part(its.function, its.function)]
+    return [part(its.function, _FUNCTIONS[its.function])]
+
+
+def _estimate(found: int, drawn: int) -> float:
+    """How many different keys there are, if so many of those drawn are different."""
+    if found >= drawn:
+        return float("inf")
+    low, high = float(found), float(drawn) ** 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        expected = middle * -numpy.expm1(-drawn / middle)
+        low, high = (middle, high) if expected < found else (low, middle)
+    return high
+
+
+def _select(table: Any, names: Iterable[str]) -> Any:
+    return table.select(list(names))
+
+
+class _Encoded:
+    """A table whose keys are what Arrow and polars group by, and the way back."""
+
+    def __init__(self, table: Any, keys: Sequence[str]) -> None:
+        import pyarrow as pa
+
+        self._given = {name: table[name] for name in keys}
+        for name in keys:
+            i = table.schema.get_field_index(name)
+            column = table[i]
+            kind = column.type
+            if pa.types.is_dictionary(kind) and column.num_chunks:
+                table = table.set_column(i, name, numbers_of(column))
+            elif pa.types.is_dictionary(kind):
+                table = table.set_column(i, name, pa.chunked_array([], kind.index_type))
+            elif isinstance(kind, pa.BaseExtensionType):
+                chunks = [chunk.storage for chunk in column.chunks]
+                storage = pa.chunked_array(chunks, kind.storage_type)
+                table = table.set_column(i, name, storage)
+        self.table = table
+
+    def decode(self, table: Any) -> Any:
+        import pyarrow as pa
+
+        for name, column in self._given.items():
+            i = table.schema.get_field_index(name)
+            kind = column.type
+            found = table[i]
+            if pa.types.is_dictionary(kind):
+                found = found.cast(kind.index_type)
+                if column.num_chunks:
+                    found = of_kind(found, kind, column)
+                else:
+                    found = pa.chunked_array([], kind)
+            elif isinstance(kind, pa.BaseExtensionType):
+                chunks = [
+                    pa.ExtensionArray.from_storage(kind, chunk)
+                    for chunk in found.chunks
+                ]
+                found = pa.chunked_array(chunks, kind)
+            table = table.set_column(i, name, found)
+        return table
+
+
+# --- libraries ----------------------------------------------------------------
+
+
+def _by_arrow(
+    table: Any, keys: Sequence[str], aggregations: Sequence[Aggregation]
+) -> Any:
+    wanted: list[Any] = [
+        (its.column or [], its.function, _arrow_options(its)) for its in aggregations
+    ]
+    # First and last need rows in their order, which threads do not keep.
+    found = table.group_by(list(keys), use_threads=False).aggregate(wanted)
+    return found.rename_columns([*keys, *(its.name for its in aggregations)])
+
+
+def _arrow_options(its: Aggregation) -> Any:
+    import pyarrow.compute as pc
+
+    options = dict(its.options)
+    if its.function in ("count", "count_distinct"):
+        return pc.CountOptions(**options)
+    if its.function in ("variance", "stddev"):
+        return pc.VarianceOptions(**options)
+    if its.function == "count_all":
+        return None
+    return pc.ScalarAggregateOptions(**{"min_count": 1, **options})
+
+
+def _polars_can(
+    table: Any, keys: Sequence[str], aggregations: Sequence[Aggregation]
+) -> bool:
+    """Does polars compute what Arrow computes?"""
+    import pyarrow.compute as pc
+    import pyarrow.types as is_type
+
+    for name in keys:
+        kind = table.schema.field(name).type
+        is_fixed = is_type.is_integer(kind) or is_type.is_boolean(kind)
+        is_time = is_type.is_temporal(kind) and not is_type.is_interval(kind)
+        is_text = is_type.is_string(kind) or is_type.is_large_string(kind)
+        is_float = is_type.is_float32(kind) or is_type.is_float64(kind)
+        if not (is_fixed or is_time or is_text or is_float):
+            return False
+    for its in aggregations:
+        if its.function not in _OF_POLARS or its.options:
+            return False
+        if not its.column:
+            continue
+        kind = table.schema.field(its.column).type
+        is_float = is_type.is_float32(kind) or is_type.is_float64(kind)
+        if not (is_type.is_integer(kind) or is_float):
+            return False
+        is_extreme = its.function in ("min", "max")
+        if is_float and is_extreme and pc.any(pc.is_nan(table[its.column])).as_py():
+            return False
+    return True
+
+
+def _by_polars(
+    table: Any, keys: Sequence[str], aggregations: Sequence[Aggregation]
+) -> Any:
+    import pyarrow as pa
+    import pyarrow.types as is_type
+
+    polars: Any = importlib.import_module("polars")
+    names = {name: f"k{number}" for number, name in enumerate(keys)}
+    given = {names[name]: table[name] for name in keys}
+    wanted: list[Any] = []
+    for number, its in enumerate(aggregations):
+        if not its.column:
+            wanted.append(polars.len().cast(polars.Int64).alias(f"a{number}"))
+            continue
+        given[f"c{its.column}"] = table[its.column]
+        column = polars.col(f"c{its.column}")
+        if its.function == "sum":
+            kind = table.schema.field(its.column).type
+            wide = (
+                polars.Float64
+                if is_type.is_floating(kind)
+                else polars.Int64
+                if is_type.is_signed_integer(kind)
+                else polars.UInt64
+            )
+            total = column.cast(wide).sum()
+            found = polars.when(column.count() > 0).then(total)
+        elif its.function == "count":
+            found = column.count().cast(polars.Int64)
+        elif its.function == "mean":
+            found = column.cast(polars.Float64).mean()
+        else:
+            found = getattr(column, its.function)()
+        wanted.append(found.alias(f"a{number}"))
+    frame = polars.from_arrow(pa.table(given)).group_by([*names.values()]).agg(wanted)
+    found = frame.to_arrow()
+    columns = {}
+    for name in keys:
+        columns[name] = found[names[name]]
+    for number, its in enumerate(aggregations):
+        columns[its.name] = found[f"a{number}"]
+    return pa.table(columns)
