@@ -236,7 +236,8 @@ UMX_API void umx_worker_post(umx_worker *worker, umx_errand *errand);
 
 enum {
     UMX_AM_ID_LAYER_MIN = 8, /* to 15: ids of layers */
-    UMX_AM_ID_COMM      = 8  /* umx/comm.h */
+    UMX_AM_ID_COMM      = 8, /* umx/comm.h */
+    UMX_AM_ID_OUTPUTS   = 9  /* umx/outputs.h */
 };
 
 /** umx_am_send() for ids of layers, whose channels count against no limit. */

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* view.c: outputs that a reader reads where they are: memory that it has
+ * mapped, and files, of which it maps a window at a time. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "outputs/outputs.h"
+#include "outputs/window.h"
+
+/* Read the head of the file. Returns an errno, or 0. */
+static int
+read_head(umi_outputs_entry *entry, int fd)
+{
+    entry->words = malloc((size_t)entry->head);
+    return (entry->words == NULL) ?
+               ENOMEM :
+               umi_outputs_file_read(fd, entry->words, (size_t)entry->head, 0);
+}
+
+/* Open the file here. Returns an errno, or 0. */
+static int
+open_here(umi_outputs_entry *entry, const umi_outputs_where *where)
+{
+    int error;
+    int fd = umi_outputs_file_open(where->path, where->path_len, &entry->id,
+                                   &error);
+
+    if (fd < 0) {
+        return error;
+    }
+    error = read_head(entry, fd);
+    (void)close(fd);
+    if (error == 0) {
+        entry->path = strndup(where->path, where->path_len);
+        error       = (entry->path == NULL) ? ENOMEM : 0;
+    }
+    if (error != 0) {
+        free(entry->words);
+        entry->words = NULL;
+    }
+    return error;
+}
+
+umx_status
+umi_outputs_entry_open_file(umi_outputs_entry       *entry,
+                            const umi_outputs_where *where,
+                            umx_outputs_trouble *trouble, int *error)
+{
+    const umx_outputs_reader *reader = entry->reader;
+    bool                      is_own = entry->rank == reader->outputs->rank;
+
+    if (is_own || (reader->flags & UMX_OUTPUTS_READER_FLAG_ELSEWHERE) == 0) {
+        *error = open_here(entry, where);
+        if (*error == 0) {
+            return UMX_OK;
+        }
+        if (*error == ENOMEM) {
+            return UMX_ERR_NO_MEMORY;
+        }
+        *trouble = (*error == ESTALE) ? UMX_OUTPUTS_CHANGED : UMX_OUTPUTS_LOST;
+        if (is_own) {
+            return UMX_ERR_IO_ERROR;
+        }
+    }
+    /* The file may be of another host. */
+    return umi_outputs_entry_get_head(entry);
+}
+
+void
+umi_outputs_entry_close_file(umi_outputs_entry *entry)
+{
+    if (entry->window != NULL) {
+        umi_outputs_region_put(entry->window);
+    }
+    free(entry->path);
+}
+
+static bool
+covers(const umi_outputs_region *region, uint64_t offset, uint64_t len)
+{
+    return region != NULL && offset >= region->offset &&
+           offset - region->offset <= region->len &&
+           len <= region->len - (offset - region->offset);
+}
+
+/* Map the window with those bytes; a longer piece, or one that lies in two, is
+ * mapped by itself. */
+static umi_outputs_region *
+map_window(umi_outputs_entry *entry, uint64_t offset, uint64_t len, int *error)
+{
+    uint64_t size  = umi_outputs_window_size(entry->reader->outputs);
+    uint64_t start = offset - offset % size;
+    uint64_t count = (entry->len - start < size) ? entry->len - start : size;
+    umi_outputs_region *region;
+    int                 fd;
+
+    if (len > count - (offset - start)) {
+        start = offset;
+        count = len;
+    }
+    fd = umi_outputs_file_open(entry->path, strlen(entry->path), &entry->id,
+                               error);
+    if (fd < 0) {
+        return NULL;
+    }
+    region = umi_outputs_region_map(fd, start, (size_t)count, error);
+    (void)close(fd);
+    if (region != NULL) {
+        entry->reader->info.num_windows++;
+    }
+    return region;
+}
+
+umi_outputs_region *
+umi_outputs_entry_view(umi_outputs_entry *entry, uint64_t offset, uint64_t len,
+                       int *error)
+{
+    umi_outputs_region *region = (entry->whole != NULL) ? entry->whole :
+                                                          entry->window;
+
+    *error = 0;
+    if (entry->whole == NULL && !covers(region, offset, len)) {
+        region = map_window(entry, offset, len, error);
+        if (region == NULL) {
+            return NULL;
+        }
+        if (entry->window != NULL) {
+            umi_outputs_region_put(entry->window);
+        }
+        entry->window = region;
+    }
+    umi_outputs_region_hold(region);
+    return region;
+}
