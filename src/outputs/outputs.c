@@ -128,8 +128,11 @@ shut(umx_outputs *outputs)
         outputs->lookout = NULL;
     }
     UMI_LIST_FOREACH(node, &outputs->readers) {
-        umi_outputs_fetches_end(
-            umi_container_of(node, umx_outputs_reader, node), UMX_ERR_CLOSED);
+        umx_outputs_reader *reader = umi_container_of(node, umx_outputs_reader,
+                                                      node);
+
+        umi_outputs_fetches_end(reader, UMX_ERR_CLOSED);
+        umx_outputs_reader_forget(reader);
     }
     umi_outputs_asks_end(outputs);
     umi_outputs_windows_end(outputs->windows);

@@ -321,6 +321,7 @@ void
 umx_outputs_writer_query(const umx_outputs_writer *writer, uint64_t *len_p,
                          uint64_t *epoch_p)
 {
+    UMI_OUTPUTS_LOCK(writer->outputs);
     *len_p   = writer->len;
     *epoch_p = writer->epoch;
 }

@@ -41,7 +41,8 @@ BELOW["data"] = BELOW["topology"] = {"util"}
 # Libraries on top: they call what is public, and include no other room.
 BELOW["comm"] = BELOW["library"] | {"library"}
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
-ON_TOP = {"comm", "shuffle"}
+BELOW["outputs"] = BELOW["comm"] | {"comm"}
+ON_TOP = {"comm", "shuffle", "outputs"}
 MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 
 # Rooms in which files need each other, and why.
@@ -53,6 +54,7 @@ CIRCLES = {
     "rma": "an operation goes to the peer, or by UCX's own, and both to flushes",
     "comm": "a rank that ends ends the operations, which end at ranks",
     "shuffle": "a chunk that comes, or goes, may end the shuffle, which ends them all",
+    "outputs": "what a reader opens ends what it fetches, which opens the next",
     "messenger": "a sender has operations and batches, which tell it when they end",
 }
 MAY_CALL_UCX = {"core", "ops", "lend"}
@@ -89,6 +91,7 @@ UNLOCKED = {
         umx_metadata_init umx_metadata_is_valid umx_metadata_next
         umx_worker_create""",
     "any thread: it has a lock of its own": """
+        umx_outputs_block_release
         umx_context_config umx_context_create umx_context_handle umx_context_info
         umx_context_options umx_context_release umx_ep_retire umx_heap_alloc
         umx_heap_create umx_heap_destroy umx_heap_query umx_hwloc_load
@@ -101,6 +104,7 @@ UNLOCKED = {
         umx_shuffle_chunk_release umx_memh_hold umx_memh_put umx_set_errno
         umx_shuffler_spill_error umx_worker_post""",
     "it never changes": """
+        umx_outputs_block_query umx_outputs_num_maps umx_outputs_num_partitions
         umx_shuffle_chunk_query umx_comm_get_worker umx_comm_member umx_comm_name
         umx_comm_rank
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
@@ -109,6 +113,7 @@ UNLOCKED = {
         umx_rkey_length umx_timer_init umx_worker_fd umx_worker_get_context
        """,
     "the thread does not change it: only the owner": """
+        umx_outputs_block_get
         umx_comm_reason umx_comm_result umx_ep_get_arg umx_message_copy_frames
         umx_message_data umx_message_frames umx_message_has_frames
         umx_message_header umx_message_info umx_request_info
@@ -127,7 +132,7 @@ UNLOCKED = {
         umx_worker_unlock umx_worker_wait""",
 }
 LOCK = re.compile(
-    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLE_LOCK|UMX_LAYER_LOCK|umx_worker_lock)\w*\("
+    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLE_LOCK|UMI_OUTPUTS_LOCK|UMX_LAYER_LOCK|umx_worker_lock)\w*\("
 )
 DECLARED = re.compile(r"UMX_API\b[^;{]*?\b(umx_\w+)\s*\(")
 DEFINED = re.compile(r"^(umx_\w+)\([^;{]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
@@ -260,6 +265,7 @@ NOUNS = {
     "topology": "hwloc pci topology tree",
     "comm": "comm",
     "shuffle": "shuffle",
+    "outputs": "outputs",
 }
 
 

@@ -28,7 +28,8 @@ BELOW["type"] = BELOW["op"] | {"op"}
 # Slices: each has the objects, operations and types of one layer of libumx.
 BELOW["comm"] = BELOW["op"]
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
-SLICES = {"comm", "shuffle", "topology"}
+BELOW["outputs"] = BELOW["comm"] | {"comm"}
+SLICES = {"comm", "shuffle", "outputs", "topology"}
 BELOW["ucp_ext"] = set(BELOW)  # module.c
 
 # Rooms in which files need each other, and why.

@@ -93,6 +93,11 @@ typedef struct block                 block;
     X(comm_message)     \
     X(shuffler)         \
     X(chunk)            \
+    X(map_outputs)      \
+    X(map_writer)       \
+    X(map_reader)       \
+    X(map_fetch)        \
+    X(map_block)        \
     X(bytes_block)
 
 struct mod_state {

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* outputs.h: the outputs of maps, as one rank has them. */
+#ifndef UCP_EXT_OUTPUTS_OUTPUTS_H
+#define UCP_EXT_OUTPUTS_OUTPUTS_H
+
+#include "request/request.h"
+
+#include "comm/communicator.h"
+
+typedef struct OutputsObject {
+    OWNED_HEAD;
+    umx_outputs *umx;        /* NULL until they begin to be made, and once they
+                                are given back */
+    CommObject        *comm; /* NULL once they are made */
+    umx_outputs_params params;
+    bool               is_closed;
+} OutputsObject;
+
+/* The tail of the operations of this room. */
+typedef struct TAIL outputs_tail {
+    OutputsObject *outputs;
+    PyObject      *object; /* whose operation it is; or NULL */
+    union {
+        uint64_t    timeout_ns;
+        const char *text; /* of `path` */
+    };
+} outputs_tail;
+
+/* -1 with an exception unless this thread may call libumx with it. */
+int outputs_check(const OutputsObject *outputs);
+
+/* The exception of a status; `path` is a file's, or NULL. */
+PyObject *outputs_error(const OutputsObject *outputs, umx_status status,
+                        const char *op, PyObject *path, int error);
+
+/* Begin an operation; `object` may be NULL. NULL with an exception. */
+RequestObject *outputs_request(OutputsObject *outputs, PyObject *object,
+                               const op_type *type);
+
+/* op_type.error(), op_type.clear() and op_type.traverse() of operations. */
+PyObject *outputs_request_error(RequestObject *req);
+void      outputs_request_clear(RequestObject *req);
+int       outputs_request_traverse(const RequestObject *req, visitproc visit,
+                                   void *arg);
+
+/* The number of a map or partition, at most 2**32 - 1; `what` is for errors. -1
+ * with an exception. */
+int outputs_parse_number(PyObject *value, const char *what, uint32_t below,
+                         uint32_t *number_p);
+
+extern PyType_Spec map_outputs_spec;
+
+#endif
