@@ -41,6 +41,7 @@ CIRCLES = {
     "request": "an awaitable ends its operation, which ends the awaitable",
     "op": "operations of several kinds are posted by the methods of one",
     "type": "a listener asks libumx to call what it has",
+    "outputs": "a reader begins fetches, and a fetch holds its reader",
 }
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shuffles: what all ranks have for a partition comes to its owner."""
+"""Shuffles: what all ranks have for a partition comes to its owner, or is read by
+whoever wants it."""
 
 import warnings
 
@@ -9,19 +10,28 @@ from .._data.partition import (
     range_partition,
     read_partition,
 )
-from .._ext import Chunk
+from .._ext import Chunk, MapBlock
 from ._memory_cache import MemoryCache
+from ._outputs import MapOutput, MapOutputs
+from ._reader import Reader, ReaderStatistics
 from ._shuffler import Shuffler, ShuffleStatistics
 from ._staging import StagingQueue, StagingStatistics, pack_tag
+from ._writer import Writer
 
 __all__ = [
     "Chunk",
+    "MapBlock",
+    "MapOutput",
+    "MapOutputs",
     "MemoryCache",
     "Partitions",
+    "Reader",
+    "ReaderStatistics",
     "ShuffleStatistics",
     "Shuffler",
     "StagingQueue",
     "StagingStatistics",
+    "Writer",
     "hash_partition",
     "pack_tag",
     "range_partition",

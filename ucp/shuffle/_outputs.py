@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The outputs of maps: each map publishes bytes for every partition."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self, SupportsIndex
+
+from .. import _ext
+from .._communicator.communicator import Communicator
+
+ByteOrder = Literal["little", "big"]
+Path = str | bytes | os.PathLike[Any]
+
+BIG_ENDIAN = 1
+CHECKSUMS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class MapOutput:
+    """What is known of the output of a map: ``MapOutputs.find()``.
+
+    Attributes:
+        epoch: which commit of the map it is; 1 for the first.
+        rank: the rank that has committed it.
+        kind: "memory" or "file".
+        nbytes: its length, with the offsets and checksums.
+        byteorder: of the offsets, "little" or "big".
+        checksums: whether each partition has one.
+    """
+
+    epoch: int
+    rank: int
+    kind: str
+    nbytes: int
+    byteorder: str
+    checksums: bool
+
+
+def flags_of(byteorder: ByteOrder, checksums: bool) -> int:
+    """The numbers by which libumx knows how an output is written."""
+    if byteorder not in ("little", "big"):
+        raise ValueError(f"byteorder is {byteorder!r}; it is 'little' or 'big'")
+    return (BIG_ENDIAN if byteorder == "big" else 0) | (CHECKSUMS if checksums else 0)
+
+
+class MapOutputs(_ext.MapOutputs):
+    """The outputs of maps, which ranks write and read where they are.
+
+        outputs = await ucp.shuffle.MapOutputs.create(comm, num_maps, num_partitions)
+        async with ucp.shuffle.Writer(outputs, map_id) as writer:
+            writer.write(partition, data)
+            await writer.commit()
+        async for block in ucp.shuffle.Reader(outputs).fetch(partition):
+            use(block.map_id, memoryview(block))
+        await outputs.close()
+
+    ``create()`` makes it; every rank calls that. Afterwards a rank may write any
+    map, with a ``Writer``, and read any partition, with a ``Reader``, in any order
+    and without the other ranks taking part. Where outputs are stands in a table of
+    which every rank has a copy.
+
+    The endpoints of the communicator are used, and not the communicator: outputs
+    of ranks that are there can be read when another rank has failed, as long as
+    the communicator has not been closed.
+    """
+
+    __slots__ = ("_comm",)
+
+    _comm: Communicator
+
+    @classmethod
+    async def create(
+        cls,
+        comm: Communicator,
+        num_maps: SupportsIndex,
+        num_partitions: SupportsIndex,
+        *,
+        window: SupportsIndex | None = None,
+        max_mapped: SupportsIndex | None = None,
+        lease: float | None = None,
+    ) -> Self:
+        """Make the outputs of ``num_maps`` maps; a collective operation.
+
+        Args:
+            comm: the communicator.
+            num_maps: how many maps there are; the same on every rank.
+            num_partitions: how many partitions each map has; the same.
+            window: bytes of a file that are mapped at a time; None: 256 MiB.
+            max_mapped: bytes that this rank maps of its files for ranks of other
+                hosts; None: four windows.
+            lease: seconds after which a window that such a rank has asked for may
+                be taken away; None: 60.
+
+        Raises:
+            UCXError: the ranks give different numbers.
+            UCXRankFailed: the communicator has failed.
+            ValueError: a number that makes no sense, which the text names.
+        """
+        self = cls(comm, num_maps, num_partitions, window, max_mapped, lease)
+        self._comm = comm
+        await self._create()
+        return self
+
+    @property
+    def comm(self) -> Communicator:
+        """The communicator."""
+        return self._comm
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of files that are mapped here for ranks of other hosts."""
+        return self._mapped[0]
+
+    @property
+    def most_window_bytes(self) -> int:
+        """The largest value of ``window_bytes`` so far."""
+        return self._mapped[1]
+
+    def find(self, map_id: SupportsIndex) -> MapOutput | None:
+        """Look for the output of a map; None: it has not been committed.
+
+        Raises:
+            UCXCloseError: the outputs are closed.
+            ValueError: there is no such map.
+        """
+        found = self._find(map_id)
+        if found is None:
+            return None
+        epoch, rank, kind, nbytes, flags = found
+        return MapOutput(
+            epoch,
+            rank,
+            kind,
+            nbytes,
+            "big" if flags & BIG_ENDIAN else "little",
+            bool(flags & CHECKSUMS),
+        )
+
+    async def publish_file(
+        self,
+        map_id: SupportsIndex,
+        path: Path,
+        *,
+        byteorder: ByteOrder = "little",
+        checksums: bool = False,
+    ) -> None:
+        """Commit a file that a ``Writer`` has written, here or in another process.
+
+        The file of a rank that has ended can be read again this way. It must not
+        be changed from now on.
+
+        Args:
+            map_id: the map.
+            path: the file.
+            byteorder, checksums: as they were given to the ``Writer``.
+
+        Raises:
+            UCXError: the file cannot be read, as ``errno`` says; or it is no output
+                of so many partitions.
+            ValueError: there is no such map.
+        """
+        absolute = os.path.abspath(os.fsdecode(path))
+        await self._publish_file(map_id, absolute, flags_of(byteorder, checksums))
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Wait until nobody has anything mapped that was committed here.
+
+        From the call on nothing is committed or read by these outputs, and other
+        ranks can open nothing of this one: call it when they have read what they
+        want, after a barrier for example. What they hold stays valid.
+
+        The system counts who has a memory mapped: a process that has ended has
+        not; one that has called ``fork()``, here or there, counts twice, until
+        the child has ended.
+
+        Args:
+            timeout: seconds; None: there is no limit.
+
+        Raises:
+            UCXTimeout: how many memories are still mapped. It may be called again.
+        """
+        await self._close(timeout)
+        self.abort()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Give them up, as ``abort()`` does: nobody is waited for."""
+        self.abort()
+
+    def __repr__(self) -> str:
+        if self.closed():
+            return "<ucp.shuffle.MapOutputs, closed>"
+        return (
+            f"<ucp.shuffle.MapOutputs, rank {self._comm.rank} of {self._comm.size}, "
+            f"{self.num_maps} maps of {self.num_partitions} partitions>"
+        )
