@@ -10,6 +10,7 @@ complete, so that no rank ever has its whole share in memory. Needs pyarrow.
 """
 
 import asyncio
+import itertools
 import os
 import sys
 import tempfile
@@ -143,7 +144,7 @@ async def main(megabytes, directory):
 def report(found, seconds):
     """Compare the ranks' parts with each other, and with what was generated."""
     there = [part for part in found if part[2]]
-    for before, behind in zip(there, there[1:], strict=False):
+    for before, behind in itertools.pairwise(there):
         assert before[1] <= behind[0], "ranks are not in order"
     assert sum(part[3] for part in found) == sum(part[4] for part in found), (
         "records have changed"

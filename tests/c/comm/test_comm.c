@@ -1015,32 +1015,37 @@ test_a_member_that_is_lost_is_suspected_before_it_is_dead(void **state)
     w->is_stopped[0] = false;
 }
 
-/* The one that a rank names after it has suspected another and lost the root.
+/* Who is the cause for rank 1, which has suspected rank 2 and loses the root?
  */
 static void
-check_named(world *w, umx_status cause, int named)
+check_cause(world *w, umx_status of_suspect, umx_status of_root, int rank)
 {
     umi_comm_group *group;
 
     world_open(w, 3);
     group = w->comms[1]->group;
-    umi_comm_member_suspect(&group->members[2], cause, "it is suspected");
-    umi_comm_member_fail(&group->members[0], UMX_ERR_CONNECTION_RESET,
-                         "it is lost");
+    umi_comm_member_suspect(&group->members[2], of_suspect, "it is suspected");
+    umi_comm_member_fail(&group->members[0], of_root, "it is lost");
     assert_int_equal(group->members[2].state, UMI_COMM_MEMBER_DEAD);
-    expect_failure(w, 1, named);
+    expect_failure(w, 1, rank);
 }
 
 static void
-test_who_was_lost_before_the_root_is_the_cause(void **state)
+test_a_root_that_was_killed_is_the_cause(void **state)
 {
-    check_named(*state, UMX_ERR_CONNECTION_RESET, 2);
+    check_cause(*state, UMX_ERR_CONNECTION_RESET, UMX_ERR_CONNECTION_RESET, 0);
 }
 
 static void
-test_who_has_closed_before_the_root_was_lost_is_not_the_cause(void **state)
+test_who_was_lost_before_the_root_has_closed_is_the_cause(void **state)
 {
-    check_named(*state, UMX_ERR_PEER_CLOSED, 0);
+    check_cause(*state, UMX_ERR_CONNECTION_RESET, UMX_ERR_PEER_CLOSED, 2);
+}
+
+static void
+test_who_has_closed_before_the_root_has_is_not_the_cause(void **state)
+{
+    check_cause(*state, UMX_ERR_PEER_CLOSED, UMX_ERR_PEER_CLOSED, 0);
 }
 
 /* Does changing the state of a member so end the process? */
@@ -1692,9 +1697,9 @@ main(void)
         WORLD_TEST(test_who_is_lost_is_the_cause_if_nobody_says_another),
         WORLD_TEST(test_a_member_that_closes_has_left),
         WORLD_TEST(test_a_member_that_is_lost_is_suspected_before_it_is_dead),
-        WORLD_TEST(test_who_was_lost_before_the_root_is_the_cause),
-        WORLD_TEST(
-            test_who_has_closed_before_the_root_was_lost_is_not_the_cause),
+        WORLD_TEST(test_a_root_that_was_killed_is_the_cause),
+        WORLD_TEST(test_who_was_lost_before_the_root_has_closed_is_the_cause),
+        WORLD_TEST(test_who_has_closed_before_the_root_has_is_not_the_cause),
         cmocka_unit_test(test_states_change_by_the_edges_that_are_drawn),
         WORLD_TEST(test_asking_for_an_endpoint_does_not_take_it),
         WORLD_TEST(test_a_send_to_one_that_is_lost_is_cancelled),
