@@ -16,9 +16,10 @@ import time
 import warnings
 from collections.abc import Coroutine
 from os import PathLike
-from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_args
 
 from .._communicator.communicator import Communicator
+from .._tables.begun import Begun
 from .._tables.calls import Calls
 from .._tables.frames import is_frame, library_of, to_arrow
 from .._tables.options import (
@@ -28,6 +29,7 @@ from .._tables.options import (
     known_names,
     known_seed,
 )
+from .._tables.parts import Emit, Parts
 from .._tables.schemas import check_columns, describe_failure
 from .._tables.spans import PeerBytes, Span
 from .._tables.stages import Stages
@@ -48,6 +50,7 @@ __all__ = [
     "JoinStatistics",
     "LocalJoin",
     "PandasJoin",
+    "Parts",
     "PeerBytes",
     "PolarsJoin",
     "Span",
@@ -60,10 +63,12 @@ __all__ = [
     "plot",
     "right",
     "semi",
+    "stream",
 ]
 
 Strategy = Literal["auto", "shuffle", "broadcast"]
 _STRATEGIES = ("auto", "shuffle", "broadcast")
+_HOWS = get_args(How)
 
 _joins = Calls("join", (AGREE, ROWS, ENDS))
 
@@ -102,8 +107,21 @@ class JoinOptions(TypedDict, total=False):
 def _join(
     how: How, left: Any, right: Any, /, *, comm: Communicator, **options: Any
 ) -> Coroutine[Any, Any, JoinResult]:
-    def steps(stages: Stages) -> Coroutine[Any, Any, JoinResult]:
-        return _join_stages(how, left, right, comm, options, stages)
+    return _begin(how, left, right, comm, options, None)
+
+
+def _begin(
+    how: How,
+    left: Any,
+    right: Any,
+    comm: Communicator,
+    options: dict[str, Any],
+    emit: Emit | None,
+) -> Begun[Any]:
+    """The coroutine of a join, whose parts go to ``emit``, if it is not None."""
+
+    def steps(stages: Stages) -> Coroutine[Any, Any, JoinResult | None]:
+        return _join_stages(how, left, right, comm, options, stages, emit)
 
     return _joins.begin(comm, steps)
 
@@ -115,7 +133,8 @@ async def _join_stages(
     comm: Communicator,
     options: dict[str, Any],
     stages: Stages,
-) -> JoinResult:
+    emit: Emit | None,
+) -> JoinResult | None:
     begun = time.monotonic()
     tables: list[Any] = []
     local: LocalJoin | None = None
@@ -144,6 +163,9 @@ async def _join_stages(
     except Exception as error:
         raise error from cause
     run = JoinRun(stages, comm, plan, call.seed, memories, begun)
+    if emit is not None:
+        await run.stream((tables[0], tables[1]), emit)
+        return None
     return JoinResult(*await run.run((tables[0], tables[1])))
 
 
@@ -339,3 +361,26 @@ def anti(
     Arguments and exceptions are those of ``inner()``.
     """
     return _join("anti", left, right, **options)
+
+
+def stream(how: How, left: Any, right: Any, /, **options: Unpack[JoinOptions]) -> Parts:
+    """The parts of a join's result, as they are complete.
+
+        async for part in ucp.join.stream("inner", left, right, on="key", comm=comm):
+            use(part)
+
+    They are what the local join makes of partitions; columns of pandas may have other
+    dtypes in one of them than in another, as each has those of its own rows. See
+    ``Parts``.
+
+    Args:
+        how: ``"inner"``, ``"left"``, ``"right"``, ``"outer"``, ``"semi"`` or
+            ``"anti"``. Other arguments and exceptions are those of ``inner()``.
+    """
+    if how not in _HOWS:
+        raise ValueError(f"how is {how!r}, not one of {_HOWS}")
+    others: dict[str, Any] = dict(options)
+    if "comm" not in others:
+        raise TypeError("stream() needs the argument 'comm'")
+    comm = others.pop("comm")
+    return Parts(lambda emit: _begin(how, left, right, comm, others, emit))

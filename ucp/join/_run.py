@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
@@ -18,6 +19,7 @@ from .._tables.common import read_chunks, with_common_types, without_rows
 from .._tables.exchange import Exchange, Lent, ended, views_one
 from .._tables.frames import to_polars, without_nan
 from .._tables.options import Memories
+from .._tables.parts import Emit
 from .._tables.skew import SKEW_ROWS, SKEW_SHARE, frequent_key
 from .._tables.spans import Span
 from .._tables.stages import Stages
@@ -51,52 +53,84 @@ class JoinRun(Exchange):
         self._plan = plan
         self._seed = seed
         self._skewed: list[str] = []
+        self._nothing: Any = None  # the result of tables without rows
         self._dictionaries: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
         self._complete_at = 0.0  # when the last partition of this rank was complete
 
     async def run(self, given: tuple[Any, Any]) -> tuple[Any, JoinStatistics]:
         """Join the rows that this rank has; None: it has no table."""
-        import pyarrow as pa
+        parts: list[Any] = []
 
-        try:
-            result, shuffler = await self._run(given)
-        finally:
-            self._end()
+        async def take(part: Any) -> None:
+            parts.append(part)
+
+        def concat() -> Any:
+            return self._plan.local.concat([self._nothing, *parts])
+
+        result, shuffler = await self._run(given, take, concat)
         local = self._plan.local
         dtypes = local.dtypes(result) if isinstance(local, PandasJoin) else None
         # A rank that failed late has failed on all of them.
         every = await self._stages.tell_all([json.dumps(dtypes).encode()], ENDS)
         if isinstance(local, PandasJoin):
             result = local.with_dtypes(result, [*map(json.loads, every)])
-        elif self._plan.gives_polars and isinstance(result, pa.Table):
-            left, right = (side.schema for side in self._plan.sides)
-            about = metadata_of_result(left, right, self._plan.spec)
-            result = to_polars(result, about)
+        result = self._as_given(result)
         return result, self._statistics(shuffler, result)
 
-    async def _run(self, given: tuple[Any, Any]) -> tuple[Any, Shuffler]:
-        shuffler, tables, nothing = self._begin(given)
-        async with shuffler:
-            if self._plan.broadcast is None:
-                parts = await self._shuffle(shuffler, tables)
-            else:
-                parts = await self._broadcast(shuffler, tables)
-            result = await self._in_thread(lambda: self._concat(nothing, parts))
-            begun = self._now()
-            await self._release_held()
-            await asyncio.gather(*(one for _, its in self._lent for one in its))
-            self._add_span("release", begun)
+    async def stream(self, given: tuple[Any, Any], emit: Emit) -> None:
+        """Join the rows that this rank has, and emit the parts of the result."""
+        has_parts = False
+
+        async def take(part: Any) -> None:
+            nonlocal has_parts
+            if len(part):
+                has_parts = True
+                await emit(self._as_given(part))
+
+        nothing, _ = await self._run(given, take, lambda: self._nothing)
+        await self._stages.tell_all([b"null"], ENDS)
+        if not has_parts:
+            await emit(self._as_given(nothing))
+        self._warn()
+
+    def _as_given(self, result: Any) -> Any:
+        """As a frame of polars, if a table was one."""
+        import pyarrow as pa
+
+        if not self._plan.gives_polars or not isinstance(result, pa.Table):
+            return result
+        left, right = (side.schema for side in self._plan.sides)
+        return to_polars(result, metadata_of_result(left, right, self._plan.spec))
+
+    async def _run(
+        self, given: tuple[Any, Any], take: Emit, end: Callable[[], Any]
+    ) -> tuple[Any, Shuffler]:
+        """Have the parts taken; then what ``end`` returns."""
+        try:
+            shuffler, tables = self._begin(given)
+            async with shuffler:
+                if self._plan.broadcast is None:
+                    await self._shuffle(shuffler, tables, take)
+                else:
+                    await self._broadcast(shuffler, tables, take)
+                result = await self._in_thread(end)
+                begun = self._now()
+                await self._release_held()
+                await asyncio.gather(*(one for _, its in self._lent for one in its))
+                self._add_span("release", begun)
+        finally:
+            self._end()
         return result, shuffler
 
-    def _begin(self, given: tuple[Any, Any]) -> tuple[Shuffler, tuple[Any, Any], Any]:
-        """The shuffler, whole tables, and the result of tables without rows."""
+    def _begin(self, given: tuple[Any, Any]) -> tuple[Shuffler, tuple[Any, Any]]:
+        """The shuffler, and whole tables."""
         left, right = (
             self._common_table(number, table) for number, table in enumerate(given)
         )
-        nothing = self._plan.local.join(
+        self._nothing = self._plan.local.join(
             self._empty_table(0), self._empty_table(1), self._plan.spec
         )
-        return self._shuffler(), (left, right), nothing
+        return self._shuffler(), (left, right)
 
     def _common_table(self, number: int, table: Any) -> Any:
         """The table with the types, and the dictionaries, that all ranks have."""
@@ -132,10 +166,12 @@ class JoinRun(Exchange):
 
     # Sending.
 
-    async def _shuffle(self, shuffler: Shuffler, tables: tuple[Any, Any]) -> list[Any]:
+    async def _shuffle(
+        self, shuffler: Shuffler, tables: tuple[Any, Any], take: Emit
+    ) -> None:
         sending = asyncio.ensure_future(self._send(shuffler, tables))
         try:
-            return await self._join_all(shuffler)
+            await self._join_all(shuffler, take)
         except BaseException as exc:
             shuffler.abort(reason_of(exc))  # and not that sending was cancelled
             raise
@@ -185,8 +221,8 @@ class JoinRun(Exchange):
         return await self._lend(side, partition)
 
     async def _broadcast(
-        self, shuffler: Shuffler, tables: tuple[Any, Any]
-    ) -> list[Any]:
+        self, shuffler: Shuffler, tables: tuple[Any, Any], take: Emit
+    ) -> None:
         side = self._plan.broadcast
         assert side is not None
         for piece in self._pieces(tables[side]):
@@ -206,16 +242,16 @@ class JoinRun(Exchange):
 
         part = await self._work("join", 0, work)
         self._release(chunks)
-        return [part]
+        await take(part)
 
     # Receiving.
 
-    async def _join_all(self, shuffler: Shuffler) -> list[Any]:
+    async def _join_all(self, shuffler: Shuffler, take: Emit) -> None:
         """Join each partition when both its sides are complete."""
         begun = self._now()
         count = self._plan.num_partitions
         half: dict[int, int] = {}  # partitions with one side, and the other
-        joining: list[asyncio.Future[Any]] = []
+        joining: deque[asyncio.Future[Any]] = deque()
         try:
             while (number := await _next(shuffler, half, count)) is not None:
                 p = number % count
@@ -224,11 +260,12 @@ class JoinRun(Exchange):
                     continue
                 del half[p]
                 if len(joining) >= _AHEAD:
-                    await joining[-_AHEAD]
+                    await _take_next(joining, take)
                 chunks = [await shuffler.extract(side * count + p) for side in range(2)]
                 joining.append(asyncio.ensure_future(self._join_one(p, chunks)))
             self._spans.append(Span("exchange", begun, self._complete_at))
-            return [part for part in await asyncio.gather(*joining) if part is not None]
+            while joining:
+                await _take_next(joining, take)
         finally:
             for one in joining:
                 one.cancel()
@@ -269,7 +306,10 @@ class JoinRun(Exchange):
             table.replace_schema_metadata(side.schema.metadata)
             for table, side in zip((left, right), self._plan.sides, strict=True)
         )
-        part = self._plan.local.join(left, right, self._plan.spec)
+        local = self._plan.local
+        part = local.join(left, right, self._plan.spec)
+        if isinstance(local, PandasJoin) and all(its.rows for its in self._plan.sides):
+            part = local.without_categories(part, self._nothing)
         if views_one(part, chunks):
             raise self._view_error()
         return part
@@ -289,11 +329,9 @@ class JoinRun(Exchange):
                         f"key {key}, and rank {self._comm.rank} joins them all"
                     )
 
-    def _concat(self, nothing: Any, parts: list[Any]) -> Any:
-        plan = self._plan
-        if isinstance(plan.local, PandasJoin) and all(its.rows for its in plan.sides):
-            parts = [plan.local.without_categories(part, nothing) for part in parts]
-        return plan.local.concat([nothing, *parts])
+    def _warn(self) -> None:
+        for text in self._skewed:
+            warnings.warn(text, UCXWarning, stacklevel=7)  # inner()'s caller
 
     def _statistics(self, shuffler: Shuffler, result: Any) -> JoinStatistics:
         plan, its = self._plan, shuffler.statistics
@@ -302,8 +340,7 @@ class JoinRun(Exchange):
             if plan.broadcast is None
             else f"broadcast {SIDES[plan.broadcast]}"
         )
-        for text in self._skewed:
-            warnings.warn(text, UCXWarning, stacklevel=6)  # inner()'s caller
+        self._warn()
         return JoinStatistics(
             rank=self._comm.rank,
             strategy=strategy,
@@ -319,6 +356,13 @@ class JoinRun(Exchange):
             skewed=tuple(self._skewed),
             local=type(plan.local).__name__,
         )
+
+
+async def _take_next(joining: deque[asyncio.Future[Any]], take: Emit) -> None:
+    """Have the next part taken; None is no part."""
+    part = await joining.popleft()
+    if part is not None:
+        await take(part)
 
 
 async def _next(shuffler: Shuffler, half: dict[int, int], count: int) -> int | None:

@@ -42,6 +42,7 @@ from .._tables.stages import Stages
 from ..exceptions import UCXWarning
 from ..shuffle import MemoryCache
 from ._jobs import Job
+from ._parquet import read_files, write_file
 from ._plan import (
     SIDE,
     Call,
@@ -64,9 +65,11 @@ __all__ = [
     "Parts",
     "TableOptions",
     "group_by",
+    "read_parquet",
     "repartition",
     "sort",
     "stream",
+    "write_parquet",
 ]
 
 Aggregations = Sequence[Any] | Mapping[str, Any]
@@ -466,3 +469,79 @@ def stream(
     if operation not in _READ:
         raise ValueError(f"there is no operation {operation!r}, only {list(_READ)}")
     return Parts(lambda emit: _begin(operation, table, arguments, options, emit))
+
+
+def read_parquet(
+    path: str | PathLike[str],
+    *,
+    comm: Communicator,
+    columns: Sequence[str] | None = None,
+    filters: Any = None,
+) -> Coroutine[Any, Any, Any]:
+    """Read Parquet files, of which each rank gets some row groups.
+
+    Ranks get about as many bytes each, rank 0 the first rows.
+
+    Args:
+        path: a file, a directory, whose files that end with ``.parquet`` are read in
+            the order of their names, or a pattern such as ``"data/*.parquet"``. All
+            ranks can read them; rank 0 looks for them.
+        comm: the communicator, all ranks of which call this.
+        columns: names of those that are read; None: all.
+        filters: which rows: as for ``pyarrow.parquet.read_table``.
+
+    Returns:
+        A ``pyarrow.Table``, which may have no rows.
+
+    Raises:
+        OSError: there is no such file, or it cannot be read.
+        KeyError: there is no such column.
+        TypeError: files have different columns.
+        ValueError: arguments differ between ranks. These four are the same on all
+            ranks.
+        UCXRankFailed: a rank has failed, or has raised an exception.
+    """
+
+    def steps(stages: Stages) -> Coroutine[Any, Any, Any]:
+        return read_files(stages, comm, path, columns, filters)
+
+    return _calls.begin(comm, steps)
+
+
+def write_parquet(
+    table: Any,
+    path: str | PathLike[str],
+    *,
+    comm: Communicator,
+    overwrite: bool = False,
+    **options: Any,
+) -> Coroutine[Any, Any, str]:
+    """Write the rows of all ranks as files of a directory, one for each rank.
+
+    The files are ``part-00000.parquet`` and so on. They get these names when all ranks
+    have written theirs: if one fails, none is there.
+
+    Args:
+        table: as for ``sort``; columns may be of any type.
+        path: the directory, which all ranks can write to. It is made if it does not
+            exist.
+        comm: the communicator, all ranks of which call this.
+        overwrite: remove files that end with ``.parquet``, once the new ones are
+            written. False: the directory must be empty.
+        options: as for ``pyarrow.parquet.write_table``, ``compression`` for example;
+            the same on all ranks.
+
+    Returns:
+        The path of the file of this rank.
+
+    Raises:
+        OSError: the directory is not empty, or cannot be written to.
+        TypeError: it is no table, or not the same columns on all ranks.
+        ValueError: arguments differ between ranks. These are the same on all ranks.
+        UCXRankFailed: a rank has failed, or has raised an exception.
+    """
+
+    def steps(stages: Stages) -> Coroutine[Any, Any, str]:
+        return write_file(stages, comm, table, path, overwrite, options)
+
+    return _calls.begin(comm, steps)

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Parquet files that ranks read and write together."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy
+
+from .._communicator.communicator import Communicator
+from .._tables.common import with_common_types
+from .._tables.frames import library_of, to_arrow
+from .._tables.schemas import (
+    decode_table,
+    describe_failure,
+    encode_table,
+    pack,
+    unpack_all,
+    with_pandas_types,
+)
+from .._tables.stages import Stages
+from ._plan import SIDE, Call, describe, make_plan
+from ._run import AGREE, ENDS, ROWS, SAMPLE
+
+
+class _Group(NamedTuple):
+    """A row group of a file."""
+
+    file: int
+    number: int
+    nbytes: int
+
+
+# --- reading ------------------------------------------------------------------
+
+
+async def read_files(
+    stages: Stages, comm: Communicator, path: Any, columns: Any, filters: Any
+) -> Any:
+    """The rows of this rank: see ``read_parquet``."""
+    cause: Exception | None = None
+    try:
+        path = os.fspath(path)
+        expression = _expression(filters)
+        names = None if columns is None else [str(name) for name in columns]
+        call = ["read_parquet", path, names, str(expression)]
+        mine = pack({"call": call})
+        if comm.rank == 0:
+            mine = await asyncio.to_thread(_describe_files, call, path, names)
+    except Exception as error:
+        cause = error
+        mine = describe_failure(error)
+    said = await stages.tell_all(mine, AGREE)
+    try:
+        its, blobs = unpack_all(said)
+        _check_calls(its)
+    except Exception as error:
+        raise error from cause
+    groups = [_Group(*group) for group in its[0]["groups"]]
+    schema = decode_table(blobs[0][0]).schema
+    own = _share(groups, comm.rank, comm.size)
+    table = await asyncio.to_thread(
+        _read_groups, its[0]["files"], own, schema, names, expression
+    )
+    await stages.tell_all([b"read"], ENDS)
+    return table
+
+
+def _check_calls(said: Sequence[dict[str, Any]]) -> None:
+    for rank, its in enumerate(said):
+        if its["call"] != said[0]["call"]:
+            raise ValueError(
+                f"rank 0 calls {said[0]['call']}, and rank {rank} {its['call']}"
+            )
+
+
+def _expression(filters: Any) -> Any:
+    """An expression of pyarrow.dataset; None: all rows."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    if filters is None or isinstance(filters, pc.Expression):
+        return filters
+    return pq.filters_to_expression(filters)
+
+
+def _describe_files(call: Any, path: str, columns: list[str] | None) -> list[Any]:
+    """What rank 0 tells the others: files, row groups and the schema."""
+    import pyarrow.parquet as pq
+
+    files = _files(path)
+    groups = []
+    schema = None
+    for number, file in enumerate(files):
+        about = pq.read_metadata(file)
+        its = about.schema.to_arrow_schema().remove_metadata()
+        if schema is None:
+            schema = its
+        elif not its.equals(schema):
+            raise TypeError(f"{file!r} has other columns than {files[0]!r}")
+        for i in range(about.num_row_groups):
+            groups.append(_Group(number, i, about.row_group(i).total_byte_size))
+    assert schema is not None
+    for name in columns or ():
+        if name not in schema.names:
+            there = ", ".join(map(repr, schema.names))
+            raise KeyError(f"{files[0]!r} has no column {name!r}, only {there}")
+    head = {"call": call, "files": files, "groups": groups}
+    return pack(head, [encode_table(schema.empty_table())])
+
+
+def _files(path: str) -> list[str]:
+    """The files that a path means: itself, those in it, or those that match it."""
+    if os.path.isdir(path):
+        found = sorted(
+            os.path.join(path, name)
+            for name in os.listdir(path)
+            if name.endswith((".parquet", ".parq")) and not name.startswith((".", "_"))
+        )
+    elif os.path.exists(path):
+        found = [path]
+    else:
+        found = sorted(glob.glob(path))
+    if not found:
+        raise FileNotFoundError(f"there is no Parquet file {path!r}")
+    return found
+
+
+def _share(groups: Sequence[_Group], rank: int, size: int) -> list[_Group]:
+    """The row groups of a rank: those whose middle lies in its share of the bytes."""
+    nbytes = numpy.array([max(1, group.nbytes) for group in groups], float)
+    if not len(nbytes):
+        return []
+    middles = numpy.cumsum(nbytes) - nbytes / 2
+    owners = (middles * size // nbytes.sum()).astype(int)
+    return [group for group, owner in zip(groups, owners, strict=True) if owner == rank]
+
+
+def _read_groups(
+    files: Sequence[str],
+    groups: Sequence[_Group],
+    schema: Any,
+    columns: list[str] | None,
+    expression: Any,
+) -> Any:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    from pyarrow.fs import LocalFileSystem
+
+    names = schema.names if columns is None else columns
+    parts = [schema.empty_table().select(names)]
+    for file in sorted({group.file for group in groups}):
+        numbers = [group.number for group in groups if group.file == file]
+        fragment = ds.ParquetFileFormat().make_fragment(
+            os.path.abspath(files[file]), LocalFileSystem(), row_groups=numbers
+        )
+        parts.append(fragment.to_table(schema=schema, columns=names, filter=expression))
+    return pa.concat_tables(parts)
+
+
+# --- writing ------------------------------------------------------------------
+
+
+async def write_file(
+    stages: Stages,
+    comm: Communicator,
+    table: Any,
+    path: Any,
+    overwrite: bool,
+    options: dict[str, Any],
+) -> str:
+    """Write the rows of this rank: see ``write_parquet``."""
+    cause: Exception | None = None
+    arrow: Any = None
+    try:
+        path = os.fspath(path)
+        arguments = {"path": path, "overwrite": bool(overwrite), "options": options}
+        arrow = to_arrow(table, SIDE)
+        call = Call("write_parquet", arguments, None, 0)
+        mine = describe(call, arrow, library_of(table), True)
+        if comm.rank == 0:
+            _check_directory(path, overwrite)
+    except Exception as error:
+        cause = error
+        mine = describe_failure(error)
+    said = await stages.tell_all(mine, AGREE)
+    try:
+        plan = make_plan(said, comm.rank)
+    except Exception as error:
+        raise error from cause
+    arrow, _ = with_common_types(arrow, plan.common)
+    if plan.gives == "pandas":
+        metadata = with_pandas_types(plan.common).schema.metadata
+        arrow = arrow.replace_schema_metadata({b"pandas": metadata[b"pandas"]})
+    name = os.path.join(path, f"part-{comm.rank:05}.parquet")
+    hidden = os.path.join(path, f".part-{comm.rank:05}.{os.getpid()}.tmp")
+    try:
+        old = await asyncio.to_thread(_write_hidden, arrow, hidden, options)
+        await stages.tell_all([json.dumps(old).encode()], SAMPLE)
+        # All ranks have written theirs.
+        if comm.rank == 0:
+            for file in old:
+                os.remove(os.path.join(path, file))
+        await stages.tell_all([b"removed"], ROWS)
+        os.replace(hidden, name)
+    finally:
+        with suppress(FileNotFoundError):
+            os.remove(hidden)
+    await stages.tell_all([b"written"], ENDS)
+    return name
+
+
+def _check_directory(path: str, overwrite: bool) -> None:
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise FileExistsError(f"{path!r} is a file: give a directory")
+    if os.path.isdir(path) and os.listdir(path) and not overwrite:
+        raise FileExistsError(f"{path!r} is not empty: give overwrite=True")
+
+
+def _write_hidden(table: Any, hidden: str, options: dict[str, Any]) -> list[str]:
+    """Write a file that no reader takes for one; the files that were there before."""
+    import pyarrow.parquet as pq
+
+    path = os.path.dirname(hidden)
+    os.makedirs(path, exist_ok=True)
+    old = [name for name in os.listdir(path) if name.endswith(".parquet")]
+    pq.write_table(table, hidden, **options)
+    return old
