@@ -147,14 +147,19 @@ async def rank() -> None:
 
 
 class Ranks:
-    """Two processes that join; rank 0 takes commands."""
+    """Two processes of a program; rank 0 takes commands."""
 
-    def __init__(self, network: Network = LOOPBACK, **environment: str) -> None:
+    def __init__(
+        self,
+        network: Network = LOOPBACK,
+        program: str = __file__,
+        **environment: str,
+    ) -> None:
         root = f"tcp://{network.address}:{free_port()}"
         prefixes = (network.server, network.client)
         self.processes = [
             subprocess.Popen(
-                [*prefixes[number], sys.executable, "-P", __file__, "--rank"],
+                [*prefixes[number], sys.executable, "-P", program, "--rank"],
                 env={
                     **os.environ,
                     **environment,
@@ -258,15 +263,15 @@ def dask_part(number: int, rows: int, keys: int, name: str) -> Any:
 
 
 @contextlib.contextmanager
-def dask_way(rows: int, parts: int = 8) -> Iterator[Way]:
-    """dask's p2p merge on two workers; it ends when the result is there."""
+def dask_cluster() -> Iterator[Any]:
+    """Two workers with a thread each, which shuffle by p2p: ``dask.dataframe``."""
     here = os.path.dirname(os.path.abspath(__file__))
     if here in sys.path:  # where dask.py is another thing
         sys.path.remove(here)
         sys.path.append(here)
     import dask
     import dask.dataframe as dd
-    from distributed import Client, LocalCluster, wait
+    from distributed import Client, LocalCluster
 
     logging.getLogger("distributed.shuffle").setLevel(logging.ERROR)
     settings = {
@@ -278,8 +283,17 @@ def dask_way(rows: int, parts: int = 8) -> Iterator[Way]:
         LocalCluster(
             n_workers=RANKS, threads_per_worker=1, dashboard_address=None
         ) as cluster,
-        Client(cluster) as client,
+        Client(cluster),
     ):
+        yield dd
+
+
+@contextlib.contextmanager
+def dask_way(rows: int, parts: int = 8) -> Iterator[Way]:
+    """dask's p2p merge on two workers; it ends when the result is there."""
+    with dask_cluster() as dd:
+        from distributed import wait
+
         keys = int(rows / SELECTIVITY)
         sides = [
             dd.from_map(
@@ -296,7 +310,6 @@ def dask_way(rows: int, parts: int = 8) -> Iterator[Way]:
 
         run()
         yield run
-        del client
 
 
 # --- cases --------------------------------------------------------------------
