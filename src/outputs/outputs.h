@@ -164,7 +164,7 @@ umx_status umi_outputs_publish(umx_outputs *outputs, umi_outputs_output *output,
 umi_outputs_output *umi_outputs_find_own(umx_outputs *outputs, uint32_t map,
                                          uint64_t epoch);
 
-/* End the access to outputs that others have taken the place of, or to all, and
+/* End the access to outputs that this rank has committed again, or to all, and
  * free those that nobody has mapped. */
 void umi_outputs_sweep(umx_outputs *outputs, bool is_end);
 

@@ -115,17 +115,13 @@ umi_outputs_count_mapped(umx_outputs *outputs)
     return count;
 }
 
-/* Has another output taken the place of this one? A slot that is not whole does
- * not count: its writer may have ended. */
+/* Has a later commit of this rank taken the place of this output? Then every
+ * other rank has the slot of that. A commit of another rank may still be on its
+ * way to some: what it takes the place of stays. */
 static bool
 is_replaced(const umx_outputs *outputs, const umi_outputs_output *output)
 {
-    uint8_t           copy[UMI_OUTPUTS_PLACE];
-    umi_outputs_where where;
-
-    return umi_outputs_table_epoch(outputs, output->map) > output->epoch &&
-           umi_outputs_table_find(outputs, output->map, &where, copy) &&
-           where.epoch > output->epoch;
+    return umi_map_find(&outputs->own, output->map) != &output->by_map;
 }
 
 void
