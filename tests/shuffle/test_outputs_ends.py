@@ -72,8 +72,8 @@ asyncio.run(main())
         assert group.line(1) == str(["mapped"] * 3)
         tell(group, 0)
         assert group.line(0) == (
-            "close: operation timed out: 3 memories that were committed here are still mapped by others, "
-            "or by children of fork()"
+            "close: operation timed out: 3 memories that were committed here are "
+            "still mapped by others, or by children of fork()"
         )
         group.processes[1].kill()
         group.processes[1].wait()
