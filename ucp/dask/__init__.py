@@ -22,6 +22,7 @@ from .._core import neighbours as _neighbours
 _neighbours.check()  # ucp may be the package of another distribution
 
 from . import _config, _logs  # noqa: E402
+from ._api import bootstrap, merge, shuffle  # noqa: E402
 from ._comm import (  # noqa: E402
     UCP,
     OtherProtocolError,
@@ -39,8 +40,11 @@ __all__ = [
     "UCPConnector",
     "UCPListener",
     "UCXBackend",
+    "bootstrap",
     "dask_setup",
+    "merge",
     "register",
+    "shuffle",
 ]
 
 

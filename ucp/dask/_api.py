@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Frames of Dask that are shuffled over ucp."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from ..exceptions import UCXWarning
+from . import _support
+
+
+def bootstrap(client: Any) -> Any:
+    """Prepare a cluster for ``merge()`` and the other functions.
+
+    Registers a plugin with the scheduler, which registers one with every worker,
+    now or later. Their comm protocol may be any; ``ucp`` has to be installed on all
+    of them. A cluster that is prepared stays as it is.
+
+    If Dask's version has not been tested, the cluster is not changed: that gives a
+    ``UCXWarning``, and the functions return the frames of Dask's own methods.
+
+    Args:
+        client: a ``distributed.Client``.
+
+    Returns:
+        None; of an asynchronous client an awaitable.
+    """
+    reason = _support.missing()
+    if reason is not None:
+        text = f"{reason}: frames are shuffled by Dask's own methods"
+        warnings.warn(text, UCXWarning, stacklevel=2)
+        return _nothing() if client.asynchronous else None
+    plugin = _module("_scheduler_plugin").ShuffleSchedulerPlugin()
+    return client.register_plugin(plugin)
+
+
+def merge(
+    left: Any,
+    right: Any,
+    how: str = "inner",
+    on: Any = None,
+    left_on: Any = None,
+    right_on: Any = None,
+    left_index: bool = False,
+    right_index: bool = False,
+    suffixes: tuple[str, str] = ("_x", "_y"),
+    indicator: bool | str = False,
+    npartitions: int | None = None,
+) -> Any:
+    """Merge two frames by their keys: ``left.merge(right, ...)`` over ucp.
+
+    Args:
+        left: a frame of Dask, or of pandas.
+        right: the same.
+        how: ``"inner"``, ``"left"``, ``"right"``, ``"outer"`` or ``"leftsemi"``.
+        npartitions: of the result; None: as many as the frame with more has.
+
+    Other arguments, and the result, are those of Dask's method. Merges that need no
+    shuffle are made as there.
+
+    Raises:
+        NotImplementedError: there is a column whose type does not move.
+    """
+    arguments = {
+        "how": how,
+        "on": on,
+        "left_on": left_on,
+        "right_on": right_on,
+        "left_index": left_index,
+        "right_index": right_index,
+        "suffixes": suffixes,
+        "indicator": indicator,
+        "npartitions": npartitions,
+    }
+    if _support.missing() is not None:
+        return importlib.import_module("dask.dataframe").merge(left, right, **arguments)
+    return _module("_merge").merge(left, right, **arguments)
+
+
+def shuffle(
+    ddf: Any,
+    on: str | Sequence[str],
+    npartitions: int | None = None,
+    ignore_index: bool = False,
+) -> Any:
+    """Bring rows with equal keys to one partition: ``ddf.shuffle(...)`` over ucp.
+
+    Args:
+        ddf: a frame of Dask.
+        on: label or labels of columns, or of levels of the index.
+        npartitions: of the result; None: as many as the frame has.
+        ignore_index: the index is not moved.
+
+    Rows of a partition are in the order of the frame's partitions and rows.
+
+    Raises:
+        KeyError: there is no such column.
+        NotImplementedError: there is a column whose type does not move.
+    """
+    if _support.missing() is not None:
+        return ddf.shuffle(on=on, npartitions=npartitions, ignore_index=ignore_index)
+    return _module("_shuffle").shuffle(ddf, on, npartitions, ignore_index)
+
+
+async def _nothing() -> None:
+    """What a client that is asynchronous waits for."""
+
+
+def _module(name: str) -> Any:
+    """A module that needs pandas, pyarrow and Dask's frames."""
+    return importlib.import_module(f".{name}", __package__)

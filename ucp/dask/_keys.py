@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""By what the rows of frames come to partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from dask.dataframe.dispatch import hash_object_dispatch
+
+from ._frames import column_name, index_name
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What of a frame is hashed.
+
+    Attributes:
+        labels: of columns, or of levels of the index; empty: all of its levels.
+        families: what each is, if the bytes of its values are hashed; None: pandas
+            hashes the values, as Dask does.
+        is_number: which ones are hashed as floats then.
+    """
+
+    labels: tuple[Any, ...]
+    families: tuple[Any, ...] | None
+    is_number: tuple[bool, ...] = ()
+
+    def needs_index(self, columns: Any) -> bool:
+        """Is a key in the index?"""
+        return not self.labels or any(label not in columns for label in self.labels)
+
+
+def make_keys(metas: Sequence[Any], labels: Sequence[Sequence[Any]]) -> list[Keys]:
+    """The keys of frames, whose rows with equal keys are to meet.
+
+    Args:
+        metas: a frame without rows for each of them.
+        labels: the labels of each, as in ``Keys``.
+    """
+    parts = [_parts(meta, its) for meta, its in zip(metas, labels, strict=True)]
+    families = [tuple(_family(part.dtype) for part in its) for its in parts]
+    if None in families[0] or any(one != families[0] for one in families):
+        return [
+            Keys(tuple(its), None, tuple(_is_number(part.dtype) for part in found))
+            for its, found in zip(labels, parts, strict=True)
+        ]
+    return [Keys(tuple(its), families[0]) for its in labels]
+
+
+def key_columns(frame: Any, keys: Keys) -> tuple[list[str], list[tuple[str, Any]]]:
+    """The names of the columns that are hashed in a frame's table.
+
+    Returns:
+        Also those of them that are added to the table.
+
+    Raises:
+        TypeError: the frame is other than its ``_meta``.
+    """
+    parts = _parts(frame, keys.labels)
+    if keys.families is None:
+        its = {
+            number: _as_floats(part) if is_number else part
+            for number, (part, is_number) in enumerate(
+                zip(parts, keys.is_number, strict=True)
+            )
+        }
+        hashed = hash_object_dispatch(pd.DataFrame(its, copy=False), index=False)
+        return ["h"], [("h", pa.array(np.asarray(hashed)))]
+    names, extra = [], []
+    for number, (part, family) in enumerate(zip(parts, keys.families, strict=True)):
+        if _family(part.dtype) == family:
+            names.append(_name(frame, keys.labels, number))
+        else:
+            names.append(f"h{number}")
+            extra.append((names[-1], _like(part, family)))
+    return names, extra
+
+
+def _parts(frame: Any, labels: Sequence[Any]) -> list[Any]:
+    """The values of keys, as ``Series`` with the same index."""
+    index = frame.index
+    found = []
+    if not labels:
+        found = [index.get_level_values(level) for level in range(index.nlevels)]
+    for label in labels:
+        if label in frame.columns:
+            found.append(frame.iloc[:, _place(frame, label)])
+        else:
+            found.append(index.get_level_values(label))
+    return [pd.Series(part.array, dtype=part.dtype, copy=False) for part in found]
+
+
+def _place(frame: Any, label: Any) -> int:
+    return list(frame.columns).index(label)
+
+
+def _name(frame: Any, labels: Sequence[Any], number: int) -> str:
+    if not labels:
+        return index_name(number)
+    label = labels[number]
+    if label in frame.columns:
+        return column_name(_place(frame, label))
+    return index_name(list(frame.index.names).index(label))
+
+
+def _family(dtype: Any) -> Any:
+    """Values of types of one family hash alike if they are equal; None: there is none.
+
+    Floats that may be null besides being NaN have none.
+    """
+    if isinstance(dtype, pd.StringDtype):
+        return "text"
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        return "zone", dtype.unit
+    if isinstance(dtype, pd.ArrowDtype):
+        kind = dtype.pyarrow_dtype
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return "text"
+        return "integer" if pa.types.is_integer(kind) else None
+    if isinstance(dtype, np.dtype):
+        if dtype.kind in "iub":
+            return "integer"
+        if dtype.kind == "f":
+            return "float"
+        return (dtype.kind, np.datetime_data(dtype)) if dtype.kind in "mM" else None
+    name = str(dtype)
+    return "integer" if name.startswith(("Int", "UInt", "boolean")) else None
+
+
+def _is_number(dtype: Any) -> bool:
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+    return bool(pd.api.types.is_numeric_dtype(dtype))
+
+
+def _as_floats(part: Any) -> Any:
+    """As Dask does, so that numbers of all types hash alike."""
+    try:
+        return part.astype("float64")
+    except (TypeError, ValueError):
+        return part
+
+
+def _like(part: Any, family: Any) -> Any:
+    """Keys of another type than ``_meta`` says, as values of the family.
+
+    Raises:
+        TypeError: some are none.
+    """
+    try:
+        if family == "integer":
+            return pa.array(part, from_pandas=True).cast(pa.int64())
+        if family == "float":
+            return pa.array(part.astype("float64"), from_pandas=False)
+        if family == "text":
+            return pa.array(part, from_pandas=True).cast(pa.large_string())
+    except (pa.ArrowException, TypeError, ValueError):
+        pass
+    raise TypeError(
+        f"a partition has keys of type {part.dtype}, which are not what _meta says: "
+        "cast them by astype(), or use Dask's own method"
+    )

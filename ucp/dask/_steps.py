@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The tasks of a shuffle, as functions and as parts of a graph."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from dask._task_spec import List, Task, TaskRef
+
+from .._data.partition import hash_partition, read_partition
+from ._frames import decode, encode
+from ._keys import Keys, key_columns
+from ._run import Run
+from ._tasks import (
+    BarrierTask,
+    ExtractTask,
+    Inserted,
+    Passed,
+    ShuffleSpec,
+    barrier_key,
+    collect,
+)
+from ._worker_plugin import worker_plugin
+
+
+class Side(NamedTuple):
+    """A frame that is shuffled.
+
+    Attributes:
+        meta: its ``_meta``.
+        keys: what is hashed.
+        with_index: its index moves, too.
+    """
+
+    meta: Any
+    keys: Keys
+    with_index: bool
+
+
+def check_types(side: Side, instead: str) -> None:
+    """Refuse what does not move.
+
+    Raises:
+        NotImplementedError: and what can be used instead.
+    """
+    from dask.dataframe.dispatch import meta_nonempty
+
+    frame = meta_nonempty(side.meta)
+    try:
+        names, extra = key_columns(frame, side.keys)
+        table, layout = encode(frame, side.with_index, extra)
+        parts = hash_partition(table, names, 1)
+        decode([(read_partition(parts.buffer(0), layout.schema), layout)], side.meta)
+    except (TypeError, ValueError, NotImplementedError) as exc:
+        raise NotImplementedError(f"{exc}; use {instead}") from exc
+
+
+def insert(
+    frame: Any, spec: ShuffleSpec, table: int, number: int, keys: Keys, with_index: bool
+) -> Inserted:
+    """Task: partition the rows of a frame, for the owners of the partitions."""
+    names, extra = key_columns(frame, keys)
+    data, layout = encode(frame, with_index, extra)
+    with worker_plugin().inserting(spec) as run:
+        return run.insert(spec, table, number, data, names, pickle.dumps(layout))
+
+
+def barrier(spec: ShuffleSpec, inserts: Sequence[Inserted]) -> Passed:
+    """Task: all has been inserted."""
+    passed = collect(spec, inserts)
+    is_one = len({one.run_id for one in inserts}) == 1
+    worker_plugin().finish_all(spec, passed, is_one)
+    return passed
+
+
+def extract(
+    spec: ShuffleSpec, partition: int, passed: Passed, metas: Sequence[Any]
+) -> list[Any]:
+    """The rows of a partition: for each table a frame, in the order of the inserts."""
+    with worker_plugin().extracting(spec, passed, partition) as run:
+        return [
+            _extract(run, table, partition, passed, meta)
+            for table, meta in enumerate(metas)
+        ]
+
+
+def _extract(run: Run, table: int, partition: int, passed: Passed, meta: Any) -> Any:
+    chunks = run.extract(table, partition)
+    try:
+        return _decode(run, passed.inserted[table], chunks, passed, meta)
+    finally:
+        run.release(chunks)
+
+
+def _decode(
+    run: Run,
+    inserted: dict[int, list[tuple[int, int]]],
+    chunks: list[Any],
+    passed: Passed,
+    meta: Any,
+) -> Any:
+    places = dict.fromkeys(inserted, 0)
+    found = []
+    for chunk in chunks:
+        number, layout = inserted[chunk.source][places[chunk.source]]
+        places[chunk.source] += 1
+        found.append((number, chunk, run.layout(passed, layout)))
+    found.sort(key=lambda one: one[0])
+    parts = [
+        (read_partition(chunk, layout.schema), layout) for _, chunk, layout in found
+    ]
+    return decode(parts, meta)
+
+
+def make_graph(
+    name: str,
+    spec: ShuffleSpec,
+    frames: Sequence[tuple[str, int]],
+    sides: Sequence[Side],
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+) -> dict[Any, Any]:
+    """The tasks of a shuffle.
+
+    Args:
+        name: of the expression, and of what is extracted.
+        spec: of the shuffle.
+        frames: the names of what is inserted, and how many partitions each has.
+        sides: how they are inserted.
+        function: the task ``function(spec, partition, passed, *arguments)`` that
+            extracts a partition.
+        arguments: of it.
+    """
+    graph: dict[Any, Any] = {}
+    inserts = []
+    for table, ((frame, count), side) in enumerate(zip(frames, sides, strict=True)):
+        for number in range(count):
+            task = Task(
+                (f"ucp-insert-{table}-{spec.id}", number),
+                insert,
+                TaskRef((frame, number)),
+                spec,
+                table,
+                number,
+                side.keys,
+                side.with_index,
+            )
+            graph[task.key] = task
+            inserts.append(task.ref())
+    passed = BarrierTask(barrier_key(spec.id), barrier, spec, List(*inserts))
+    graph[passed.key] = passed
+    for number, partition in enumerate(spec.partitions):
+        graph[name, number] = ExtractTask(
+            (name, number), function, spec, partition, passed.ref(), *arguments
+        )
+    return graph
