@@ -13,6 +13,7 @@ from dask.dataframe.dask_expr._expr import PartitionsFiltered
 from dask.dataframe.multi import merge_chunk
 
 from ._keys import make_keys
+from ._pairs import merge_pairs
 from ._steps import Side, check_types, extract, make_graph
 from ._tasks import Passed, ShuffleSpec
 
@@ -170,5 +171,15 @@ def merge_partition(
 ) -> Any:
     """Task: the rows of a partition of both frames, merged."""
     left, right = extract(spec, partition, passed, metas)
+    names = ("left_index", "right_index", "indicator")
+    if not any(arguments[name] for name in names):
+        on = (arguments[name] for name in ("left_on", "right_on"))
+        left_on, right_on = (its if isinstance(its, list) else [its] for its in on)
+        how, other = arguments["how"], right
+        if how == "leftsemi":
+            how, other = "inner", right.drop_duplicates()
+        found = merge_pairs(left, other, how, left_on, right_on, meta.columns)
+        if found is not None:
+            return found
     return merge_chunk(left, right, result_meta=meta, **arguments)
 
