@@ -122,7 +122,7 @@ def _encode_column(column: Any) -> tuple[Any, Column]:
     if isinstance(dtype, pd.CategoricalDtype):
         return pa.array(values.codes), Column(_CODES, dtype)
     if isinstance(dtype, np.dtype):
-        if dtype == object:
+        if dtype.kind == "O":
             return _encode_objects(np.asarray(values))
         if dtype.kind not in "iufbmM":
             raise TypeError(f"columns of type {dtype} do not move")
@@ -151,7 +151,7 @@ def _as_integers(values: Any) -> Any:
 def _encode_objects(values: Any) -> tuple[Any, Column]:
     try:
         array = pa.array(values, from_pandas=True)
-    except (pa.ArrowException, OverflowError):
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return _pickle(values)
     if pa.types.is_string(array.type):
         array = array.cast(pa.large_string())
@@ -204,9 +204,7 @@ def _decode_run(layout: Layout, tables: list[Any]) -> Any:
         return _decode_column(arrays, kind, column)
 
     levels = [
-        pd.Index(
-            values_of(index_name(level), column), dtype=column.dtype, copy=False
-        )
+        pd.Index(values_of(index_name(level), column), dtype=column.dtype, copy=False)
         for level, column in enumerate(layout.index)
     ]
     rows = sum(table.num_rows for table in tables)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import dask.dataframe
 from dask.dataframe.dask_expr import _merge
@@ -73,7 +73,7 @@ class HashMerge(_merge.Merge, PartitionsFiltered):
     """A merge of the partitions of both frames, by the hash of their keys."""
 
     _funcname = "ucp-merge"
-    _parameters = (
+    _parameters: ClassVar[list[str]] = [
         "left",
         "right",
         "how",
@@ -85,8 +85,8 @@ class HashMerge(_merge.Merge, PartitionsFiltered):
         "indicator",
         "_npartitions",
         "_partitions",
-    )
-    _defaults = {
+    ]
+    _defaults: ClassVar[dict[str, Any]] = {
         "how": "inner",
         "left_on": None,
         "right_on": None,
@@ -182,4 +182,3 @@ def merge_partition(
         if found is not None:
             return found
     return merge_chunk(left, right, result_meta=meta, **arguments)
-

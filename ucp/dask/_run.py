@@ -172,6 +172,7 @@ class Run:
             lent.give_up(is_read=False)
             return found
         first = table * spec.num_partitions
+        assert lent.partitions is not None
         requests = [
             self._shuffler.insert(first + partition, lent.partitions.buffer(partition))
             for partition in spec.partitions

@@ -6,9 +6,9 @@ one of them has left the epoch is over, and so are its runs.
 
 A **run** is a shuffle that is under way::
 
-    (none) --first insert--> inserting --barrier--> finished --barrier released--> (none)
-                                |                      |
-                                +---- worker lost -----+--> (none), tasks released
+    (none) --insert--> inserting --barrier--> finished --barrier released--> (none)
+                          |                      |
+                          +---- worker lost -----+--> (none), tasks released
 
 What has been released is run again by Dask, from whatever the inserts were made of; the
 first insert begins the next run. Extracts whose results are in memory are not.

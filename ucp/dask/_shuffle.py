@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import dask.dataframe
 import pandas as pd
@@ -40,14 +40,14 @@ class Shuffle(PartitionsFiltered, ShuffleBase):
     """A frame whose rows are in the partitions that the hash of their keys names."""
 
     _funcname = "ucp-shuffle"
-    _parameters = (
+    _parameters: ClassVar[list[str]] = [
         "frame",
         "partitioning_index",
         "npartitions_out",
         "ignore_index",
         "_partitions",
-    )
-    _defaults = {"ignore_index": False, "_partitions": None}
+    ]
+    _defaults: ClassVar[dict[str, Any]] = {"ignore_index": False, "_partitions": None}
 
     @property
     def unique_partition_mapping_columns_from_shuffle(self) -> set[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 from importlib.metadata import PackageNotFoundError, version
 
 # Versions of distributed, whose tests are run: the first, and the first after.
@@ -70,12 +71,13 @@ def missing() -> str | None:
         return f"distributed {found} has not been tested"
     for module, names in SEMI_PUBLIC.items():
         for name in names:
-            if not _has(module, name):
+            if not has(module, name):
                 return f"distributed {found} has no {module}.{name}"
     return None
 
 
-def _has(module: str, name: str) -> bool:
+def has(module: str, name: str) -> bool:
+    """Has it an attribute of this name, which may be of a class in it?"""
     try:
         found: object = importlib.import_module(module)
     except ImportError:

@@ -14,6 +14,7 @@ for a shuffler that is finished behind it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,7 +114,7 @@ def shuffle_of(key: Any) -> str | None:
     return None
 
 
-def collect(spec: ShuffleSpec, inserts: tuple[Inserted, ...]) -> Passed:
+def collect(spec: ShuffleSpec, inserts: Sequence[Inserted]) -> Passed:
     """What extracts need to know of the inserts of a run."""
     numbers: dict[bytes, int] = {}
     tables: tuple[dict[int, list[tuple[int, int]]], ...] = tuple(

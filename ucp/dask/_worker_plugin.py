@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A worker's part of shuffles: its communicators, and the runs that it takes part in."""
+"""A worker's part of shuffles: its communicators, and the runs that it is in."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ class ShuffleWorkerPlugin(WorkerPlugin):
         """That of UCX, by which others meet this worker."""
 
         async def find() -> bytes:
-            return bytes(memoryview(current_worker().get_address()))
+            address: Any = current_worker().get_address()
+            return bytes(address)
 
         return await self._in_loop(find())
 

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Frames for the tests of Dask, and clusters of processes that they share."""
+
+import contextlib
+import logging
+import threading
+
+import dask.config
+import numpy as np
+import pandas as pd
+from distributed import Client, LocalCluster
+
+import ucp.dask
+
+# A cluster gives up a worker whose process is being started again after this time.
+SETTINGS = {"distributed.deploy.lost-worker-timeout": "300s"}
+
+
+@contextlib.contextmanager
+def cluster_of(workers, is_prepared=True, **options):
+    """A client of a cluster over tcp, whose workers have a thread each."""
+    options = {"threads_per_worker": 1, "dashboard_address": ":0", **options}
+    with (
+        dask.config.set(SETTINGS),
+        LocalCluster(
+            n_workers=workers,
+            host="127.0.0.1",
+            silence_logs=logging.CRITICAL,
+            **options,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        if is_prepared:
+            ucp.dask.bootstrap(client)
+        yield client
+
+
+def scheduler_state(dask_scheduler):
+    """Runs that there are."""
+    plugin = dask_scheduler.plugins["ucp-shuffle"]
+    return [*plugin.runs, *plugin.failures]
+
+
+def worker_state(dask_worker):
+    """Runs, and bytes that are lent."""
+    plugin = dask_worker.plugins["ucp-shuffle"]
+    taken = plugin._cache.taken if plugin._cache is not None else 0
+    return len(plugin.runs), len(plugin._ending), taken
+
+
+def until_a_run_has_begun(client):
+    """Wait for the first insert."""
+    while not client.run_on_scheduler(scheduler_state):
+        pass
+
+
+def until_nothing_is_left(client):
+    """Wait for the ends of all runs; a test that waits forever has failed."""
+    while client.run_on_scheduler(scheduler_state):
+        pass
+    while any(any(state) for state in client.run(worker_state).values()):
+        pass
+
+
+def tables(rows=3000, seed=0):
+    """Two frames with a key, which some rows of each have in common."""
+    rng = np.random.default_rng(seed)
+    left = pd.DataFrame({"k": rng.integers(0, rows, rows), "l": np.arange(rows)})
+    right = pd.DataFrame({"k": rng.integers(0, rows, rows), "r": np.arange(rows)})
+    return left, right
+
+
+def in_order(frame):
+    """The rows in an order that does not depend on who had them."""
+    names = list(frame.columns)
+    frame = frame.reset_index(drop=True)
+    return frame.iloc[frame.map(str).sort_values(names).index].reset_index(drop=True)
+
+
+def same(found, wanted):
+    """Both have the same rows and types."""
+    pd.testing.assert_frame_equal(
+        in_order(found), in_order(wanted), check_categorical=False
+    )
+
+
+def slowly(frame):
+    """A partition that takes as long as others need to be inserted."""
+    if frame.index[0]:
+        threading.Event().wait(0.3)
+    return frame
