@@ -3,6 +3,8 @@
 
 import contextlib
 import logging
+import os
+import signal
 import threading
 
 import dask.config
@@ -11,6 +13,7 @@ import pandas as pd
 from distributed import Client, LocalCluster
 
 import ucp.dask
+from ucp.dask import _run, _worker_plugin
 
 # A cluster gives up a worker whose process is being started again after this time.
 SETTINGS = {"distributed.deploy.lost-worker-timeout": "300s"}
@@ -89,3 +92,34 @@ def slowly(frame):
     if frame.index[0]:
         threading.Event().wait(0.3)
     return frame
+
+
+def die_once(step, file):
+    """Have the worker that unlinks the file die at a step of its next shuffle."""
+    plugin, run = _worker_plugin.ShuffleWorkerPlugin, _run.Run
+    owner, name = {
+        "insert": (run, "insert"),
+        "inserted": (run, "insert"),
+        "barrier": (plugin, "finish_all"),
+        "passed": (plugin, "finish_all"),
+        "finish": (run, "finish"),
+        "extract": (run, "extract"),
+        "extracted": (run, "extract"),
+    }[step]
+    method = getattr(owner, name)
+
+    def die():
+        try:
+            os.unlink(file)
+        except FileNotFoundError:
+            return  # another one has
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def mortal(*args, **kwargs):
+        if step in ("insert", "barrier", "finish", "extract"):
+            die()
+        found = method(*args, **kwargs)
+        die()
+        return found
+
+    setattr(owner, name, mortal)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dask's messages over UCX: ``Client("ucp://scheduler:8786")``.
+"""Dask over UCX: its messages, ``Client("ucp://scheduler:8786")``, and its frames.
 
 If ``ucp`` and ``distributed`` are installed, distributed finds the protocol
 ``ucp`` by an entry point; a program need not import this module. The protocol
 ``ucx`` must be registered in every process, because distributed gives that name to
 something else: call ``register()``, or use ``--preload ucp.dask``.
+
+``bootstrap(client)`` prepares a cluster of any protocol for ``merge()`` and
+``shuffle()``, which return frames of Dask.
 
 Importing this module adds defaults to Dask's configuration, and provides the
 protocol ``ucx`` if nothing else does. UCX starts with the first connection.

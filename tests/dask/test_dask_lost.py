@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Workers that are lost, come, are restarted or short of memory during shuffles."""
+
+import os
+
+import pytest
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+pytest.importorskip("distributed")
+dd = pytest.importorskip("dask.dataframe")
+
+import dask.config  # noqa: E402
+from dask_frames import (  # noqa: E402
+    cluster_of,
+    die_once,
+    same,
+    scheduler_state,
+    slowly,
+    tables,
+    until_a_run_has_begun,
+    until_nothing_is_left,
+)
+
+import ucp.dask  # noqa: E402
+
+
+def shared_memory():
+    return {name for name in os.listdir("/dev/shm") if "ucp" in name or "umx" in name}
+
+
+@pytest.fixture(scope="module")
+def client():
+    before = shared_memory()
+    with cluster_of(3) as client:
+        yield client
+        until_nothing_is_left(client)
+    assert shared_memory() <= before
+
+
+def merge_of(seed):
+    frames = tables(2000, seed)
+    left, right = (
+        dd.from_pandas(frame, npartitions=parts)
+        for frame, parts in zip(frames, (6, 5), strict=True)
+    )
+    return ucp.dask.merge(left, right, on="k"), frames[0].merge(frames[1], on="k")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("insert",),
+        ("inserted",),
+        ("barrier",),
+        ("passed",),
+        ("finish",),
+        ("extract",),
+        ("extracted",),
+        ("inserted", "extract"),
+    ],
+    ids="-".join,
+)
+def test_a_worker_is_killed(client, tmp_path, steps):
+    """With its inserts, and while others extract what came from it."""
+    client.wait_for_workers(3)
+    there = set(client.scheduler_info(-1)["workers"])
+    for step in steps:
+        file = tmp_path / step
+        file.touch()
+        client.run(die_once, step, str(file))
+    merged, wanted = merge_of(len("".join(steps)))
+    same(merged.compute(), wanted)
+    assert not list(tmp_path.iterdir())  # every one has been killed
+    assert len(there - set(client.scheduler_info(-1)["workers"])) == len(steps)
+    until_nothing_is_left(client)
+
+
+def test_results_in_memory_are_kept(client, tmp_path):
+    """Those of workers that stay, when another one is killed while it extracts."""
+    client.wait_for_workers(3)
+    merged, wanted = merge_of(31)
+    file = tmp_path / "extracted"
+    file.touch()
+    client.run(die_once, "extracted", str(file))
+    kept = client.persist(merged)
+    same(kept.compute(), wanted)
+    assert not file.exists()
+    del kept
+    until_nothing_is_left(client)
+
+
+def test_a_worker_that_comes_takes_part_later(client):
+    client.wait_for_workers(3)
+    (first, second) = tables(2000, 33)
+    left, right = (dd.from_pandas(frame, npartitions=6) for frame in (first, second))
+    slow = left.map_partitions(slowly, meta=left._meta)
+    future = client.compute(ucp.dask.merge(slow, right, on="k"))
+    until_a_run_has_begun(client)
+    client.cluster.scale(4)
+    client.wait_for_workers(4)
+    same(future.result(), first.merge(second, on="k"))
+    del future
+    merged, wanted = merge_of(34)
+    same(merged.compute(), wanted)
+    assert set(client.run(epoch_size).values()) == {4}
+    client.cluster.scale(3)
+    merged, wanted = merge_of(35)
+    same(merged.compute(), wanted)
+
+
+def epoch_size(dask_worker):
+    """Ranks of the newest communicator."""
+    epochs = dask_worker.plugins["ucp-shuffle"].epochs
+    return epochs[max(epochs)].comm.size
+
+
+def test_workers_are_restarted(client):
+    merged, wanted = merge_of(36)
+    (first, _) = tables(2000, 36)
+    left = dd.from_pandas(first, npartitions=6)
+    slow = left.map_partitions(slowly, meta=left._meta)
+    future = client.compute(ucp.dask.shuffle(slow, "k"))
+    until_a_run_has_begun(client)
+    client.restart(timeout=40)
+    assert not client.run_on_scheduler(scheduler_state)
+    del future
+    same(merged.compute(), wanted)
+
+
+def test_workers_with_little_memory_spill_and_pause(tmp_path):
+    """A limit of which the process has nearly all, so that the worker is paused."""
+    settings = {
+        f"distributed.worker.memory.{name}": value
+        for name, value in {
+            "target": 0.1, "spill": 0.2, "pause": 0.9, "terminate": False,
+        }.items()
+    }  # fmt: skip
+    with (
+        dask.config.set(settings),
+        cluster_of(2, memory_limit="300MB", local_directory=str(tmp_path)) as client,
+    ):
+        frames = tables(400_000, 37)
+        left, right = (dd.from_pandas(frame, npartitions=8) for frame in frames)
+        merged = ucp.dask.merge(left, right, on="k")
+        wanted = frames[0].merge(frames[1], on="k")
+        assert merged["l"].sum().compute() == wanted["l"].sum()
+        kept = client.persist(merged)
+        assert len(kept) == len(wanted)
+        assert kept["r"].sum().compute() == wanted["r"].sum()
+        del kept
+        until_nothing_is_left(client)
