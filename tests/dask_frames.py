@@ -123,3 +123,19 @@ def die_once(step, file):
         return found
 
     setattr(owner, name, mortal)
+
+
+def left_part(number):
+    """One of the partitions of a larger frame."""
+    return tables(50_000, number)[0]
+
+
+def right_part(number):
+    """One of the partitions of a larger frame."""
+    return tables(50_000, number)[1]
+
+
+def epoch_size(dask_worker):
+    """Ranks of the newest communicator."""
+    epochs = dask_worker.plugins["ucp-shuffle"].epochs
+    return epochs[max(epochs)].comm.size

@@ -14,6 +14,9 @@ import dask.config  # noqa: E402
 from dask_frames import (  # noqa: E402
     cluster_of,
     die_once,
+    epoch_size,
+    left_part,
+    right_part,
     same,
     scheduler_state,
     slowly,
@@ -109,12 +112,6 @@ def test_a_worker_that_comes_takes_part_later(client):
     same(merged.compute(), wanted)
 
 
-def epoch_size(dask_worker):
-    """Ranks of the newest communicator."""
-    epochs = dask_worker.plugins["ucp-shuffle"].epochs
-    return epochs[max(epochs)].comm.size
-
-
 def test_workers_are_restarted(client):
     merged, wanted = merge_of(36)
     (first, _) = tables(2000, 36)
@@ -140,9 +137,9 @@ def test_workers_with_little_memory_spill_and_pause(tmp_path):
         dask.config.set(settings),
         cluster_of(2, memory_limit="300MB", local_directory=str(tmp_path)) as client,
     ):
-        frames = tables(400_000, 37)
-        left, right = (dd.from_pandas(frame, npartitions=8) for frame in frames)
+        left, right = (dd.from_map(part, range(8)) for part in (left_part, right_part))
         merged = ucp.dask.merge(left, right, on="k")
+        frames = [pd.concat(map(part, range(8))) for part in (left_part, right_part)]
         wanted = frames[0].merge(frames[1], on="k")
         assert merged["l"].sum().compute() == wanted["l"].sum()
         kept = client.persist(merged)
