@@ -5,7 +5,8 @@
 # of each program are written to CLOSING.times).
 # A program that dies or hangs counts as one failure.
 #
-#   TEST_JOBS         how many run at a time; default: one per core
+#   TEST_JOBS         how many run at a time; default: two per core, since they
+#                     wait for something most of the time
 #   TEST_WRAPPER      a command that runs them, as `valgrind -q`
 #   TEST_TIME_FACTOR  how many times the usual time limits they may take; the
 #                     programs read it too
@@ -43,7 +44,7 @@ logs=$closing.logs
 rm -rf "$logs" "$closing.times"
 mkdir -p "$logs"
 printf '%s\n' "$@" |
-    xargs -P "${TEST_JOBS:-$(nproc)}" -n 1 sh "$0" --one "$logs"
+    xargs -P "${TEST_JOBS:-$((2 * $(nproc)))}" -n 1 sh "$0" --one "$logs"
 
 count() { # the sum of N in all "[  WORD  ] N test(s)"
     cat "$logs"/* | sed -n "s/^\[ *$1 *\] \([0-9]*\) test(s).*/\1/p" |
