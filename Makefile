@@ -77,6 +77,7 @@ WAITS    = 1000000
 COMMS    = 1000
 SHUFFLES = 10000
 JOINS    = 1000
+TABLES   = 1000
 TOPOLOGIES = 100000
 PROGRAMS = 3000
 CHAOS    = 20
@@ -92,7 +93,7 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)" \
 	            "heaps $(HEAPS)" "waits $(WAITS)" \
 	            "communicators $(COMMS)" "shuffles $(SHUFFLES)" \
-	            "joins $(JOINS)"; do \
+	            "joins $(JOINS)" "tables $(TABLES)"; do \
 	        echo "soak $$what $$transport"; \
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \

@@ -24,6 +24,7 @@ import kills
 import messages
 import pools
 import shuffles
+import tables
 import topologies
 import waits
 from flat import Flat
@@ -42,6 +43,7 @@ _SUBJECTS = {
     "communicators": communicators.run,
     "shuffles": shuffles.run,
     "joins": joins.run,
+    "tables": tables.run,
     "topologies": topologies.run,
 }
 
@@ -50,6 +52,7 @@ _RANKS = {
     "communicators": communicators.RANKS,
     "shuffles": shuffles.RANKS,
     "joins": joins.RANKS,
+    "tables": tables.RANKS,
 }
 
 

@@ -25,6 +25,7 @@ COUNTS = {
     "communicators": 20,
     "shuffles": 200,
     "joins": 60,
+    "tables": 60,
     "topologies": 300,
 }
 
