@@ -183,6 +183,8 @@ def _by_rank(column: Any) -> Any:
     if not column.num_chunks:
         return pa.chunked_array([], pa.int64())
     values = column.chunk(0).dictionary
+    if len(values) > len(column):
+        return _Key(column.cast(column.type.value_type), False).column
     try:
         ranks = pc.rank(values, "ascending", tiebreaker="dense").cast(pa.int64())
     except pa.ArrowNotImplementedError:
