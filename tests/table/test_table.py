@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from orders import VALUES, column_of, in_order
-from worlds import good_world
+from worlds import Ranks, good_world
 
 import ucp
 import ucp.table
@@ -569,6 +569,31 @@ def test_a_cancelled_call_ends_on_all_and_leaves_nothing():
     assert live_objects().get("Memory", 0) == 0
 
 
+KILLED = """
+import pyarrow as pa
+import ucp.table
+
+async def main():
+    comm = await connect()
+    table = pa.table({"k": np.arange(100_000)})
+    await ucp.table.sort(table, "k", comm=comm)
+    try:
+        stream = ucp.table.stream("sort", table, "k", comm=comm, over_decomposition=8)
+        async for part in stream:
+            if comm.rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+    except ucp.exceptions.UCXRankFailed as exc:
+        print("failed", exc.rank)
+
+asyncio.run(main())
+"""
+
+
+def test_a_rank_that_is_killed_is_named():
+    with Ranks(2, KILLED) as ranks:
+        assert ranks.end(0) == "failed 1"
+
+
 def test_a_budget_and_a_spill_file(tmp_path):
     async def main(comm):
         rng = np.random.default_rng(comm.rank)
@@ -580,6 +605,7 @@ def test_a_budget_and_a_spill_file(tmp_path):
             table,
             "k",
             comm=comm,
+            stable=True,
             budget=1 << 20,
             spill_dir=tmp_path,
             progress=lambda *its: done.append(its),
