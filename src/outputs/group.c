@@ -143,7 +143,8 @@ umi_outputs_item_read(umx_outputs_fetch *fetch, umi_outputs_item *item)
             len += more;
             item->next++;
         }
-        group->region = umi_outputs_region_alloc((size_t)len);
+        group->region = umi_outputs_region_alloc(fetch->reader->store,
+                                                 (size_t)len);
     }
     if (group == NULL || group->region == NULL) {
         umx_outputs_failed failed = umi_outputs_failed_of(

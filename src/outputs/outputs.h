@@ -29,6 +29,7 @@ enum {
 
 typedef struct umi_outputs_entry   umi_outputs_entry;
 typedef struct umi_outputs_windows umi_outputs_windows;
+typedef struct umi_outputs_store   umi_outputs_store;
 
 /* Another rank. */
 typedef struct umi_outputs_peer {
@@ -177,17 +178,24 @@ void   umi_outputs_free_committed(umx_outputs *outputs);
 
 /* Memory with bytes of blocks. Thread: any. */
 typedef struct umi_outputs_region {
-    atomic_uint refs;
-    char       *data;
-    size_t      len;
-    uint64_t    offset;  /* of the data in the output */
-    umx_rkey   *rkey;    /* retired at the end; or NULL */
-    umx_memh   *memh;    /* put at the end; or NULL */
-    bool        is_file; /* unmapped at the end */
+    struct umi_outputs_region *next;  /* store->unused */
+    umi_outputs_store         *store; /* it goes there; or NULL */
+    atomic_uint                refs;
+    char                      *data;
+    size_t                     len;
+    uint64_t                   offset;  /* of the data in the output */
+    umx_rkey                  *rkey;    /* retired at the end; or NULL */
+    umx_memh                  *memh;    /* put at the end; or NULL */
+    bool                       is_file; /* unmapped at the end */
 } umi_outputs_region;
 
-/* Memory of `len` bytes. NULL: out of memory. */
-umi_outputs_region *umi_outputs_region_alloc(size_t len);
+/* Memory that is used again, as long as the reader is there. */
+umi_outputs_store *umi_outputs_store_new(void);
+void               umi_outputs_store_end(umi_outputs_store *store);
+
+/* Memory of `len` bytes or more. NULL: out of memory. */
+umi_outputs_region *umi_outputs_region_alloc(umi_outputs_store *store,
+                                             size_t             len);
 
 /* Memory of this rank, or of another, whose key is taken over. NULL: out of
  * memory. */
@@ -277,6 +285,7 @@ struct umx_outputs_reader {
     unsigned                refs;
     bool                    is_gone;
     umi_outputs_entry     **entries; /* by map */
+    umi_outputs_store      *store;   /* for what is copied */
     umi_list                fetches; /* umx_outputs_fetch.node */
     umx_outputs_reader_info info;
 };

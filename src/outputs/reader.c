@@ -23,6 +23,7 @@ umi_outputs_reader_put(umx_outputs_reader *reader)
 {
     if (--reader->refs == 0) {
         umi_outputs_put(reader->outputs);
+        umi_outputs_store_end(reader->store);
         free(reader->entries);
         free(reader);
     }
@@ -44,7 +45,12 @@ umx_outputs_reader_create(umx_outputs *outputs, unsigned flags,
         return UMX_ERR_NO_MEMORY;
     }
     reader->entries = calloc(outputs->num_maps, sizeof(void *));
-    if (reader->entries == NULL) {
+    reader->store   = umi_outputs_store_new();
+    if (reader->entries == NULL || reader->store == NULL) {
+        if (reader->store != NULL) {
+            umi_outputs_store_end(reader->store);
+        }
+        free(reader->entries);
         free(reader);
         return UMX_ERR_NO_MEMORY;
     }

@@ -2,6 +2,7 @@
 /* region.c: memory with bytes of blocks, and the blocks, which any thread gives
  * back. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,17 +22,142 @@ region_new(void *data, size_t len)
     return region;
 }
 
-umi_outputs_region *
-umi_outputs_region_alloc(size_t len)
-{
-    void               *data   = malloc(len);
-    umi_outputs_region *region = (data == NULL) ? NULL : region_new(data, len);
+/* ---- memory that is used again -------------------------------------------
+ */
 
+enum {
+    KEEP_MIN = 1 << 16, /* bytes; less is left to malloc() */
+    KEEP_MAX = 64 << 20 /* of all that is kept */
+};
+
+/* The system clears memory that it gives, which takes longer than to copy to
+ * it.
+ */
+struct umi_outputs_store {
+    pthread_mutex_t     lock;
+    unsigned            refs; /* the reader's, and of each region in use */
+    bool                is_over;
+    umi_outputs_region *unused;
+    size_t              kept;
+};
+
+umi_outputs_store *
+umi_outputs_store_new(void)
+{
+    umi_outputs_store *store = calloc(1, sizeof(*store));
+
+    if (store != NULL) {
+        (void)pthread_mutex_init(&store->lock, NULL);
+        store->refs = 1;
+    }
+    return store;
+}
+
+static void
+free_unused(umi_outputs_store *store)
+{
+    umi_outputs_region *region;
+
+    while ((region = store->unused) != NULL) {
+        store->unused = region->next;
+        free(region->data);
+        free(region);
+    }
+}
+
+/* Give a reference back. The lock is held, and is not afterwards. */
+static void
+unlock_and_put(umi_outputs_store *store)
+{
+    bool is_last = --store->refs == 0;
+
+    (void)pthread_mutex_unlock(&store->lock);
+    if (is_last) {
+        free_unused(store);
+        (void)pthread_mutex_destroy(&store->lock);
+        free(store);
+    }
+}
+
+void
+umi_outputs_store_end(umi_outputs_store *store)
+{
+    (void)pthread_mutex_lock(&store->lock);
+    store->is_over = true;
+    unlock_and_put(store);
+}
+
+/* Take memory that is long enough, and not much longer; or NULL. */
+static umi_outputs_region *
+take_unused(umi_outputs_store *store, size_t len)
+{
+    umi_outputs_region **place = &store->unused;
+    umi_outputs_region  *region;
+
+    while ((region = *place) != NULL) {
+        if (region->len >= len && region->len / 2 <= len) {
+            *place = region->next;
+            store->kept -= region->len;
+            return region;
+        }
+        place = &region->next;
+    }
+    return NULL;
+}
+
+/* Keep memory that is not in use any more, or free it. */
+static void
+give_to_store(umi_outputs_region *region)
+{
+    umi_outputs_store *store = region->store;
+
+    (void)pthread_mutex_lock(&store->lock);
+    if (!store->is_over && store->kept + region->len <= KEEP_MAX) {
+        region->next  = store->unused;
+        store->unused = region;
+        store->kept += region->len;
+        region = NULL;
+    }
+    unlock_and_put(store);
+    if (region != NULL) {
+        free(region->data);
+        free(region);
+    }
+}
+
+umi_outputs_region *
+umi_outputs_region_alloc(umi_outputs_store *store, size_t len)
+{
+    umi_outputs_region *region = NULL;
+    void               *data;
+
+    if (len < KEEP_MIN) {
+        store = NULL;
+    } else {
+        (void)pthread_mutex_lock(&store->lock);
+        region = take_unused(store, len);
+        store->refs += (region != NULL) ? 1 : 0;
+        (void)pthread_mutex_unlock(&store->lock);
+    }
+    if (region != NULL) {
+        atomic_init(&region->refs, 1);
+        return region;
+    }
+    data   = malloc(len);
+    region = (data == NULL) ? NULL : region_new(data, len);
     if (region == NULL) {
         free(data);
+    } else if (store != NULL) {
+        (void)pthread_mutex_lock(&store->lock);
+        store->refs++;
+        (void)pthread_mutex_unlock(&store->lock);
+        region->store = store;
     }
     return region;
 }
+
+/* ---- memory that is there already ----------------------------------------
+ */
 
 umi_outputs_region *
 umi_outputs_region_of_memh(umx_memh *memh)
@@ -98,6 +224,10 @@ umi_outputs_region_put(umi_outputs_region *region)
 {
     if (atomic_fetch_sub_explicit(&region->refs, 1, memory_order_acq_rel) !=
         1) {
+        return;
+    }
+    if (region->store != NULL) {
+        give_to_store(region);
         return;
     }
     if (region->rkey != NULL) {
