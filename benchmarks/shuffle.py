@@ -49,7 +49,9 @@ async def write(outputs: MapOutputs, blocks: Any, **options: Any) -> None:
     for map_id, sizes in enumerate(blocks):
         async with Writer(outputs, map_id, **options) as writer:
             for partition, size in enumerate(sizes):
-                writer.write(partition, np.full(size, (map_id + partition) % 251, np.uint8))
+                writer.write(
+                    partition, np.full(size, (map_id + partition) % 251, np.uint8)
+                )
             if options:
                 options["path"] = f"{options['path']}+"
             await writer.commit()

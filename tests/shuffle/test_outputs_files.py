@@ -61,6 +61,36 @@ def test_files_are_read_by_windows(tmp_path, elsewhere, is_ordered):
     assert sorted(os.listdir(tmp_path)) == ["0", "1"]
 
 
+def test_much_is_read_through_one_window(tmp_path):
+    """OUTPUTS_MIB is how much, of which a window is a sixteenth."""
+    total = int(os.environ.get("OUTPUTS_MIB", "4")) << 20
+    window, part = total // 16, total // 48
+
+    async def main(comm):
+        outputs = await MapOutputs.create(
+            comm, 1, 48, window=window, max_mapped=window, lease=20
+        )
+        if comm.rank == 0:
+            pieces = ((p, bytes([p + 1]) * part) for p in range(48))
+            await put(outputs, 0, pieces, path=tmp_path / "map")
+        reader, count = Reader(outputs, elsewhere=comm.rank == 1), 0
+        blocks = reader.fetch(range(48), timeout=20, max_inflight=window)
+        async for block in blocks:
+            view = memoryview(block)
+            assert view.nbytes == part
+            assert view[0] == view[part // 2] == view[-1] == block.partition + 1
+            count += 1
+            del view
+            block.release()
+        assert count == 48
+        await comm.barrier()
+        most = outputs.most_window_bytes
+        assert most == (window if comm.rank == 0 else 0)
+        outputs.abort()
+
+    good_world(2, main)
+
+
 def test_checksums_name_what_is_damaged(tmp_path):
     async def main(comm):
         outputs = await MapOutputs.create(comm, 2, 3)
