@@ -57,13 +57,14 @@ void
 umi_outputs_item_retry(umx_outputs_fetch *fetch, umi_outputs_item *item,
                        const umx_outputs_failed *failed)
 {
-    bool has_other = umi_outputs_entry_drop(item->entry);
+    umx_outputs_failed why       = *failed; /* which may be the entry's */
+    bool               has_other = umi_outputs_entry_drop(item->entry);
 
     umi_outputs_entry_put(item->entry);
     item->entry = NULL;
     if (!has_other) {
         free_item(item);
-        umi_outputs_fetch_fail(fetch, failed);
+        umi_outputs_fetch_fail(fetch, &why);
         return;
     }
     fetch->reader->info.num_retries++;
