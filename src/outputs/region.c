@@ -125,6 +125,16 @@ give_to_store(umi_outputs_region *region)
     }
 }
 
+/* Lengths that are nearly the same become the same, so that memory of one
+ * serves for the other: at most an eighth is added. */
+static size_t
+round_up(size_t len)
+{
+    size_t step = (size_t)1 << (60 - __builtin_clzll(len));
+
+    return (len > SIZE_MAX - step) ? len : (len + step - 1) / step * step;
+}
+
 umi_outputs_region *
 umi_outputs_region_alloc(umi_outputs_store *store, size_t len)
 {
@@ -134,6 +144,7 @@ umi_outputs_region_alloc(umi_outputs_store *store, size_t len)
     if (len < KEEP_MIN) {
         store = NULL;
     } else {
+        len = round_up(len);
         (void)pthread_mutex_lock(&store->lock);
         region = take_unused(store, len);
         store->refs += (region != NULL) ? 1 : 0;
