@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # tests: ucp/api ucp/merge ucp/run ucp/scheduler_plugin ucp/shuffle ucp/steps
-# tests: ucp/support ucp/tasks ucp/worker_plugin ucp/loop
-"""Frames of Dask that are merged and shuffled over ucp, compared with Dask's own."""
+# tests: ucp/support ucp/tasks ucp/worker_plugin ucp/loop ucp/order ucp/sort
+"""Frames of Dask that are merged, shuffled and sorted over ucp, as Dask's own are."""
 
 import asyncio
 import random
@@ -97,10 +97,14 @@ def test_merges_without_a_shuffle_are_those_of_dask():
     same(merged.compute(scheduler="sync"), left.merge(right, on="k").compute())
 
 
+def frame_of_lists():
+    values = pd.array([[1]], dtype=pd.ArrowDtype(pa.list_(pa.int64())))
+    return dd.from_pandas(pd.DataFrame({"k": [1], "x": values}), npartitions=1)
+
+
 def test_what_does_not_move_is_refused_and_a_way_named():
     (_, (left, right)) = both()
-    values = pd.array([[1]], dtype=pd.ArrowDtype(pa.list_(pa.int64())))
-    lists = dd.from_pandas(pd.DataFrame({"k": [1], "x": values}), npartitions=1)
+    lists = frame_of_lists()
     with pytest.raises(NotImplementedError, match=r"left.merge\(right"):
         ucp.dask.merge(lists, right, on="k")
     with pytest.raises(NotImplementedError, match=r"ddf.shuffle\("):
@@ -190,12 +194,13 @@ def test_a_shuffle_brings_equal_keys_together(client):
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "outer", "leftsemi"])
 def test_merges_are_those_of_dask(client, how):
-    (_, (left, right)) = both(rows=400)
+    ((first, second), (left, right)) = both(rows=400)
     left, right = left.assign(x=1), right.assign(x=2.5)
     if how == "leftsemi":
         wanted = left.merge(right, how=how, on="k")
         same(ucp.dask.merge(left, right, how=how, on="k").compute(), wanted.compute())
         return
+    first["x"], second["x"] = 1, 2.5
     for options in (
         {"on": "k"},
         {"left_on": "k", "right_on": "r", "suffixes": ("_a", "_b")},
@@ -203,8 +208,7 @@ def test_merges_are_those_of_dask(client, how):
         {"left_index": True, "right_on": "r", "indicator": True},
     ):
         found = ucp.dask.merge(left, right, how=how, npartitions=3, **options)
-        wanted = left.merge(right, how=how, npartitions=3, **options)
-        same(found.compute(), wanted.compute())
+        same(found.compute(), first.merge(second, how=how, **options))
 
 
 def random_frame(rng, kinds, keys, name):
@@ -371,3 +375,77 @@ def test_rows_are_in_one_order_whoever_has_had_them(client):
     merged = ucp.dask.merge(left, right, on="k")
     one, two = merged.compute(), merged.compute()
     pd.testing.assert_frame_equal(one, two)
+
+
+# --- sort_values --------------------------------------------------------------
+
+
+def columns_to_sort(rows):
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, rows // 3, rows)
+    is_null = numbers < 9
+    texts = [
+        None if null else f"text {n}" for n, null in zip(numbers, is_null, strict=True)
+    ]
+    days = pd.Series(pd.to_datetime(numbers, unit="D")).mask(is_null)
+    return {
+        "int64": numbers,
+        "float64": np.where(is_null, np.nan, numbers / 2),
+        "str": pd.array(texts, "str"),
+        "object": pd.Series(texts, dtype=object),
+        "datetime": days,
+        "zone": days.dt.tz_localize("Europe/Berlin"),
+        "category": pd.Categorical(texts, sorted({t for t in texts if t}, key=hash)),
+        "Int64": pd.array(
+            [None if t is None else n for t, n in zip(texts, numbers, strict=True)],
+            "Int64",
+        ),
+        "bool": numbers % 2 == 0,
+        "nothing": np.full(rows, np.nan),
+    }
+
+
+@pytest.mark.parametrize("name", columns_to_sort(30))
+def test_rows_are_in_the_order_of_pandas(client, name):
+    frame = pd.DataFrame({"x": columns_to_sort(600)[name], "y": np.arange(600)[::-1]})
+    ddf = dd.from_pandas(frame, npartitions=4)
+    wanted = ddf.compute()
+    for options in (
+        {"by": ["x", "y"], "ascending": True, "na_position": "last"},
+        {"by": ["x", "y"], "ascending": [False, True], "na_position": "first"},
+    ):
+        found = ucp.dask.sort_values(ddf, npartitions=3, **options)
+        pd.testing.assert_frame_equal(found._meta, ddf.sort_values("x")._meta)
+        parts = client.gather(client.compute([*found.partitions]))
+        pd.testing.assert_frame_equal(pd.concat(parts), wanted.sort_values(**options))
+        if name not in ("bool", "nothing"):
+            assert max(map(len, parts)) < 300  # they are about as large
+
+
+def test_a_frame_is_sorted_by_the_columns_that_are_needed(client):
+    (frame, _), (ddf, _) = both(seed=5)
+    found = ucp.dask.sort_values(ddf.assign(unused=1), "k", ignore_index=True)
+    its = [
+        each
+        for each in found[["l"]].optimize(fuse=False).expr.walk()
+        if type(each).__name__ == "SortValues"
+    ]
+    assert list(its[0].frame.columns) == ["k", "l"]
+    assert found["k"].compute().tolist() == sorted(frame["k"])
+    first = found.partitions[0].compute()
+    assert first.index.tolist() == list(range(len(first)))
+
+
+def test_what_cannot_be_sorted_is_refused_and_a_way_named():
+    (_, (ddf, _)) = both()
+    for bad in (frame_of_lists(), ddf["k"]):
+        with pytest.raises(NotImplementedError, match=r"ddf.sort_values\("):
+            ucp.dask.sort_values(bad, "k")
+    with pytest.raises(NotImplementedError, match="auto"):
+        ucp.dask.sort_values(ddf, "k", npartitions="auto")
+    with pytest.raises(KeyError, match="nothing"):
+        ucp.dask.sort_values(ddf, "nothing")
+    with pytest.raises(ValueError, match="na_position is 'middle'"):
+        ucp.dask.sort_values(ddf, "k", na_position="middle")
+    with pytest.raises(ValueError, match="ascending has 2 values"):
+        ucp.dask.sort_values(ddf, "k", ascending=[True, False])

@@ -105,6 +105,43 @@ def shuffle(
     return _module("_shuffle").shuffle(ddf, on, npartitions, ignore_index)
 
 
+def sort_values(
+    ddf: Any,
+    by: str | list[str],
+    npartitions: int | None = None,
+    ascending: bool | list[bool] = True,
+    na_position: str = "last",
+    ignore_index: bool = False,
+) -> Any:
+    """Sort a frame: ``ddf.sort_values(by, ...)`` over ucp.
+
+    Nothing is computed before the result is: where partitions begin is found by
+    tasks of the graph.
+
+    Args:
+        ddf: a frame of Dask.
+        by: label of a column, or labels. The first decides to which partition a row
+            belongs: those with equal values are in one.
+        npartitions: of the result; None: as many as the frame has.
+        ascending: for all columns, or for each.
+        na_position: ``"first"`` or ``"last"``.
+        ignore_index: the index is not moved; each partition has one of its own.
+
+    Raises:
+        KeyError: there is no such column.
+        NotImplementedError: there is a column whose type does not move, or that has
+            no order.
+        ValueError: an argument makes no sense.
+    """
+    if _support.missing() is not None:
+        return ddf.sort_values(
+            by, npartitions, ascending, na_position, ignore_index=ignore_index
+        )
+    return _module("_sort").sort_values(
+        ddf, by, ascending, na_position, npartitions, ignore_index
+    )
+
+
 async def _nothing() -> None:
     """What a client that is asynchronous waits for."""
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,11 @@ import pandas as pd
 import pyarrow as pa
 from dask.dataframe.dispatch import hash_object_dispatch
 
+from .._data.partition import Partitions, hash_partition_to
 from ._frames import column_name, index_name
+
+# Partitions a table, to memory that the first argument gives.
+Method = Callable[[Callable[[int], Any], Any], Partitions]
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,26 @@ class Keys:
     labels: tuple[Any, ...]
     families: tuple[Any, ...] | None
     is_number: tuple[bool, ...] = ()
+
+    def method(
+        self, frame: Any, count: int, splitters: Any
+    ) -> tuple[list[tuple[str, Any]], Method]:
+        """How the table of a frame is partitioned.
+
+        Args:
+            frame: of pandas.
+            count: of partitions.
+            splitters: None.
+
+        Returns:
+            Columns that are added to the table, and the method.
+        """
+        names, extra = key_columns(frame, self)
+
+        def divide(allocate: Callable[[int], Any], table: Any) -> Partitions:
+            return hash_partition_to(allocate, table, names, count, 0)
+
+        return extra, divide
 
     def needs_index(self, columns: Any) -> bool:
         """Is a key in the index?"""

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from .._communicator.communicator import Communicator
 from .._core.memory import Memory
-from .._data.partition import Partitions, hash_partition_to
+from .._data.partition import Partitions
 from ..exceptions import UCXError
 from ..shuffle import Chunk, MemoryCache, Shuffler
 from ._loop import LoopThread
 from ._tasks import Inserted, Passed, ShuffleSpec
+
+# Partitions a table, to memory that the argument gives for a number of bytes.
+Divide = Callable[[Callable[[int], Memory]], Partitions]
 
 
 class ExtractedError(Exception):
@@ -85,18 +88,16 @@ class Run:
         spec: ShuffleSpec,
         table: int,
         number: int,
-        data: Any,
-        keys: Sequence[str],
+        divide: Divide,
         layout: bytes,
     ) -> Inserted:
-        """Partition a table by the hash of its keys, and insert the partitions.
+        """Partition a table, and insert the partitions.
 
         Args:
             spec: of the shuffle.
             table: 0, or 1 for the right one of a merge.
-            number: that of the partition that ``data`` is.
-            data: of Arrow.
-            keys: names of columns.
+            number: that of the partition that is partitioned.
+            divide: does so.
             layout: what is told to those who extract it.
         """
         memories: list[Memory] = []
@@ -106,7 +107,7 @@ class Run:
             return memories[-1]
 
         try:
-            partitions = hash_partition_to(allocate, data, keys, spec.num_partitions, 0)
+            partitions = divide(allocate)
         except BaseException:
             self._put(memories)
             raise

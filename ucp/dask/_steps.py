@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from dask._task_spec import List, Task, TaskRef
 
-from .._data.partition import hash_partition, read_partition
+from .._data.partition import read_partition
 from ._frames import decode, encode
-from ._keys import Keys, key_columns
+from ._keys import Keys
+from ._order import Order
 from ._run import Run
 from ._tasks import (
     BarrierTask,
@@ -30,12 +31,12 @@ class Side(NamedTuple):
 
     Attributes:
         meta: its ``_meta``.
-        keys: what is hashed.
+        keys: by what it is partitioned.
         with_index: its index moves, too.
     """
 
     meta: Any
-    keys: Keys
+    keys: Keys | Order
     with_index: bool
 
 
@@ -49,22 +50,31 @@ def check_types(side: Side, instead: str) -> None:
 
     frame = meta_nonempty(side.meta)
     try:
-        names, extra = key_columns(frame, side.keys)
+        extra, divide = side.keys.method(frame, 1, None)
         table, layout = encode(frame, side.with_index, extra)
-        parts = hash_partition(table, names, 1)
+        parts = divide(bytearray, table)
         decode([(read_partition(parts.buffer(0), layout.schema), layout)], side.meta)
     except (TypeError, ValueError, NotImplementedError) as exc:
         raise NotImplementedError(f"{exc}; use {instead}") from exc
 
 
 def insert(
-    frame: Any, spec: ShuffleSpec, table: int, number: int, keys: Keys, with_index: bool
+    frame: Any,
+    spec: ShuffleSpec,
+    table: int,
+    number: int,
+    keys: Keys | Order,
+    with_index: bool,
+    splitters: Any,
 ) -> Inserted:
     """Task: partition the rows of a frame, for the owners of the partitions."""
-    names, extra = key_columns(frame, keys)
+    extra, divide = keys.method(frame, spec.num_partitions, splitters)
     data, layout = encode(frame, with_index, extra)
+    packed = pickle.dumps(layout)
     with worker_plugin().inserting(spec) as run:
-        return run.insert(spec, table, number, data, names, pickle.dumps(layout))
+        return run.insert(
+            spec, table, number, lambda allocate: divide(allocate, data), packed
+        )
 
 
 def barrier(spec: ShuffleSpec, inserts: Sequence[Inserted]) -> Passed:
@@ -121,6 +131,7 @@ def make_graph(
     sides: Sequence[Side],
     function: Callable[..., Any],
     arguments: Sequence[Any],
+    splitters: Any = None,
 ) -> dict[Any, Any]:
     """The tasks of a shuffle.
 
@@ -132,6 +143,7 @@ def make_graph(
         function: the task ``function(spec, partition, passed, *arguments)`` that
             extracts a partition.
         arguments: of it.
+        splitters: by what rows are partitioned, or a task of them.
     """
     graph: dict[Any, Any] = {}
     inserts = []
@@ -146,6 +158,7 @@ def make_graph(
                 number,
                 side.keys,
                 side.with_index,
+                splitters,
             )
             graph[task.key] = task
             inserts.append(task.ref())

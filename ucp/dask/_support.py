@@ -22,7 +22,12 @@ SEMI_PUBLIC = {
         "Expr.substitute",
         "Expr.walk",
         "Expr._funcname",
+        "Expr._filter_passthrough_available",
+        "Expr._filter_simplification",
+        "Filter",
         "PartitionsFiltered",
+        "Projection",
+        "determine_column_projection",
     ),
     "dask.dataframe.dask_expr._merge": (
         "Merge",
