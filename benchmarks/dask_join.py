@@ -7,6 +7,7 @@ best of the rounds.
     merge       frames of pandas, in and out, of 1 MB and more on each side
     shuffle     64 MB: a key and a number
     sort        sort_values of the same
+    groupby     sums of 10 million rows with a million keys, at most
     beside      tasks that have nothing to do with it, while merges run
     killed      what a killed worker costs a merge
 
@@ -32,7 +33,7 @@ from distributed import Client, LocalCluster, wait
 
 import ucp.dask
 
-CASES = ("merge", "shuffle", "sort", "beside", "killed")
+CASES = ("merge", "shuffle", "sort", "groupby", "beside", "killed")
 PARTS = 4
 ROW = 16  # bytes
 SELECTIVITY = 0.3
@@ -134,6 +135,29 @@ def run_sort(rounds: int, most: float) -> None:
 
     with cluster():
         show("sort_values, 64 MB", compare(rounds, ways))
+
+
+def grouped(number: int, seed: int, rows: int) -> pd.DataFrame:
+    rng = np.random.default_rng([seed, number])
+    keys = rng.integers(0, max(1, PARTS * rows // 10), rows)
+    return pd.DataFrame({"key": keys, "a": np.arange(rows)})
+
+
+def run_groupby(rounds: int, most: float) -> None:
+    rows = int(min(10e6, most / ROW)) // PARTS
+
+    def ways(seed: int) -> dict[str, Way]:
+        its = dd.from_map(grouped, range(PARTS), seed=seed, rows=rows).persist()
+        wait(its)
+        spec = {"a": ["sum", "mean"]}
+        return {
+            "ucp": lambda: ucp.dask.groupby(its, "key").agg(spec),
+            "p2p": lambda: its.groupby("key").agg(spec, split_out=PARTS),
+            "dask": lambda: its.groupby("key").agg(spec),
+        }
+
+    with cluster():
+        show(f"groupby, {PARTS * rows / 1e6:g}M rows", compare(rounds, ways))
 
 
 def busy(number: int) -> float:

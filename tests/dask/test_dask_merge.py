@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # tests: ucp/api ucp/merge ucp/run ucp/scheduler_plugin ucp/shuffle ucp/steps
-# tests: ucp/support ucp/tasks ucp/worker_plugin ucp/loop ucp/order ucp/sort
+# tests: ucp/support ucp/tasks ucp/worker_plugin ucp/loop ucp/order ucp/sort ucp/groupby
 """Frames of Dask that are merged, shuffled and sorted over ucp, as Dask's own are."""
 
 import asyncio
@@ -449,3 +449,49 @@ def test_what_cannot_be_sorted_is_refused_and_a_way_named():
         ucp.dask.sort_values(ddf, "k", na_position="middle")
     with pytest.raises(ValueError, match="ascending has 2 values"):
         ucp.dask.sort_values(ddf, "k", ascending=[True, False])
+
+
+# --- groupby ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("by", "spec"),
+    [
+        ("k", "sum"),
+        (["k"], {"x": ["mean", "std"], "y": ["count", "min"]}),
+        (["k", "t"], ["max", "size"]),
+        ("t", {"x": "median"}),
+        (["t", "c"], {"y": "first", "x": "last"}),
+    ],
+)
+def test_groups_are_those_of_dask(client, by, spec):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "k": rng.integers(0, 90, 900),
+            "t": pd.array(rng.choice(["a", "b", None], 900), "string[pyarrow]"),
+            "c": pd.Categorical(rng.choice(["a", "b"], 900)),
+            "x": rng.random(900),
+            "y": rng.integers(0, 9, 900).astype("i1"),
+        }
+    )
+    frame = frame[[*([by] if isinstance(by, str) else by), "x", "y"]]
+    ddf = dd.from_pandas(frame, npartitions=4)
+    options = {"observed": True, "dropna": "c" in by}
+    found = ucp.dask.groupby(ddf, by, **options).agg(spec, npartitions=3)
+    wanted = ddf.groupby(by, **options).agg(spec, split_out=1)
+    pd.testing.assert_frame_equal(found._meta, wanted._meta)
+    assert found.npartitions == 3
+    wanted = ddf.compute().groupby(by, **options).agg(spec)
+    pd.testing.assert_frame_equal(found.compute().sort_index(), wanted.sort_index())
+
+
+def test_what_cannot_be_grouped_is_refused_and_a_way_named():
+    (_, (ddf, _)) = both()
+    for bad, by in ((ddf["k"], "k"), (ddf, ddf["k"]), (ddf, [ddf["k"]])):
+        with pytest.raises(NotImplementedError, match=r"ddf.groupby\("):
+            ucp.dask.groupby(bad, by)
+    with pytest.raises(KeyError, match="nothing"):
+        ucp.dask.groupby(ddf, "nothing")
+    with pytest.raises(ValueError, match="unknown aggregate"):
+        ucp.dask.groupby(ddf, "k").agg({"l": "nunique"})

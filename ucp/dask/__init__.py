@@ -6,8 +6,8 @@ If ``ucp`` and ``distributed`` are installed, distributed finds the protocol
 ``ucx`` must be registered in every process, because distributed gives that name to
 something else: call ``register()``, or use ``--preload ucp.dask``.
 
-``bootstrap(client)`` prepares a cluster of any protocol for ``merge()``, ``shuffle()``
-and ``sort_values()``, which return frames of Dask.
+``bootstrap(client)`` prepares a cluster of any protocol for ``merge()``,
+``shuffle()``, ``sort_values()`` and ``groupby()``, which return frames of Dask.
 
 Importing this module adds defaults to Dask's configuration, and provides the
 protocol ``ucx`` if nothing else does. UCX starts with the first connection.
@@ -25,7 +25,7 @@ from .._core import neighbours as _neighbours
 _neighbours.check()  # ucp may be the package of another distribution
 
 from . import _config, _logs  # noqa: E402
-from ._api import bootstrap, merge, shuffle, sort_values  # noqa: E402
+from ._api import bootstrap, groupby, merge, shuffle, sort_values  # noqa: E402
 from ._comm import (  # noqa: E402
     UCP,
     OtherProtocolError,
@@ -45,6 +45,7 @@ __all__ = [
     "UCXBackend",
     "bootstrap",
     "dask_setup",
+    "groupby",
     "merge",
     "register",
     "shuffle",

@@ -142,6 +142,35 @@ def sort_values(
     )
 
 
+def groupby(
+    ddf: Any,
+    by: Any,
+    observed: bool | None = None,
+    dropna: bool | None = None,
+) -> Any:
+    """Group the rows of a frame: ``groupby(ddf, by).agg(spec)`` over ucp.
+
+    Args:
+        ddf: a frame of Dask.
+        by: label of a column, or labels.
+        observed: as in Dask.
+        dropna: as in Dask.
+
+    Returns:
+        An object whose method ``agg(spec, npartitions=None)`` returns a frame of
+        Dask. Partitions are reduced before their rows move, by Dask's functions, and
+        afterwards; groups of one partition of the result are in no order that is
+        promised.
+
+    Raises:
+        KeyError: there is no such column.
+        NotImplementedError: ``by`` is no label.
+    """
+    if _support.missing() is not None:
+        return ddf.groupby(by, observed=observed, dropna=dropna)
+    return _module("_groupby").GroupBy(ddf, by, observed, dropna)
+
+
 async def _nothing() -> None:
     """What a client that is asynchronous waits for."""
 

@@ -23,7 +23,7 @@ _LEAST = (1, 24)
 
 # With fewer rows of both frames pandas is faster, or polars not worth being loaded.
 _LEAST_ROWS = 20_000
-_LEAST_ROWS_TO_LOAD = 200_000
+_LEAST_ROWS_TO_LOAD = 50_000
 
 
 def merge_pairs(

@@ -64,7 +64,12 @@ class Shuffle(PartitionsFiltered, ShuffleBase):
         return (None,) * (self.npartitions_out + 1)
 
     def _simplify_up(self, parent: Any, dependents: Any) -> Any:
-        return None if self._filtered else super()._simplify_up(parent, dependents)
+        is_by_index = not self.partitioning_index
+        return (
+            None
+            if self._filtered or is_by_index
+            else super()._simplify_up(parent, dependents)
+        )
 
     def _layer(self) -> dict[Any, Any]:
         wanted = tuple(self._partitions) if self._filtered else None

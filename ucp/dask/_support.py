@@ -29,6 +29,12 @@ SEMI_PUBLIC = {
         "Projection",
         "determine_column_projection",
     ),
+    "dask.dataframe.dask_expr._groupby": (
+        "DecomposableGroupbyAggregation",
+        "GroupbyAggregation",
+        "GroupbyAggregation._is_decomposable",
+        "HolisticGroupbyAggregation",
+    ),
     "dask.dataframe.dask_expr._merge": (
         "Merge",
         "Merge.is_broadcast_join",
@@ -36,6 +42,11 @@ SEMI_PUBLIC = {
         "Merge.merge_indexed_right",
         "Merge._is_single_partition_broadcast",
         "Merge._lower",
+    ),
+    "dask.dataframe.dask_expr._reductions": (
+        "Aggregate",
+        "ApplyConcatApply._chunk_cls",
+        "ApplyConcatApply._chunk_cls_args",
     ),
     "dask.dataframe.dask_expr._shuffle": ("ShuffleBase", "ShuffleBase._simplify_up"),
     "dask.dataframe.dispatch": ("hash_object_dispatch", "meta_nonempty"),
