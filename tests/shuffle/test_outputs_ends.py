@@ -302,3 +302,50 @@ asyncio.run(main())
         assert group.line(0) == f"write: [Errno 27] File too large: '{tmp_path}/map0'"
         assert group.line(0) == "None []"
         group.end(0)
+
+
+def test_a_cancelled_fetch_touches_nothing_afterwards():
+    """Without shared memory: the owner's library executes what a reader asks for."""
+    source = """
+os.environ["UCX_TLS"] = "tcp"
+SIZE = 300000
+
+async def main():
+    comm = await connect()
+    outputs = await MapOutputs.create(comm, 1, 12)
+    if comm.rank == 0:
+        await put(outputs, 0, [(p, bytes([p + 1]) * SIZE) for p in range(12)])
+        await comm.barrier()
+    else:
+        await comm.barrier()
+        reader = Reader(outputs)
+        with ucp.BufferPool(4, SIZE) as pool:
+            for turn in range(24):
+                blocks = reader.fetch(range(12), pool=pool, timeout=20)
+                taking = asyncio.create_task(anext(blocks))
+                for _ in range(turn % 12):
+                    await asyncio.sleep(0)
+                taking.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await taking
+                del taking
+                await blocks.aclose()
+                buffers = [await pool.acquire() for _ in range(4)]
+                for buffer in buffers:
+                    np.frombuffer(buffer, "u1")[:] = 0xEE
+                await asyncio.sleep(0.005)  # bytes that were on their way come
+                assert all((np.frombuffer(b, "u1") == 0xEE).all() for b in buffers)
+                del buffer, buffers
+            blocks = reader.fetch(range(12), pool=pool)
+            got = {b.partition: (b.place, bytes(b)) async for b in blocks}
+            assert got == {p: ("copied", bytes([p + 1]) * SIZE) for p in range(12)}
+        say("good")
+    await comm.barrier()
+    outputs.abort()
+    comm.close()
+
+asyncio.run(main())
+"""
+    with ranks(2, source) as group:
+        assert group.end(1) == "good"
+        group.end(0)

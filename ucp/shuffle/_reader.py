@@ -257,7 +257,7 @@ async def _landed(
 
 async def _first(under_way: deque[_Landing]) -> _ext.MapBlock:
     block, view, request = under_way[0]
-    await asyncio.shield(request)
+    await request
     under_way.popleft()
     block._land(view.toreadonly())
     return block
