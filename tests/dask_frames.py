@@ -11,9 +11,10 @@ import dask.config
 import numpy as np
 import pandas as pd
 from distributed import Client, LocalCluster
+from distributed.core import Status
 
 import ucp.dask
-from ucp.dask import _run, _worker_plugin
+from ucp.dask import _merge, _run, _worker_plugin
 
 # A cluster gives up a worker whose process is being started again after this time.
 SETTINGS = {"distributed.deploy.lost-worker-timeout": "300s"}
@@ -139,3 +140,30 @@ def epoch_size(dask_worker):
     """Ranks of the newest communicator."""
     epochs = dask_worker.plugins["ucp-shuffle"].epochs
     return epochs[max(epochs)].comm.size
+
+
+def finished_runs(dask_scheduler):
+    """How many runs have passed their barriers."""
+    runs = dask_scheduler.plugins["ucp-shuffle"].runs.values()
+    return sum(run.is_finished for run in runs)
+
+
+def set_status(status, dask_worker):
+    """Pause a worker, or have it go on; its monitor would decide otherwise."""
+    dask_worker.periodic_callbacks["memory_monitor"].stop()
+    dask_worker.status = Status[status]
+
+
+def fail_once(file):
+    """Have a task that unlinks the file fail, when it has its rows."""
+    extract = _merge.extract
+
+    def fallible(*args):
+        found = extract(*args)
+        try:
+            os.unlink(file)
+        except FileNotFoundError:
+            return found  # another one has
+        raise ZeroDivisionError("once")
+
+    _merge.extract = fallible

@@ -15,10 +15,13 @@ from dask_frames import (  # noqa: E402
     cluster_of,
     die_once,
     epoch_size,
+    fail_once,
+    finished_runs,
     left_part,
     right_part,
     same,
     scheduler_state,
+    set_status,
     slowly,
     tables,
     until_a_run_has_begun,
@@ -125,8 +128,31 @@ def test_workers_are_restarted(client):
     same(merged.compute(), wanted)
 
 
-def test_workers_with_little_memory_spill_and_pause(tmp_path):
-    """A limit of which the process has nearly all, so that the worker is paused."""
+def test_a_worker_may_be_paused(client):
+    """Others do not wait for it; what it owns is extracted when it goes on."""
+    client.wait_for_workers(3)
+    merged, wanted = merge_of(38)
+    worker = sorted(client.scheduler_info(-1)["workers"])[0]
+    client.run(set_status, "paused", workers=[worker])
+    future = client.compute(merged)
+    while not client.run_on_scheduler(finished_runs):
+        pass
+    client.run(set_status, "running", workers=[worker])
+    same(future.result(), wanted)
+
+
+def test_a_task_that_has_failed_is_tried_again(client, tmp_path):
+    """What it has extracted is gone: all is inserted again."""
+    client.wait_for_workers(3)
+    merged, wanted = merge_of(39)
+    file = tmp_path / "fails"
+    file.touch()
+    client.run(fail_once, str(file))
+    same(client.compute(merged, retries=2).result(), wanted)
+    assert not file.exists()
+
+
+def test_workers_that_spill_their_results_have_them(tmp_path):
     settings = {
         f"distributed.worker.memory.{name}": value
         for name, value in {
