@@ -21,17 +21,24 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import dask
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-from distributed import Client, LocalCluster, wait
 
-import ucp.dask
+HERE = os.path.dirname(os.path.abspath(__file__))
+if HERE in sys.path:  # where dask.py is another thing
+    sys.path.remove(HERE)
+    sys.path.append(HERE)
+
+import dask  # noqa: E402
+import dask.dataframe as dd  # noqa: E402
+from distributed import Client, LocalCluster, wait  # noqa: E402
+
+import ucp.dask  # noqa: E402
 
 CASES = ("merge", "shuffle", "sort", "groupby", "beside", "killed")
 PARTS = 4
