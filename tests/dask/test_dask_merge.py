@@ -27,7 +27,7 @@ from dask_frames import (  # noqa: E402
 from distributed import Client, wait  # noqa: E402
 
 import ucp.dask  # noqa: E402
-from ucp.dask import _support  # noqa: E402
+from ucp.dask import _support, _worker_plugin  # noqa: E402
 from ucp.exceptions import UCXWarning  # noqa: E402
 
 
@@ -127,6 +127,21 @@ def test_frames_need_a_cluster_that_is_prepared():
     with Client(processes=False, n_workers=1, dashboard_address=":0"):
         with pytest.raises(RuntimeError, match=r"ucp\.dask\.bootstrap\(client\)"):
             merged.compute()
+
+
+def test_a_worker_that_cannot_be_prepared_is_named(monkeypatch):
+    def fails(self, worker):
+        raise OSError("no ucp here")
+
+    monkeypatch.setattr(_worker_plugin.ShuffleWorkerPlugin, "setup", fails)
+    with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
+        with pytest.raises(RuntimeError, match=r"inproc://.*no ucp here"):
+            ucp.dask.bootstrap(client)
+        monkeypatch.undo()
+        ucp.dask.bootstrap(client)
+        (first, second), (left, right) = both(rows=20)
+        found = ucp.dask.merge(left, right, on="k").compute()
+        same(found, first.merge(second, on="k"))
 
 
 # --- what is used of Dask -----------------------------------------------------

@@ -95,12 +95,18 @@ class ShuffleSchedulerPlugin(SchedulerPlugin):
                 "ucp_shuffle_failed": self.failed,
             }
         )
-        await scheduler.register_worker_plugin(
+        answers = await scheduler.register_worker_plugin(
             None,
             dumps(ShuffleWorkerPlugin()),
             name=ShuffleWorkerPlugin.name,
             idempotent=True,
         )
+        for worker, answer in answers.items():
+            if answer["status"] == "error":
+                await scheduler.unregister_worker_plugin(None, self.name)
+                raise RuntimeError(
+                    f"{worker} cannot take part in shuffles: {answer['exception_text']}"
+                )
 
     # What workers ask for.
 

@@ -62,6 +62,7 @@ SEMI_PUBLIC = {
         "Scheduler.set_restrictions",
         "Scheduler.stimulus_queue_slots_maybe_opened",
         "Scheduler.transitions",
+        "Scheduler.unregister_worker_plugin",
         "TaskState.dependencies",
         "TaskState.dependents",
         "TaskState.run_spec",
