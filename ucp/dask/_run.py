@@ -173,11 +173,16 @@ class Run:
             lent.give_up(is_read=False)
             return found
         first = table * spec.num_partitions
-        assert lent.partitions is not None
-        requests = [
-            self._shuffler.insert(first + partition, lent.partitions.buffer(partition))
-            for partition in spec.partitions
-        ]
+        partitions = lent.partitions
+        assert partitions is not None
+        requests: list[Any] = []
+        try:
+            for partition in spec.partitions:
+                region = partitions.buffer(partition)
+                requests.append(self._shuffler.insert(first + partition, region))
+        except BaseException:  # the run is over
+            lent.give_up(is_read=bool(requests))
+            raise
         self._lent.add(lent)
         lent.wait(requests, self._lent)
         found = Inserted(self.id, self.rank, table, self._places[table], number, layout)
