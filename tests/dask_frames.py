@@ -95,6 +95,25 @@ def slowly(frame):
     return frame
 
 
+class Unreadable:
+    """An object that can be pickled, but not read."""
+
+    def __reduce__(self):
+        return _fail, ()
+
+
+def _fail():
+    raise ValueError("it cannot be read")
+
+
+def part_with_objects(number):
+    """A partition of several; the first has an object that cannot be read."""
+    frame = pd.DataFrame({"k": np.arange(200), "o": pd.Series([()] * 200)})
+    if number == 0:
+        frame.at[100, "o"] = Unreadable()
+    return frame
+
+
 def die_once(step, file):
     """Have the worker that unlinks the file die at a step of its next shuffle."""
     plugin, run = _worker_plugin.ShuffleWorkerPlugin, _run.Run

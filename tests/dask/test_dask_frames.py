@@ -148,6 +148,8 @@ TYPES = {
     "Float64": lambda values: pd.Series([*values[:-1], None], dtype="Float64"),
     "category": lambda values: pd.Series(pd.Categorical(values, values[::-1])),
     "arrow": lambda values: pd.Series(values, dtype="int32[pyarrow]"),
+    "object": lambda values: pd.Series([*values[:-1], "text"], dtype=object),
+    "decimal": lambda values: pd.Series([*map(Decimal, values)], dtype=object),
 }
 TEXTS = {
     "str": lambda values: pd.Series([*values[:-1], None], dtype="str"),
@@ -155,6 +157,25 @@ TEXTS = {
     "object": lambda values: pd.Series([*values[:-1], None], dtype=object),
     "category": lambda values: pd.Series(pd.Categorical(values, values[::-1])),
     "arrow": lambda values: pd.Series(values, dtype=pd.ArrowDtype(pa.string())),
+}
+TIMES = {
+    unit: lambda values, unit=unit: pd.Series(values, dtype=f"datetime64[{unit}]")
+    for unit in ("s", "ms", "us", "ns")
+}
+ZONES = {
+    unit: lambda values, unit=unit: pd.Series(values, dtype=f"datetime64[{unit}, UTC]")
+    for unit in ("s", "ns")
+}
+SPANS = {
+    unit: lambda values, unit=unit: pd.Series(values, dtype=f"timedelta64[{unit}]")
+    for unit in ("ms", "ns")
+}
+VALUES = {
+    "numbers": (TYPES, [*range(40)]),
+    "texts": (TEXTS, [f"text{i}" for i in range(40)]),
+    "times": (TIMES, [*pd.date_range("1960-01-01", periods=39, freq="1234h"), pd.NaT]),
+    "zones": (ZONES, [*pd.date_range("1960-01-01", periods=40, freq="9h", tz="UTC")]),
+    "spans": (SPANS, [*pd.timedelta_range("-3 days", periods=40, freq="1234s")]),
 }
 
 
@@ -166,9 +187,9 @@ def places(frame, keys, parts=7):
     return {row: p for p in range(parts) for row in found[p][column].to_pylist()}
 
 
-@pytest.mark.parametrize("types", [TYPES, TEXTS], ids=["numbers", "texts"])
-def test_equal_keys_of_any_types_meet(types):
-    values = list(range(40)) if types is TYPES else [f"text{i}" for i in range(40)]
+@pytest.mark.parametrize("name", VALUES)
+def test_equal_keys_of_any_types_meet(name):
+    types, values = VALUES[name]
     for one in types.values():
         for two in types.values():
             frames = [pd.DataFrame({"k": make(values)}) for make in (one, two)]
@@ -186,6 +207,17 @@ def test_a_partition_with_other_keys_than_meta_says():
     assert {row: places(floats, keys)[row] for row in range(2)} == as_they_are
     with pytest.raises(TypeError, match="float64, which are not what _meta says"):
         key_columns(pd.DataFrame({"k": [1.5]}), keys)
+
+
+def test_a_partition_with_times_of_another_unit_than_meta_says():
+    days = pd.date_range("2020-01-01", periods=20, unit="s")
+    meta, others = (pd.DataFrame({"k": days.as_unit(unit)}) for unit in ("ms", "ns"))
+    keys = make_keys([meta], [["k"]])[0]
+    assert places(meta, keys) == places(others, keys)
+    assert places(meta, keys) == places(pd.DataFrame({"k": days}), keys)
+    far = pd.DataFrame({"k": pd.Series([2**60], dtype="datetime64[s]")})
+    with pytest.raises(TypeError, match="which are not what _meta says"):
+        places(far, keys)
 
 
 # --- pairs --------------------------------------------------------------------

@@ -2,6 +2,7 @@
 """Workers that are lost, come, are restarted or short of memory during shuffles."""
 
 import os
+import signal
 
 import pytest
 
@@ -18,6 +19,7 @@ from dask_frames import (  # noqa: E402
     fail_once,
     finished_runs,
     left_part,
+    part_with_objects,
     right_part,
     same,
     scheduler_state,
@@ -27,6 +29,7 @@ from dask_frames import (  # noqa: E402
     until_a_run_has_begun,
     until_nothing_is_left,
 )
+from distributed import futures_of, wait  # noqa: E402
 
 import ucp.dask  # noqa: E402
 
@@ -93,6 +96,26 @@ def test_results_in_memory_are_kept(client, tmp_path):
     same(kept.compute(), wanted)
     assert not file.exists()
     del kept
+    until_nothing_is_left(client)
+
+
+def test_a_partition_that_fails_concerns_no_other_when_a_worker_is_lost(client):
+    client.wait_for_workers(3)
+    meta = part_with_objects(0)[:0]
+    with dask.config.set({"dataframe.convert-string": False}):
+        pieces = dd.from_map(part_with_objects, range(4), meta=meta)
+        shuffled = ucp.dask.shuffle(pieces, "k", npartitions=12)
+        slow = shuffled.map_partitions(slowly, meta=meta)
+        futures = futures_of(client.persist(slow))
+    wait(futures, return_when="FIRST_COMPLETED")
+    while not any(future.status == "error" for future in futures):
+        assert not all(future.status == "finished" for future in futures)
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+    wait(futures)
+    statuses = [future.status for future in futures]
+    assert statuses.count("error") == 1
+    assert statuses.count("finished") == 11
+    del futures, slow
     until_nothing_is_left(client)
 
 

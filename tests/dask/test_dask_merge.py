@@ -115,8 +115,21 @@ def test_what_does_not_move_is_refused_and_a_way_named():
         ucp.dask.shuffle(left["k"], "k")
     with pytest.raises(KeyError, match="nothing"):
         ucp.dask.shuffle(left, ["k", "nothing"])
+    with pytest.raises(NotImplementedError, match=r"Series is no frame; use left"):
+        ucp.dask.merge(left, right["r"], left_on="k", right_index=True)
     with pytest.raises(ValueError, match="cross"):
         ucp.dask.merge(left, right, on="k", how="cross")
+    for on in ([], None):
+        with pytest.raises(ValueError, match="which names no column"):
+            ucp.dask.shuffle(left, on)
+    for count in (0, -1, 2.0, "2"):
+        text = f"npartitions is {count!r}, not"
+        with pytest.raises(ValueError, match=text):
+            ucp.dask.merge(left, right, on="k", npartitions=count)
+        with pytest.raises(ValueError, match=text):
+            ucp.dask.shuffle(left, "k", count)
+        with pytest.raises(ValueError, match=text):
+            ucp.dask.sort_values(left, "k", count)
 
 
 def test_frames_need_a_cluster_that_is_prepared():
@@ -336,6 +349,25 @@ def test_results_can_be_written_to(client):
 
     merged = ucp.dask.merge(left, right, on="k").map_partitions(change)
     assert (merged.compute()["k"] == -5).sum() >= merged.npartitions
+
+
+def test_a_partition_may_be_wanted_several_times(client):
+    ((left, right), frames) = both()
+    merged = ucp.dask.merge(*frames, on="k")
+    whole = [part.compute() for part in merged.partitions]
+    found = merged.partitions[[2, 0, 2]].compute()
+    same(found, pd.concat([whole[2], whole[0], whole[2]]))
+    assert sum(map(len, whole)) == len(left.merge(right, on="k"))
+
+
+def test_times_of_two_units_meet(client):
+    days = pd.date_range("2020-01-01", periods=300)
+    left = pd.DataFrame({"k": days.as_unit("ns"), "l": range(300)})
+    right = pd.DataFrame({"k": days.as_unit("us")[::-2], "r": range(150)})
+    frames = [dd.from_pandas(frame, npartitions=3) for frame in (left, right)]
+    with pytest.warns(UserWarning, match="data type mismatches"):
+        merged = ucp.dask.merge(*frames, on="k")
+    assert len(merged.compute()) == len(left.merge(right, on="k")) == 150
 
 
 def test_an_error_of_an_input_is_the_result(client):

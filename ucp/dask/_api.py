@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -37,6 +38,19 @@ def bootstrap(client: Any) -> Any:
     return client.register_plugin(plugin)
 
 
+def _known_count(npartitions: Any) -> int | None:
+    """How many partitions are wanted."""
+    if npartitions is None:
+        return None
+    try:
+        count = operator.index(npartitions)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise ValueError(f"npartitions is {npartitions!r}, not a number from 1 on")
+    return count
+
+
 def merge(
     left: Any,
     right: Any,
@@ -63,6 +77,7 @@ def merge(
 
     Raises:
         NotImplementedError: there is a column whose type does not move.
+        ValueError: ``npartitions`` is no number from 1 on.
     """
     arguments = {
         "how": how,
@@ -73,7 +88,7 @@ def merge(
         "right_index": right_index,
         "suffixes": suffixes,
         "indicator": indicator,
-        "npartitions": npartitions,
+        "npartitions": _known_count(npartitions),
     }
     if _support.missing() is not None:
         return importlib.import_module("dask.dataframe").merge(left, right, **arguments)
@@ -100,6 +115,7 @@ def shuffle(
         KeyError: there is no such column.
         NotImplementedError: there is a column whose type does not move.
     """
+    npartitions = _known_count(npartitions)
     if _support.missing() is not None:
         return ddf.shuffle(on=on, npartitions=npartitions, ignore_index=ignore_index)
     return _module("_shuffle").shuffle(ddf, on, npartitions, ignore_index)
@@ -133,6 +149,8 @@ def sort_values(
             no order.
         ValueError: an argument makes no sense.
     """
+    if npartitions != "auto":
+        npartitions = _known_count(npartitions)
     if _support.missing() is not None:
         return ddf.sort_values(
             by, npartitions, ascending, na_position, ignore_index=ignore_index

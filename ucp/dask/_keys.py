@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,9 @@ from dask.dataframe.dispatch import hash_object_dispatch
 
 from .._data.partition import Partitions, hash_partition_to
 from ._frames import column_name, index_name
+
+# Units of times, in a second.
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 # Partitions a table, to memory that the first argument gives.
 Method = Callable[[Callable[[int], Any], Any], Partitions]
@@ -67,13 +70,12 @@ def make_keys(metas: Sequence[Any], labels: Sequence[Sequence[Any]]) -> list[Key
         labels: the labels of each, as in ``Keys``.
     """
     parts = [_parts(meta, its) for meta, its in zip(metas, labels, strict=True)]
-    families = [tuple(_family(part.dtype) for part in its) for its in parts]
-    if None in families[0] or any(one != families[0] for one in families):
-        return [
-            Keys(tuple(its), None, tuple(_is_number(part.dtype) for part in found))
-            for its, found in zip(labels, parts, strict=True)
-        ]
-    return [Keys(tuple(its), families[0]) for its in labels]
+    by_key = [[part.dtype for part in key] for key in zip(*parts, strict=True)]
+    families = tuple(_common_family(map(_family, dtypes)) for dtypes in by_key)
+    if None in families:
+        is_number = tuple(any(map(_is_number, dtypes)) for dtypes in by_key)
+        return [Keys(tuple(its), None, is_number) for its in labels]
+    return [Keys(tuple(its), families) for its in labels]
 
 
 def key_columns(frame: Any, keys: Keys) -> tuple[list[str], list[tuple[str, Any]]]:
@@ -140,7 +142,7 @@ def _family(dtype: Any) -> Any:
     if isinstance(dtype, pd.StringDtype):
         return "text"
     if isinstance(dtype, pd.DatetimeTZDtype):
-        return "zone", dtype.unit
+        return "Z", dtype.unit
     if isinstance(dtype, pd.ArrowDtype):
         kind = dtype.pyarrow_dtype
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -151,9 +153,22 @@ def _family(dtype: Any) -> Any:
             return "integer"
         if dtype.kind == "f":
             return "float"
-        return (dtype.kind, np.datetime_data(dtype)) if dtype.kind in "mM" else None
+        return (dtype.kind, np.datetime_data(dtype)[0]) if dtype.kind in "mM" else None
     name = str(dtype)
     return "integer" if name.startswith(("Int", "UInt", "boolean")) else None
+
+
+def _common_family(families: Iterable[Any]) -> Any:
+    """That of keys of all frames: of times with the coarsest of their units."""
+    first, *others = families
+    for other in others:
+        if first == other:
+            continue
+        is_time = isinstance(first, tuple) and isinstance(other, tuple)
+        if not is_time or first[0] != other[0]:
+            return None
+        first = min(first, other, key=lambda family: _UNITS[family[1]])
+    return first
 
 
 def _is_number(dtype: Any) -> bool:
@@ -163,11 +178,12 @@ def _is_number(dtype: Any) -> bool:
 
 
 def _as_floats(part: Any) -> Any:
-    """As Dask does, so that numbers of all types hash alike."""
+    """As Dask does, so that numbers of all types hash alike; also among objects."""
     try:
         return part.astype("float64")
     except (TypeError, ValueError):
-        return part
+        found = pd.to_numeric(part.astype(object), errors="coerce")
+        return found.astype("float64")
 
 
 def _like(part: Any, family: Any) -> Any:
@@ -183,9 +199,31 @@ def _like(part: Any, family: Any) -> Any:
             return pa.array(part.astype("float64"), from_pandas=False)
         if family == "text":
             return pa.array(part, from_pandas=True).cast(pa.large_string())
+        if isinstance(family, tuple) and _family(part.dtype)[0] == family[0]:
+            return _in_unit(part, family[1])
     except (pa.ArrowException, TypeError, ValueError):
         pass
     raise TypeError(
         f"a partition has keys of type {part.dtype}, which are not what _meta says: "
         "cast them by astype(), or use Dask's own method"
     )
+
+
+def _in_unit(part: Any, unit: str) -> Any:
+    """Times as numbers of a unit, a coarser one rounded down.
+
+    Raises:
+        ValueError: some are too large for that.
+    """
+    kind, own_unit = _family(part.dtype)
+    its, is_null = _UNITS[own_unit], np.asarray(part.isna())
+    times = np.asarray(part.array, f"{'m' if kind == 'm' else 'M'}8[{own_unit}]")
+    numbers = np.where(is_null, 0, times.view("i8"))
+    if _UNITS[unit] <= its:
+        numbers = numbers // (its // _UNITS[unit])
+    else:
+        factor = _UNITS[unit] // its
+        if np.abs(numbers).max(initial=0) > np.iinfo("i8").max // factor:
+            raise ValueError(f"a time is too large for the unit {unit}")
+        numbers = numbers * factor
+    return pa.array(numbers, mask=is_null)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import dask.dataframe
+import pandas as pd
 from dask.dataframe.dask_expr import _merge
 from dask.dataframe.dask_expr._collection import new_collection
 from dask.dataframe.dask_expr._expr import PartitionsFiltered
@@ -23,6 +24,11 @@ def merge(left: Any, right: Any, **arguments: Any) -> Any:
 
     Dask reads the arguments; its expression is exchanged for one of ours.
     """
+    for frame in (left, right):
+        if not isinstance(frame, dask.dataframe.DataFrame | pd.DataFrame):
+            raise NotImplementedError(
+                f"{type(frame).__name__} is no frame; use left.merge(right, ...)"
+            )
     found = dask.dataframe.merge(left, right, **arguments)
     its = next(each for each in found.expr.walk() if type(each) is _merge.Merge)
     names = ("left_on", "right_on", "left_index", "right_index")

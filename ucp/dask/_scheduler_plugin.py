@@ -179,10 +179,10 @@ class ShuffleSchedulerPlugin(SchedulerPlugin):
     ) -> dict[str, Any]:
         """Have an extract run on the owner of its partition."""
         run = self.runs.get(shuffle)
-        if run is None or run.id != run_id:
-            self._begin_again(shuffle, f"ucp-place-{time()}")
-        else:
+        if run is not None and run.id == run_id:
             self._pin(run, key, [run.epoch.workers[run.owners[partition]]])
+        elif not self._begin_again(shuffle, f"ucp-place-{time()}"):
+            return {"status": "failed", "reason": "a task of it has failed"}
         return {"status": "again"}
 
     async def failed(
@@ -275,22 +275,26 @@ class ShuffleSchedulerPlugin(SchedulerPlugin):
             if key in self.scheduler.tasks:
                 self.scheduler.set_restrictions({key: before})
 
-    def _begin_again(self, shuffle: str, stimulus: str) -> None:
-        """Have Dask run the tasks of a shuffle again, whose results are not there."""
+    def _begin_again(self, shuffle: str, stimulus: str) -> bool:
+        """Have Dask run the tasks of a shuffle again, whose results are not there.
+
+        False: it cannot be run, as a task before the extracts has failed. An extract
+        that has failed concerns no other one.
+        """
         self._end(shuffle)
         barrier = self.scheduler.tasks.get(barrier_key(shuffle))
         if barrier is None:
-            return
-        around = (*barrier.dependents, barrier, *barrier.dependencies)
-        if any(task.state == "erred" for task in around):
-            return
-        released = {
-            task.key: "released"
-            for task in around
-            if task not in barrier.dependents or task.state != "memory"
-        }
+            return True
+        before = (barrier, *barrier.dependencies)
+        if any(task.state == "erred" for task in before):
+            return False
+        behind = [
+            task for task in barrier.dependents if task.state not in ("memory", "erred")
+        ]
+        released = {task.key: "released" for task in (*behind, *before)}
         self.scheduler.transitions(released, stimulus_id=stimulus)
         self.scheduler.stimulus_queue_slots_maybe_opened(stimulus_id=stimulus)
+        return True
 
     # Epochs.
 

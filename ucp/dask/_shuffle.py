@@ -27,9 +27,11 @@ def shuffle(ddf: Any, on: Any, npartitions: int | None, ignore_index: bool) -> A
         raise NotImplementedError(f"on is no label; use {_INSTEAD}")
     is_list = pd.api.types.is_list_like(on) and not isinstance(on, tuple)
     labels = list(on) if is_list else [on]
+    if not labels or on is None:
+        raise ValueError(f"on is {on!r}, which names no column")
     there = [*ddf._meta.columns, *ddf._meta.index.names]
     missing = [label for label in labels if label not in there]
-    if missing or not labels:
+    if missing:
         raise KeyError(f"there are no columns {missing}, only {there}")
     count = npartitions or ddf.npartitions
     check_types(_side(ddf._meta, labels, ignore_index), _INSTEAD)

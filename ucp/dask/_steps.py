@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from dask._task_spec import List, Task, TaskRef
+from dask._task_spec import Alias, List, Task, TaskRef
 
 from .._data.partition import read_partition
 from ._frames import decode, encode
@@ -164,8 +164,14 @@ def make_graph(
             inserts.append(task.ref())
     passed = BarrierTask(barrier_key(spec.id), barrier, spec, List(*inserts))
     graph[passed.key] = passed
-    for number, partition in enumerate(spec.partitions):
-        graph[name, number] = ExtractTask(
-            (name, number), function, spec, partition, passed.ref(), *arguments
+    extracts: dict[int, Any] = {}
+    for number, partition in enumerate(spec.outputs):
+        key = (name, number)
+        if partition in extracts:
+            graph[key] = Alias(key, extracts[partition])
+            continue
+        extracts[partition] = key
+        graph[key] = ExtractTask(
+            key, function, spec, partition, passed.ref(), *arguments
         )
     return graph

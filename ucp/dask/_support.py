@@ -13,7 +13,7 @@ TESTED = ((2026, 8), (2026, 9))
 
 # What is used of Dask that its documentation does not have.
 SEMI_PUBLIC = {
-    "dask._task_spec": ("List", "Task", "Task.block_fusion", "TaskRef"),
+    "dask._task_spec": ("Alias", "List", "Task", "Task.block_fusion", "TaskRef"),
     "dask.context": ("thread_state",),
     "dask.dataframe.dask_expr._collection": ("new_collection",),
     "dask.dataframe.dask_expr._expr": (

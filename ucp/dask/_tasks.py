@@ -31,7 +31,7 @@ class ShuffleSpec:
         id: its name, by which the barrier is found.
         num_partitions: of the result.
         num_tables: 1, or the 2 of a merge.
-        wanted: the partitions that are extracted; None: all.
+        wanted: the partitions of the result, some perhaps several times; None: all.
     """
 
     id: str
@@ -40,9 +40,14 @@ class ShuffleSpec:
     wanted: tuple[int, ...] | None = None
 
     @property
-    def partitions(self) -> tuple[int, ...] | range:
-        """Those that are extracted."""
+    def outputs(self) -> Sequence[int]:
+        """The partitions of the result, in their order."""
         return range(self.num_partitions) if self.wanted is None else self.wanted
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """Those that are extracted, each once."""
+        return tuple(dict.fromkeys(self.outputs))
 
 
 class BarrierTask(Task):
