@@ -5,7 +5,9 @@
  * of a slot. So a rank puts its slot into the other copies first and looks into
  * its own copy then: of two ranks with the same number one at least finds what
  * the other has put there, and begins again with another number. If both do,
- * their next numbers differ, and so do the places. */
+ * their next numbers differ, and so do the places. A rank that finds a higher
+ * number puts the slot of that into all copies: its own slot may have come late
+ * to some rank, over the higher one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,11 +26,12 @@ typedef struct umi_outputs_publication {
     void (*on_over)(void *arg);
     void             *arg;
     umi_outputs_where where;
-    uint8_t           place[UMI_OUTPUTS_PLACE];
-    size_t            len;
-    unsigned          num_pending; /* puts, and the loop that posts them */
-    unsigned          num_tries;
-    umx_status        status;
+    uint64_t   epoch; /* that is put: that of this commit, or a higher one */
+    uint8_t    place[UMI_OUTPUTS_PLACE];
+    size_t     len;
+    unsigned   num_pending; /* puts, and the loop that posts them */
+    unsigned   num_tries;
+    umx_status status;
 } umi_outputs_publication;
 
 /* ---- outputs -------------------------------------------------------------
@@ -241,7 +244,8 @@ write_own(umi_outputs_publication *publish)
     umx_outputs *outputs = publish->outputs;
     uint32_t     map     = publish->output->map;
 
-    if (umi_outputs_table_epoch(outputs, map) < publish->where.epoch) {
+    if (publish->epoch == publish->where.epoch &&
+        umi_outputs_table_epoch(outputs, map) < publish->epoch) {
         umi_outputs_table_write(outputs, map, publish->where.epoch,
                                 publish->place, publish->len);
     }
@@ -273,7 +277,7 @@ end(umi_outputs_publication *publish, umx_status status)
     return status;
 }
 
-static bool begin(umi_outputs_publication *publish, unsigned step,
+static bool go_on(umi_outputs_publication *publish, uint64_t other,
                   umx_status *status_p);
 
 /* End a put, or the loop that posts them. True: it was the last, and
@@ -291,12 +295,10 @@ count_down(umi_outputs_publication *publish, umx_status *status_p)
         publish->status = umi_outputs_status(outputs);
     }
     other = umi_outputs_table_epoch(outputs, publish->output->map);
-    if (publish->status == UMX_OK &&
-        umi_outputs_attempt(other) ==
-            umi_outputs_attempt(publish->where.epoch)) {
+    if (publish->status == UMX_OK && other != publish->epoch &&
+        umi_outputs_attempt(other) >= umi_outputs_attempt(publish->epoch)) {
         if (++publish->num_tries < MAX_TRIES) {
-            return begin(publish, (other < publish->where.epoch) ? 2 : 1,
-                         status_p);
+            return go_on(publish, other, status_p);
         }
         publish->status = UMX_ERR_BUSY;
     }
@@ -330,7 +332,7 @@ put(umi_outputs_publication *publish, umx_rkey *table)
     umx_op_params params = umi_outputs_op(on_put, publish);
     umx_atomic    signal = umi_outputs_table_signal();
     umx_rma_item  item   = {.offset = umi_outputs_table_offset(
-                                publish->output->map, publish->where.epoch),
+                                publish->output->map, publish->epoch),
                             .buf = umx_host_buffer(publish->place, publish->len)};
     umx_request  *req;
     umx_status    status = umx_rma_put_signal(table, &item, &signal, &params,
@@ -343,18 +345,12 @@ put(umi_outputs_publication *publish, umx_rkey *table)
     }
 }
 
-/* Put the slot into the copies of the others, with a number by `step` higher
- * than the last; as count_down(). */
+/* Put the slot into the copies of the others; as count_down(). */
 static bool
-begin(umi_outputs_publication *publish, unsigned step, umx_status *status_p)
+put_all(umi_outputs_publication *publish, umx_status *status_p)
 {
     umx_outputs *outputs = publish->outputs;
-    uint64_t before = umi_outputs_table_epoch(outputs, publish->output->map);
 
-    publish->where.epoch = (umi_outputs_attempt(before) + step)
-                               << UMI_OUTPUTS_RANK_BITS |
-                           publish->where.rank;
-    publish->len = umi_outputs_slot_encode(&publish->where, publish->place);
     publish->num_pending = 1;
     for (int i = 0; i < outputs->size; i++) {
         if (outputs->peers[i].table != NULL) {
@@ -362,6 +358,40 @@ begin(umi_outputs_publication *publish, unsigned step, umx_status *status_p)
         }
     }
     return count_down(publish, status_p);
+}
+
+/* Put a slot with a number that is by `step` higher than the last. */
+static bool
+begin(umi_outputs_publication *publish, unsigned step, umx_status *status_p)
+{
+    uint64_t before = umi_outputs_table_epoch(publish->outputs,
+                                              publish->output->map);
+
+    publish->where.epoch = (umi_outputs_attempt(before) + step)
+                               << UMI_OUTPUTS_RANK_BITS |
+                           publish->where.rank;
+    publish->epoch = publish->where.epoch;
+    publish->len   = umi_outputs_slot_encode(&publish->where, publish->place);
+    return put_all(publish, status_p);
+}
+
+/* Another rank has committed the map meanwhile, with a number as high, or
+ * higher. */
+static bool
+go_on(umi_outputs_publication *publish, uint64_t other, umx_status *status_p)
+{
+    uint8_t           copy[UMI_OUTPUTS_PLACE];
+    umi_outputs_where where;
+
+    if (umi_outputs_attempt(other) > umi_outputs_attempt(publish->epoch) &&
+        umi_outputs_table_find(publish->outputs, publish->output->map, &where,
+                               copy) &&
+        where.epoch == other) {
+        publish->epoch = other;
+        publish->len   = umi_outputs_slot_encode(&where, publish->place);
+        return put_all(publish, status_p);
+    }
+    return begin(publish, (other < publish->epoch) ? 2 : 1, status_p);
 }
 
 /* Nobody waits any more; the commit goes on. */

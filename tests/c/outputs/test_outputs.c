@@ -20,11 +20,12 @@ typedef struct maps {
     uint32_t            num_partitions;
     umx_outputs        *outputs[MAX_RANKS];
     umx_outputs_reader *readers[MAX_RANKS];
-    unsigned            flags;     /* of writers */
-    unsigned            elsewhere; /* of readers */
-    unsigned            later;     /* of fetches */
-    const char         *dir;       /* files are written to; or NULL */
-    size_t              len;       /* of the longest partition */
+    unsigned            flags;      /* of writers */
+    unsigned            elsewhere;  /* of readers */
+    unsigned            later;      /* of fetches */
+    const char         *dir;        /* files are written to; or NULL */
+    size_t              len;        /* of the longest partition */
+    uint64_t            timeout_ns; /* of fetches; 0: 20 s */
 } maps;
 
 /* ---- what is written -----------------------------------------------------
@@ -183,7 +184,7 @@ begin_fetch(maps *m, int rank, uint32_t first, uint32_t count)
         .first      = first,
         .count      = count,
         .max_bytes  = 2 * m->len,
-        .timeout_ns = SECOND_NS / 20,
+        .timeout_ns = (m->timeout_ns != 0) ? m->timeout_ns : 20 * SECOND_NS,
         .flags      = m->later};
     umx_outputs_fetch *fetch;
 
@@ -433,7 +434,7 @@ test_another_epoch_is_read(void **state)
 static void
 test_a_missing_map_is_awaited(void **state)
 {
-    maps               m = {.w = NULL};
+    maps               m = {.timeout_ns = SECOND_NS / 20};
     uint32_t           missing[4];
     umx_outputs_fetch *fetch;
     umx_outputs_block *block;
@@ -454,6 +455,9 @@ test_a_missing_map_is_awaited(void **state)
                      UMX_ERR_OUT_OF_RANGE);
     (void)put_map(&m, 0, 0, 1);
     (void)put_map(&m, 1, 2, 1);
+    umx_outputs_fetch_destroy(fetch);
+    m.timeout_ns = 0;
+    fetch        = begin_fetch(&m, 1, 0, 4);
     do {
         assert_int_equal(next(&m, fetch, &block), UMX_OK);
         if (block != NULL) {

@@ -289,6 +289,43 @@ test_windows_that_are_not_given_back(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+/* While a slot of rank 0 is on its way to rank 1, that has committed the map
+ * with a higher number, in the same place: the slot of rank 0 lands on the
+ * other. */
+static void
+test_a_late_slot_is_put_again(void **state)
+{
+    umi_outputs_where         where = {.kind = UMX_OUTPUTS_MEMORY, .rank = 1};
+    uint8_t                   place[UMI_OUTPUTS_PLACE] = {0};
+    umx_outputs_writer_params params                   = {.map = 0};
+    umx_outputs_writer       *writer;
+    umx_outputs_info          info;
+    job                       j;
+    umx_op_params             how = job_params(&j);
+    umx_request              *req = NULL;
+    size_t                    len;
+    two                       t;
+
+    open_two(&t, *state, 0);
+    t.w->is_stopped[1] = true;
+    assert_int_equal(umx_outputs_writer_create(t.outputs[0], &params, &writer),
+                     UMX_OK);
+    job_posted(&j, umx_outputs_commit(writer, &how, &req), &req);
+    where.epoch = UINT64_C(3) << UMI_OUTPUTS_RANK_BITS | 1;
+    len         = umi_outputs_slot_encode(&where, place);
+    umi_outputs_table_write(t.outputs[0], 0, where.epoch, place, len);
+    umi_outputs_table_write(t.outputs[1], 0, where.epoch, place, len);
+    t.w->is_stopped[1] = false;
+    assert_int_equal(world_wait_one(t.w, &j), UMX_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(umx_outputs_find(t.outputs[i], 0, &info), UMX_OK);
+        assert_int_equal(info.epoch, 3);
+        assert_int_equal(info.rank, 1);
+    }
+    umx_outputs_writer_destroy(writer);
+    close_two(&t);
+}
+
 static void
 test_answers_that_nobody_has_asked_for(void **state)
 {
@@ -314,6 +351,8 @@ main(void)
         WORLD_TEST(test_slots_that_are_wrong),
         WORLD_TEST(test_windows_that_are_not_given_back),
         WORLD_TEST(test_answers_that_nobody_has_asked_for),
+        {"test_a_late_slot_is_put_again", test_a_late_slot_is_put_again,
+         world_setup, world_teardown, (void *)"tcp"},
     };
 
     return UNIT_RUN(tests);
