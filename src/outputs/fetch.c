@@ -66,6 +66,7 @@ static void
 end(umx_outputs_fetch *fetch, umx_status status)
 {
     fetch->status = status;
+    umx_timer_stop(&fetch->doubts);
     umi_node_remove(&fetch->node);
     if (fetch->req != NULL) {
         complete(fetch, status);
@@ -210,7 +211,7 @@ place_missing(umx_outputs_fetch *fetch)
     while (fetch->status == UMX_OK && (node = umi_list_pop(&all)) != NULL) {
         umi_outputs_item *item = umi_container_of(node, umi_outputs_item, node);
 
-        if (umi_outputs_table_epoch(outputs, item->map) != 0) {
+        if (umi_outputs_table_epoch(outputs, item->map) > item->doubted) {
             umi_outputs_item_place(fetch, item);
             is_new = true;
         } else {
@@ -275,6 +276,24 @@ on_timeout(umx_timer *timer)
     }
 }
 
+/* Nobody has committed the maps again that are doubted. */
+static void
+on_doubts(umx_timer *timer)
+{
+    umx_outputs_fetch *fetch      = umi_container_of(timer, umx_outputs_fetch,
+                                                     doubts);
+    bool               is_doubted = false;
+
+    UMI_LIST_FOREACH(node, &fetch->missing) {
+        is_doubted |= umi_container_of(node, umi_outputs_item, node)->doubted !=
+                      0;
+    }
+    if (is_doubted) {
+        umi_outputs_fetch_fail(fetch, &fetch->doubt);
+        umi_outputs_fetch_serve(fetch);
+    }
+}
+
 /* ---- public --------------------------------------------------------------
  */
 
@@ -312,6 +331,7 @@ new_fetch(umx_outputs_reader *reader, const umx_outputs_fetch_params *params)
     umi_list_init(&fetch->to_read);
     umi_list_init(&fetch->ready);
     umx_timer_init(&fetch->timer, on_timeout);
+    umx_timer_init(&fetch->doubts, on_doubts);
     fetch->refs       = 1;
     fetch->reader     = reader;
     fetch->max_bytes  = ((fields & UMX_OUTPUTS_FETCH_FIELD_BYTES) != 0) ?
@@ -427,8 +447,14 @@ umx_outputs_missing(umx_outputs_fetch *fetch, uint32_t *maps, size_t size)
     size_t count = 0;
 
     UMI_LIST_FOREACH(node, &fetch->missing) {
+        const umi_outputs_item *item = umi_container_of(node, umi_outputs_item,
+                                                        node);
+
+        if (item->doubted != 0) {
+            continue;
+        }
         if (count < size) {
-            maps[count] = umi_container_of(node, umi_outputs_item, node)->map;
+            maps[count] = item->map;
         }
         count++;
     }

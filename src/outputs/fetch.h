@@ -31,6 +31,9 @@ struct umx_outputs_fetch {
     umx_status         status; /* UMX_OK until it has failed, or has ended */
     bool               has_failed;
     umx_outputs_failed failed;
+    /* A file is another one: its map may be being committed again. */
+    umx_timer          doubts;
+    umx_outputs_failed doubt;
 };
 
 /* ---- fetch.c -------------------------------------------------------------
@@ -50,8 +53,9 @@ typedef struct umi_outputs_item {
     umi_node           node;
     umi_outputs_entry *entry; /* held; NULL: missing */
     uint32_t           map;
-    uint32_t           next; /* partitions that have not been read yet, */
-    uint32_t           end;  /* the last of them excluded */
+    uint32_t           next;    /* partitions that have not been read yet, */
+    uint32_t           end;     /* the last of them excluded */
+    uint64_t           doubted; /* an epoch that cannot be read; or 0 */
 } umi_outputs_item;
 
 umi_outputs_item *umi_outputs_item_new(uint32_t map, uint32_t first,

@@ -5,6 +5,10 @@
 
 #include <stdlib.h>
 
+enum {
+    DOUBT_NS = 1000000000
+};
+
 static void
 free_item(umi_outputs_item *item)
 {
@@ -52,16 +56,38 @@ umi_outputs_fetch_fail(umx_outputs_fetch        *fetch,
     }
 }
 
+/* The file has another one in its place. Who commits a map again gives the new
+ * file its name before the slot tells of it: wait for that. */
+static void
+doubt(umx_outputs_fetch *fetch, umi_outputs_item *item,
+      const umx_outputs_failed *why, uint64_t epoch)
+{
+    umx_worker *worker = fetch->reader->outputs->worker;
+
+    umi_node_remove(&item->node);
+    item->doubted = epoch;
+    fetch->doubt  = *why;
+    if (worker != NULL) {
+        umx_timer_start(worker, &fetch->doubts, DOUBT_NS);
+    }
+    umi_list_append(&fetch->missing, &item->node);
+}
+
 /* An output cannot be read: begin again if there is another. */
 void
 umi_outputs_item_retry(umx_outputs_fetch *fetch, umi_outputs_item *item,
                        const umx_outputs_failed *failed)
 {
     umx_outputs_failed why       = *failed; /* which may be the entry's */
+    uint64_t           epoch     = item->entry->epoch;
     bool               has_other = umi_outputs_entry_drop(item->entry);
 
     umi_outputs_entry_put(item->entry);
     item->entry = NULL;
+    if (!has_other && why.trouble == UMX_OUTPUTS_CHANGED) {
+        doubt(fetch, item, &why, epoch);
+        return;
+    }
     if (!has_other) {
         free_item(item);
         umi_outputs_fetch_fail(fetch, &why);
@@ -94,7 +120,7 @@ umi_outputs_item_place(umx_outputs_fetch *fetch, umi_outputs_item *item)
         umi_list_append(&fetch->opening, &item->node);
     } else if (entry->state == UMI_OUTPUTS_FAILED) {
         umi_outputs_item_retry(fetch, item, &entry->failed);
-    } else if (entry->whole != NULL || entry->path != NULL) {
+    } else if (entry->whole != NULL || entry->fd >= 0) {
         umi_list_append(&fetch->viewed, &item->node);
     } else {
         umi_list_append(&fetch->to_read, &item->node);

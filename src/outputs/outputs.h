@@ -274,7 +274,7 @@ struct umi_outputs_entry {
     void                   *words; /* of the head; in `whole`, or owned */
     /* A file. */
     umi_outputs_file_id id;
-    char               *path;   /* of this host; or NULL */
+    int                 fd;     /* of this host; or -1 */
     umi_outputs_region *window; /* mapped last; or NULL */
 };
 

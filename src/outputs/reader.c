@@ -164,6 +164,7 @@ new_entry(umx_outputs_reader *reader, uint32_t map,
     entry->flags          = where->flags & (uint8_t)~UMI_OUTPUTS_OVERFLOW;
     entry->len            = where->len;
     entry->num_partitions = reader->outputs->num_partitions;
+    entry->fd             = -1;
     entry->head = umi_outputs_head_size(entry->num_partitions, entry->flags);
     entry->id   = (umi_outputs_file_id){.device   = where->device,
                                         .inode    = where->inode,

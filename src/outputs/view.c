@@ -13,13 +13,37 @@
 static int
 read_head(umi_outputs_entry *entry, int fd)
 {
+    int error;
+
     entry->words = malloc((size_t)entry->head);
-    return (entry->words == NULL) ?
-               ENOMEM :
-               umi_outputs_file_read(fd, entry->words, (size_t)entry->head, 0);
+    if (entry->words == NULL) {
+        return ENOMEM;
+    }
+    error = umi_outputs_file_read(fd, entry->words, (size_t)entry->head, 0);
+    if (error != 0) {
+        free(entry->words);
+        entry->words = NULL;
+    }
+    return error;
 }
 
-/* Open the file here. Returns an errno, or 0. */
+/* Map a whole file. Returns an errno, or 0. */
+static int
+map_whole(umi_outputs_entry *entry, int fd)
+{
+    int error;
+
+    entry->whole = umi_outputs_region_map(fd, 0, (size_t)entry->len, &error);
+    if (entry->whole != NULL) {
+        entry->words = entry->whole->data;
+        entry->reader->info.num_windows++;
+    }
+    return error;
+}
+
+/* Open the file here. It can be read from now on whatever is put under its
+ * name: one that is no longer than a window is mapped, and of a longer one the
+ * descriptor is kept. Returns an errno, or 0. */
 static int
 open_here(umi_outputs_entry *entry, const umi_outputs_where *where)
 {
@@ -30,17 +54,18 @@ open_here(umi_outputs_entry *entry, const umi_outputs_where *where)
     if (fd < 0) {
         return error;
     }
+    if (entry->len <= umi_outputs_window_size(entry->reader->outputs)) {
+        error = map_whole(entry, fd);
+        (void)close(fd);
+        return error;
+    }
     error = read_head(entry, fd);
-    (void)close(fd);
-    if (error == 0) {
-        entry->path = strndup(where->path, where->path_len);
-        error       = (entry->path == NULL) ? ENOMEM : 0;
-    }
     if (error != 0) {
-        free(entry->words);
-        entry->words = NULL;
+        (void)close(fd);
+        return error;
     }
-    return error;
+    entry->fd = fd;
+    return 0;
 }
 
 umx_status
@@ -74,7 +99,9 @@ umi_outputs_entry_close_file(umi_outputs_entry *entry)
     if (entry->window != NULL) {
         umi_outputs_region_put(entry->window);
     }
-    free(entry->path);
+    if (entry->fd >= 0) {
+        (void)close(entry->fd);
+    }
 }
 
 static bool
@@ -94,19 +121,20 @@ map_window(umi_outputs_entry *entry, uint64_t offset, uint64_t len, int *error)
     uint64_t start = offset - offset % size;
     uint64_t count = (entry->len - start < size) ? entry->len - start : size;
     umi_outputs_region *region;
-    int                 fd;
+    umi_outputs_file_id found;
 
     if (len > count - (offset - start)) {
         start = offset;
         count = len;
     }
-    fd = umi_outputs_file_open(entry->path, strlen(entry->path), &entry->id,
-                               error);
-    if (fd < 0) {
+    *error = umi_outputs_file_identify(entry->fd, &found);
+    if (*error == 0 && found.len < entry->len) {
+        *error = ESTALE;
+    }
+    if (*error != 0) {
         return NULL;
     }
-    region = umi_outputs_region_map(fd, start, (size_t)count, error);
-    (void)close(fd);
+    region = umi_outputs_region_map(entry->fd, start, (size_t)count, error);
     if (region != NULL) {
         entry->reader->info.num_windows++;
     }

@@ -2,6 +2,7 @@
 # tests: ucp/outputs ucp/reader ucp/writer
 """Outputs of maps that are files, and windows of them."""
 
+import asyncio
 import os
 import random
 import struct
@@ -150,6 +151,33 @@ def test_a_file_that_has_changed_is_noticed(tmp_path):
         await comm.barrier()
         with pytest.raises(ucp.UCXError, match=r"map 0 .* cannot be read any more"):
             await take(Reader(outputs).fetch(0))
+        await comm.barrier()
+        outputs.abort()
+
+    good_world(2, main)
+
+
+@pytest.mark.parametrize("window", [1 << 16, 1 << 20])
+def test_a_map_is_written_again_to_the_same_file(tmp_path, window):
+    """While it is read, the file as well as its windows."""
+    size, parts, turns = 20000, 8, 40
+
+    async def main(comm):
+        outputs = await MapOutputs.create(comm, 2, parts, window=window)
+        path = tmp_path / "map"
+        if comm.rank == 0:
+            for turn in range(turns):
+                pieces = [(p, bytes([turn]) * size) for p in range(parts)]
+                await put(outputs, 0, pieces, path=path)
+                await asyncio.sleep(0)
+            await put(outputs, 1, [], path=tmp_path / "end")
+        else:
+            readers = [Reader(outputs, elsewhere=elsewhere) for elsewhere in (False, True)]
+            while outputs.find(1) is None:
+                for reader in readers:
+                    got = await take(reader.fetch(range(parts), [0], timeout=20))
+                    assert len(got) == parts
+                    assert all(data == data[:1] * size for data in got.values())
         await comm.barrier()
         outputs.abort()
 
