@@ -322,6 +322,7 @@ write_head(umx_outputs_writer *writer)
     umi_outputs_write_offsets(head, writer->lens, count, writer->flags);
     if ((writer->flags & UMX_OUTPUTS_FLAG_CHECKSUMS) != 0) {
         error = sum_partitions(writer, head);
+        umi_outputs_seal_head(head, count);
     }
     if (error == 0) {
         error = write_all(writer->file->fd, head, size, 0);
@@ -412,6 +413,9 @@ check_head(int fd, uint64_t len, uint32_t count, unsigned flags)
 
         error = (next < last || (i == 0 && next != 0)) ? EPROTO : 0;
         last  = next;
+    }
+    if (error == 0 && !umi_outputs_head_is_whole(head, count, flags)) {
+        error = EPROTO;
     }
     free(head);
     return (error == 0 && last != len - size) ? EPROTO : error;

@@ -225,7 +225,7 @@ umi_outputs_head_size(uint32_t num_partitions, unsigned flags)
     uint64_t words = (uint64_t)num_partitions + 1;
 
     if ((flags & UMX_OUTPUTS_FLAG_CHECKSUMS) != 0) {
-        words += num_partitions;
+        words += (uint64_t)num_partitions + 1; /* and one of the head */
     }
     return words * sizeof(uint64_t);
 }
@@ -241,6 +241,13 @@ umi_outputs_word(const void *head, uint64_t i, unsigned flags)
                __builtin_bswap64(word) :
                word;
 }
+
+/* Write the checksum of a head behind it, which all but that is in. */
+void umi_outputs_seal_head(void *head, uint32_t num_partitions);
+
+/* Is the checksum of a head right, or are there none? */
+bool umi_outputs_head_is_whole(const void *head, uint32_t num_partitions,
+                               unsigned flags);
 
 /* Write the offsets of partitions with these lengths. */
 void umi_outputs_write_offsets(uint64_t *head, const uint64_t *lens,

@@ -178,6 +178,12 @@ static void
 end_opening(umi_outputs_entry *entry, umx_outputs_trouble trouble,
             umx_status status, int error)
 {
+    if (status == UMX_OK &&
+        !umi_outputs_head_is_whole(entry->words, entry->num_partitions,
+                                   entry->flags)) {
+        trouble = UMX_OUTPUTS_DAMAGED;
+        status  = UMX_ERR_PROTOCOL;
+    }
     if (status == UMX_OK) {
         entry->state = UMI_OUTPUTS_OPENED;
         entry->reader->info.num_opened++;

@@ -84,6 +84,8 @@ umi_outputs_store_end(umi_outputs_store *store)
 {
     (void)pthread_mutex_lock(&store->lock);
     store->is_over = true;
+    free_unused(store);
+    store->kept = 0;
     unlock_and_put(store);
 }
 

@@ -136,6 +136,30 @@ umi_outputs_write_checksum(uint64_t *head, uint32_t num_partitions,
     head[(uint64_t)num_partitions + 1 + partition] = umi_siphash(data, len);
 }
 
+/* Compute the checksum of a head without its last word. */
+static uint64_t
+sum_head(const void *head, uint32_t num_partitions)
+{
+    return umi_siphash(head,
+                       (2 * (size_t)num_partitions + 1) * sizeof(uint64_t));
+}
+
+void
+umi_outputs_seal_head(void *head, uint32_t num_partitions)
+{
+    ((uint64_t *)head)[2 * (size_t)num_partitions + 1] = sum_head(
+        head, num_partitions);
+}
+
+bool
+umi_outputs_head_is_whole(const void *head, uint32_t num_partitions,
+                          unsigned flags)
+{
+    return (flags & UMX_OUTPUTS_FLAG_CHECKSUMS) == 0 ||
+           ((const uint64_t *)head)[2 * (size_t)num_partitions + 1] ==
+               sum_head(head, num_partitions);
+}
+
 /* Where the next piece of each partition goes, in place of the lengths. */
 static void
 lens_to_places(uint64_t *lens, uint32_t num_partitions, uint64_t at)
@@ -169,6 +193,9 @@ fill(umx_outputs_writer *writer, char *data)
 
         umi_outputs_write_checksum(words, count, i, data + first,
                                    (size_t)(writer->lens[i] - first));
+    }
+    if ((writer->flags & UMX_OUTPUTS_FLAG_CHECKSUMS) != 0) {
+        umi_outputs_seal_head(words, count);
     }
 }
 

@@ -104,7 +104,7 @@ def test_checksums_name_what_is_damaged(tmp_path):
         reader.forget()
         before = os.stat(path)
         with open(path, "r+b") as file:  # of the second partition
-            file.seek(8 * 4 + 8 * 3 + 150)
+            file.seek(8 * 4 + 8 * 4 + 150)
             file.write(b"?")
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert len(await take(reader.fetch(0, [1]))) == 1
@@ -113,6 +113,26 @@ def test_checksums_name_what_is_damaged(tmp_path):
         ) as exc:
             await take(reader.fetch(range(3), [1]))
         assert (exc.value.map_id, exc.value.rank) == (1, 0)
+        outputs.abort()
+
+    good_world(1, main)
+
+
+def test_damaged_offsets_lose_no_partition(tmp_path):
+    async def main(comm):
+        outputs = await MapOutputs.create(comm, 1, 3)
+        path = tmp_path / "map"
+        pieces = [(p, bytes([p]) * 100) for p in range(3)]
+        await put(outputs, 0, pieces, path=path, checksums=True)
+        before = os.stat(path)
+        with open(path, "r+b") as file:  # the second partition seems to be empty
+            file.seek(8)
+            file.write(struct.pack("<2Q", 200, 200))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        with pytest.raises(ucp.UCXError, match=r"map 0 .* is damaged: its offsets"):
+            await take(Reader(outputs).fetch(range(3)))
+        with pytest.raises(ucp.UCXError, match="no output of so many partitions"):
+            await outputs.publish_file(0, path, checksums=True)
         outputs.abort()
 
     good_world(1, main)

@@ -29,17 +29,17 @@ static void
 describe(const umx_outputs_failed *failed, char *text, size_t size)
 {
     static const char *const what[] = {
-        [UMX_OUTPUTS_LOST]     = "cannot be read any more",
-        [UMX_OUTPUTS_DAMAGED]  = "is damaged: its offsets make no sense",
-        [UMX_OUTPUTS_CHANGED]  = "is a file that is not the one that was "
-                                 "committed",
+        [UMX_OUTPUTS_LOST]    = "cannot be read any more",
+        [UMX_OUTPUTS_DAMAGED] = "is damaged: its offsets make no sense, or are "
+                                "not those that were committed",
+        [UMX_OUTPUTS_CHANGED] = "is a file that is not the one that was "
+                                "committed",
         [UMX_OUTPUTS_CHECKSUM] = "is damaged: the checksum is not that of the "
                                  "bytes",
     };
     char where[64] = "";
 
-    if (failed->trouble == UMX_OUTPUTS_CHECKSUM ||
-        failed->trouble == UMX_OUTPUTS_DAMAGED) {
+    if (failed->trouble == UMX_OUTPUTS_CHECKSUM) {
         snprintf(where, sizeof(where), " for partition %u", failed->partition);
     }
     snprintf(text, size,
