@@ -192,7 +192,9 @@ def test_a_map_is_written_again_to_the_same_file(tmp_path, window):
                 await asyncio.sleep(0)
             await put(outputs, 1, [], path=tmp_path / "end")
         else:
-            readers = [Reader(outputs, elsewhere=elsewhere) for elsewhere in (False, True)]
+            readers = [
+                Reader(outputs, elsewhere=elsewhere) for elsewhere in (False, True)
+            ]
             while outputs.find(1) is None:
                 for reader in readers:
                     got = await take(reader.fetch(range(parts), [0], timeout=20))

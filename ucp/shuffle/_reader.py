@@ -15,13 +15,14 @@ from typing import Any, Self, SupportsIndex
 from .. import _ext
 from .._core.pool import BufferPool
 from .._core.statistics import Statistics
-from ..exceptions import UCXTimeout
+from ..exceptions import UCXError, UCXTimeout
 from ._outputs import MapOutputs
 
 _INFLIGHT = 48 << 20
 _ELSEWHERE = 1
 _LATER = 1
 _NAMED = 10  # maps in the text of an error
+_TIMED_OUT = -20  # UMX_ERR_TIMED_OUT
 
 # A block that is being copied, where to, and the request.
 _Landing = tuple[_ext.MapBlock, memoryview, _ext.Request[None]]
@@ -113,9 +114,11 @@ class Reader(_ext.MapReader):
                 handed out. One block may be longer.
             timeout: seconds in which no block and no missing map comes; None: there
                 is no limit.
-            pool: bytes that are copied go to buffers of this pool. Hold fewer
-                blocks than it has buffers: the next one waits for a free buffer. A
-                block that is longer than its buffers gets memory of its own.
+            pool: bytes that are copied from memory of other ranks go to buffers of
+                this pool. Hold fewer blocks than it has buffers: the next one waits
+                for a free buffer. A block that is longer than its buffers gets
+                memory of its own; so do outputs with checksums, and files of other
+                hosts.
 
         Raises:
             UCXTimeout: the time ran out: the text and ``maps`` name the maps that
@@ -131,8 +134,10 @@ class Reader(_ext.MapReader):
         limit = index(max_inflight)
         if limit < 1:
             raise ValueError(f"max_inflight is {limit} bytes")
+        if pool is not None and not isinstance(pool, BufferPool):
+            raise TypeError(f"pool must be a BufferPool, not {pool!r}")
         flags = 0 if pool is None else _LATER
-        fetch = self._fetch(first, count, maps, limit, timeout, flags)
+        fetch = self._fetch(first, count, _each_once(maps), limit, timeout, flags)
         try:
             if pool is None:
                 while (block := fetch.take()) is not None:
@@ -141,12 +146,74 @@ class Reader(_ext.MapReader):
                     else:
                         await _wait(fetch, timeout)
             else:
-                landed = _landed(fetch, pool, timeout, limit)
+                landed = self._landed(fetch, pool, timeout, limit)
                 async with aclosing(landed):
                     async for block in landed:
                         yield block
         finally:
             fetch.close()
+
+    async def _landed(
+        self,
+        fetch: _ext.MapFetch,
+        pool: BufferPool,
+        timeout: float | None,
+        limit: int,
+    ) -> AsyncGenerator[_ext.MapBlock, None]:
+        """Blocks, of which those that have to be copied are copied to the pool."""
+        under_way: deque[_Landing] = deque()
+        held = 0
+        try:
+            while True:
+                has_room = held < limit and (pool.free or not under_way)
+                block = fetch.take() if has_room else False
+                if block and block.place == "away":
+                    view = await _room(pool, block.nbytes, timeout)
+                    under_way.append((block, view, block._get(view)))
+                    held += block.nbytes
+                elif block:
+                    yield block
+                elif under_way:
+                    held -= under_way[0][0].nbytes
+                    if block := await self._first(under_way, timeout):
+                        yield block
+                elif block is None:
+                    return
+                else:
+                    await _wait(fetch, timeout)
+        finally:
+            for _, _, request in under_way:
+                request.cancel()
+            for _, _, request in under_way:
+                with suppress(Exception, asyncio.CancelledError):
+                    await request
+
+    async def _first(
+        self, under_way: deque[_Landing], timeout: float | None
+    ) -> _ext.MapBlock | None:
+        """The first block, when its bytes have come."""
+        block, view, request = under_way[0]
+        try:
+            await asyncio.wait_for(request, timeout)
+        except UCXError:
+            under_way.popleft()
+            return await self._again(block, timeout)
+        except TimeoutError:
+            text = f"fetch: map {block.map_id} of rank {block.rank} has sent nothing"
+            raise _timed_out(f"{text} for {timeout} s", []) from None
+        under_way.popleft()
+        block._land(view)
+        return block
+
+    async def _again(
+        self, block: _ext.MapBlock, timeout: float | None
+    ) -> _ext.MapBlock | None:
+        """Read what a later epoch has instead of this block, which was not read."""
+        blocks = self.fetch(block.partition, [block.map_id], timeout=timeout)
+        async with aclosing(blocks):
+            async for again in blocks:
+                return again
+        return None
 
     async def preconnect(self, maps: Iterable[SupportsIndex] | None = None) -> int:
         """Open outputs that have been committed, so that fetches need not.
@@ -203,11 +270,9 @@ def _partitions(partition: SupportsIndex | range | slice, end: int) -> tuple[int
 async def _wait(fetch: _ext.MapFetch, timeout: float | None) -> None:
     try:
         await fetch.wait()
-    except UCXTimeout as exc:
+    except UCXTimeout:
         missing = fetch.missing()
-        error: Any = _ext.exception_from_status(exc.status, _text(missing, timeout))
-        error.maps = missing
-        raise error from None
+        raise _timed_out(_text(missing, timeout), missing) from None
 
 
 def _text(missing: list[int], timeout: float | None) -> str:
@@ -223,48 +288,24 @@ def _text(missing: list[int], timeout: float | None) -> str:
     )
 
 
-async def _landed(
-    fetch: _ext.MapFetch, pool: BufferPool, timeout: float | None, limit: int
-) -> AsyncGenerator[_ext.MapBlock, None]:
-    """Blocks, of which those that have to be copied are copied to the pool."""
-    under_way: deque[_Landing] = deque()
-    held = 0
-    try:
-        while True:
-            has_room = held < limit and (pool.free or not under_way)
-            block = fetch.take() if has_room else False
-            if block and block.place == "away":
-                view = await _room(pool, block.nbytes)
-                under_way.append((block, view, block._get(view)))
-                held += block.nbytes
-            elif block:
-                yield block
-            elif under_way:
-                block = await _first(under_way)
-                held -= block.nbytes
-                yield block
-            elif block is None:
-                return
-            else:
-                await _wait(fetch, timeout)
-    finally:
-        for _, _, request in under_way:
-            request.cancel()
-        for _, _, request in under_way:
-            with suppress(Exception, asyncio.CancelledError):
-                await request
+def _each_once(maps: Iterable[SupportsIndex] | None) -> Iterable[SupportsIndex] | None:
+    if isinstance(maps, bytes | bytearray | str):
+        raise TypeError(f"maps must be an iterable of numbers, not {maps!r}")
+    return None if maps is None else dict.fromkeys(map(index, maps))
 
 
-async def _first(under_way: deque[_Landing]) -> _ext.MapBlock:
-    block, view, request = under_way[0]
-    await request
-    under_way.popleft()
-    block._land(view.toreadonly())
-    return block
-
-
-async def _room(pool: BufferPool, nbytes: int) -> memoryview:
+async def _room(pool: BufferPool, nbytes: int, timeout: float | None) -> memoryview:
     if nbytes > pool.nbytes:
         return memoryview(bytearray(nbytes))
-    buffer: Any = await pool.acquire()
+    try:
+        buffer: Any = await asyncio.wait_for(pool.acquire(), timeout)
+    except TimeoutError:
+        text = f"fetch: the pool has had no free buffer for {timeout} s"
+        raise _timed_out(text, []) from None
     return memoryview(buffer)[:nbytes]
+
+
+def _timed_out(text: str, missing: list[int]) -> Exception:
+    error: Any = _ext.exception_from_status(_TIMED_OUT, text)
+    error.maps = missing
+    return error  # type: ignore[no-any-return]

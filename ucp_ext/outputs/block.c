@@ -10,8 +10,9 @@ typedef struct BlockObject {
     umx_outputs_block     *umx; /* NULL once it is released */
     umx_outputs_block_info info;
     OutputsObject         *outputs;
-    PyObject              *landed; /* what its bytes were read into; or NULL */
-    Py_ssize_t             exports;
+    Py_buffer  landed; /* what its bytes were read into; or nothing */
+    bool       has_landed;
+    Py_ssize_t exports;
 } BlockObject;
 
 PyObject *
@@ -41,7 +42,9 @@ release(PyObject *op)
     if (block != NULL && !worker_is_forked(self->worker)) {
         umx_outputs_block_release(block);
     }
-    Py_CLEAR(self->landed);
+    if (self->landed.obj != NULL) {
+        PyBuffer_Release(&self->landed);
+    }
 }
 
 static void
@@ -57,7 +60,7 @@ static int
 traverse(PyObject *op, visitproc visit, void *arg)
 {
     Py_VISIT(((BlockObject *)op)->outputs);
-    Py_VISIT(((BlockObject *)op)->landed);
+    Py_VISIT(((BlockObject *)op)->landed.obj);
     return owned_traverse(op, visit, arg);
 }
 
@@ -102,7 +105,9 @@ get_error(RequestObject *req)
              "the output of map %u (epoch %llu of rank %d) cannot be read: %s",
              self->info.map, (unsigned long long)self->info.epoch,
              self->info.rank, umx_status_string(req->status));
-    return errors_new(req->worker->st, req->status, "fetch", text);
+    return outputs_with_owner(
+        errors_new(req->worker->st, req->status, "fetch", text), self->info.map,
+        self->info.rank);
 }
 
 static const op_type op_block_get = {
@@ -141,7 +146,21 @@ block_land(PyObject *op, PyObject *buffer)
 {
     BlockObject *self = (BlockObject *)op;
 
-    Py_XSETREF(self->landed, Py_NewRef(buffer));
+    if (self->umx == NULL || self->has_landed) {
+        PyErr_SetString(PyExc_BufferError, "the block is released, or has its "
+                                           "bytes");
+        return NULL;
+    }
+    if (PyObject_GetBuffer(buffer, &self->landed, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    if ((size_t)self->landed.len != self->info.len) {
+        PyBuffer_Release(&self->landed);
+        return PyErr_Format(PyExc_ValueError, "%zd bytes for a block of %zu",
+                            self->landed.len, self->info.len);
+    }
+    self->has_landed = true;
+    self->info.data  = self->landed.buf;
     Py_RETURN_NONE;
 }
 
@@ -170,7 +189,7 @@ place_name(const BlockObject *self)
     case UMX_OUTPUTS_COPIED:
         return "copied";
     case UMX_OUTPUTS_AWAY:
-        return (self->landed == NULL) ? "away" : "copied";
+        return self->has_landed ? "copied" : "away";
     }
     return "unknown";
 }
@@ -203,10 +222,7 @@ get_buffer(PyObject *op, Py_buffer *view, int flags)
         PyErr_SetString(PyExc_BufferError, "the block is released");
         return -1;
     }
-    if (self->landed != NULL) {
-        return PyObject_GetBuffer(self->landed, view, flags & ~PyBUF_WRITABLE);
-    }
-    if (self->info.place == UMX_OUTPUTS_AWAY) {
+    if (self->info.place == UMX_OUTPUTS_AWAY && !self->has_landed) {
         PyErr_SetString(PyExc_BufferError, "the block has not been read");
         return -1;
     }

@@ -16,15 +16,6 @@ typedef struct FetchObject {
 /* ---- errors --------------------------------------------------------------
  */
 
-static int
-set_number(PyObject *exc, const char *name, PyObject *number)
-{
-    int rc = (number == NULL) ? -1 : PyObject_SetAttrString(exc, name, number);
-
-    Py_XDECREF(number);
-    return rc;
-}
-
 static void
 describe(const umx_outputs_failed *failed, char *text, size_t size)
 {
@@ -67,11 +58,7 @@ failure(FetchObject *self, umx_status status)
     }
     describe(&failed, text, sizeof(text));
     exc = errors_new_text(st, status, "fetch", text);
-    if (exc != NULL &&
-        (set_number(exc, "map_id", PyLong_FromUnsignedLong(failed.map)) < 0 ||
-         set_number(exc, "rank", PyLong_FromLong(failed.rank)) < 0)) {
-        Py_CLEAR(exc);
-    }
+    exc = outputs_with_owner(exc, failed.map, failed.rank);
     return errors_with_errno(exc, failed.error);
 }
 
@@ -117,6 +104,13 @@ parse_maps(PyObject *sequence, uint32_t num_maps,
 
     if (sequence == Py_None) {
         return 0;
+    }
+    if (PyBytes_Check(sequence) || PyByteArray_Check(sequence)) {
+        PyErr_Format(PyExc_TypeError,
+                     "maps must be an iterable of numbers, not "
+                     "%.200s",
+                     Py_TYPE(sequence)->tp_name);
+        return -1;
     }
     items = args_items(sequence, "maps must be an iterable of numbers");
     if (items == NULL) {

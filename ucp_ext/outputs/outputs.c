@@ -45,7 +45,8 @@ outputs_error(const OutputsObject *self, umx_status status, const char *op,
     }
     switch (status) {
     case UMX_ERR_CLOSED:
-        detail = "the outputs are closed, or what was written is committed";
+        detail = "the outputs or their communicator are closed, or what was "
+                 "written is committed";
         break;
     case UMX_ERR_INVALID_PARAM:
         detail = "the ranks give different numbers of maps or partitions";
@@ -69,6 +70,26 @@ outputs_error(const OutputsObject *self, umx_status status, const char *op,
         break;
     }
     return errors_new(st, status, op, detail);
+}
+
+static int
+set_number(PyObject *exc, const char *name, PyObject *number)
+{
+    int rc = (number == NULL) ? -1 : PyObject_SetAttrString(exc, name, number);
+
+    Py_XDECREF(number);
+    return rc;
+}
+
+PyObject *
+outputs_with_owner(PyObject *exc, uint32_t map, int rank)
+{
+    if (exc != NULL &&
+        (set_number(exc, "map_id", PyLong_FromUnsignedLong(map)) < 0 ||
+         set_number(exc, "rank", PyLong_FromLong(rank)) < 0)) {
+        Py_CLEAR(exc);
+    }
+    return exc;
 }
 
 /* ---- operations ----------------------------------------------------------
@@ -141,17 +162,24 @@ create_post(RequestObject *req, const umx_op_params *params)
                               &self->umx, &req->op);
 }
 
-/* The ranks have met, or have not. */
+/* The ranks have not met: the communicator has failed, or a rank has cancelled
+ * its call. */
 static PyObject *
 create_error(RequestObject *req)
 {
-    OutputsObject *self = TAIL_OF(req, outputs_tail)->outputs;
+    OutputsObject   *self = TAIL_OF(req, outputs_tail)->outputs;
+    mod_state       *st   = req->worker->st;
+    umx_comm_failure failure;
 
-    if (self->comm != NULL &&
-        (req->status == UMX_ERR_RANK_FAILED || req->status == UMX_ERR_CLOSED)) {
-        return comm_error(self->comm, req->status, req->type->name, -1);
+    if (req->status != UMX_ERR_RANK_FAILED && req->status != UMX_ERR_CLOSED) {
+        return outputs_request_error(req);
     }
-    return outputs_request_error(req);
+    if (self->comm->umx != NULL && !self->comm->is_closed &&
+        !umx_comm_get_failure(self->comm->umx, &failure)) {
+        return errors_new(st, req->status, req->type->name,
+                          "a rank has cancelled the call");
+    }
+    return comm_error(self->comm, req->status, req->type->name, -1);
 }
 
 static const op_type op_create = {
@@ -174,6 +202,8 @@ create(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (req == NULL) ? NULL : request_post(req);
 }
 
+#define LIMIT_MAX ((Py_ssize_t)1 << 46) /* bytes */
+
 static int
 parse_limit(PyObject *value, const char *name, uint64_t flag,
             umx_outputs_params *params, size_t *out)
@@ -187,8 +217,9 @@ parse_limit(PyObject *value, const char *name, uint64_t flag,
     if (limit == -1 && PyErr_Occurred()) {
         return -1;
     }
-    if (limit <= 0) {
-        PyErr_Format(PyExc_ValueError, "%s is %zd bytes", name, limit);
+    if (limit <= 0 || limit > LIMIT_MAX) {
+        PyErr_Format(PyExc_ValueError, "%s is %zd bytes, not 1 to 2**46", name,
+                     limit);
         return -1;
     }
     *out = (size_t)limit;
@@ -239,6 +270,13 @@ parse(umx_outputs_params *params, PyObject *args, PyObject *kwargs,
     if (lease != Py_None) {
         params->field_mask |= UMX_OUTPUTS_FIELD_LEASE;
         if (args_timeout(lease, 0, &params->lease_ns) < 0) {
+            return -1;
+        }
+        if (params->lease_ns == 0) {
+            PyErr_Format(PyExc_ValueError,
+                         "lease is %R: nothing can be read in "
+                         "that time",
+                         lease);
             return -1;
         }
     }
@@ -416,7 +454,7 @@ publish_post(RequestObject *req, const umx_op_params *params)
     umx_outputs_writer_params copy = *call;
     umx_status                status;
 
-    if (tail->outputs->umx == NULL) {
+    if (tail->outputs->umx == NULL || outputs_are_cut_off(tail->outputs)) {
         return UMX_ERR_CLOSED;
     }
     copy.path = PyBytes_AS_STRING(PyTuple_GET_ITEM(tail->object, 1));

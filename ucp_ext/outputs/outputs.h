@@ -9,9 +9,9 @@
 
 typedef struct OutputsObject {
     OWNED_HEAD;
-    umx_outputs *umx;        /* NULL until they begin to be made, and once they
-                                are given back */
-    CommObject        *comm; /* NULL once they are made */
+    umx_outputs *umx; /* NULL until they begin to be made, and once they
+                         are given back */
+    CommObject        *comm;
     umx_outputs_params params;
     bool               is_closed;
 } OutputsObject;
@@ -29,9 +29,19 @@ typedef struct TAIL outputs_tail {
 /* -1 with an exception unless this thread may call libumx with it. */
 int outputs_check(const OutputsObject *outputs);
 
+/* Has the communicator been closed, so that nobody can be reached? */
+static inline bool
+outputs_are_cut_off(const OutputsObject *outputs)
+{
+    return outputs->comm != NULL && outputs->comm->is_closed;
+}
+
 /* The exception of a status; `path` is a file's, or NULL. */
 PyObject *outputs_error(const OutputsObject *outputs, umx_status status,
                         const char *op, PyObject *path, int error);
+
+/* Set map_id and rank of `exc`, which may be NULL; returns it, or NULL. */
+PyObject *outputs_with_owner(PyObject *exc, uint32_t map, int rank);
 
 /* Begin an operation; `object` may be NULL. NULL with an exception. */
 RequestObject *outputs_request(OutputsObject *outputs, PyObject *object,

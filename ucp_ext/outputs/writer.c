@@ -184,7 +184,7 @@ commit_post(RequestObject *req, const umx_op_params *params)
         (WriterObject *)TAIL_OF(req, outputs_tail)->object;
     umx_status status;
 
-    if (self->umx == NULL) {
+    if (self->umx == NULL || outputs_are_cut_off(self->outputs)) {
         return UMX_ERR_CLOSED;
     }
     (void)umx_take_errno();
