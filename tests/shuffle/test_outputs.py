@@ -457,3 +457,173 @@ def test_a_failed_rank_ends_neither_reading_nor_writing():
     ends = world(3, main)
     assert isinstance(ends[2], RuntimeError)
     assert ends[0] == ends[1] and isinstance(ends[0], dict), ends
+
+
+@pytest.mark.parametrize("has_pool", [False, True])
+@pytest.mark.parametrize("is_again", [False, True])
+def test_a_later_epoch_is_read_instead_of_one_that_has_gone(has_pool, is_again):
+    """Also in the middle of a fetch; without one the error names map and rank."""
+    parts, size = 24, 60000
+
+    async def main(comm):
+        outputs = await MapOutputs.create(comm, 1, parts)
+        if comm.rank == 0:
+            await put(outputs, 0, [(p, b"a" * size) for p in range(parts)])
+            await comm.barrier()
+            await comm.barrier()  # the reader has its first block
+            if is_again:
+                await put(outputs, 0, [(p, b"b" * size) for p in range(parts)])
+            else:
+                outputs.abort()
+            await comm.barrier()
+            await comm.barrier()
+            outputs.abort()
+            return
+        await comm.barrier()
+        pool = ucp.BufferPool(4, 1 << 16) if has_pool else None
+        reader, got = Reader(outputs, elsewhere=True), []
+        error = None
+        try:
+            async for block in reader.fetch(
+                range(parts), max_inflight=2 * size, pool=pool, timeout=20
+            ):
+                got.append((block.epoch, bytes(block)))
+                block.release()
+                del block
+                if len(got) == 1:
+                    await comm.barrier()
+                    await comm.barrier()
+        except ucp.UCXError as exc:
+            error = exc.map_id, exc.rank
+        assert {(epoch, set(data)) == (1, {97}) for epoch, data in got[:1]} == {True}
+        assert all(data == b" ab"[n : n + 1] * size for n, data in got)
+        if is_again:
+            assert (len(got), got[-1][0], error) == (parts, 2, None)
+        else:
+            assert (len(got) < parts, error) == (True, (0, 0))
+        await comm.barrier()
+        outputs.abort()
+
+    good_world(2, main)
+
+
+def test_time_counts_while_a_pool_is_empty():
+    async def main(comm):
+        outputs = await MapOutputs.create(comm, 1, 4)
+        if comm.rank == 0:
+            await put(outputs, 0, [(p, b"x" * 5000) for p in range(4)])
+        await comm.barrier()
+        with ucp.BufferPool(2, 8192) as pool:
+            reader = Reader(outputs, elsewhere=True)
+            if comm.rank == 1:
+                kept = []
+                with pytest.raises(ucp.UCXTimeout, match=r"no free buffer for 0\.05 s"):
+                    async for block in reader.fetch(range(4), pool=pool, timeout=0.05):
+                        kept.append(block)
+                assert len(kept) == 2
+                view = memoryview(kept[0])
+                with pytest.raises(BufferError, match="still viewed"):
+                    kept[0].release()
+                view.release()
+                kept[0].release()
+                assert kept[0].place == "copied"
+                del kept, block
+            with pytest.raises(TypeError, match="pool must be a BufferPool"):
+                await take(reader.fetch(0, pool=5))
+        await comm.barrier()
+        outputs.abort()
+
+    good_world(2, main)
+
+
+def test_maps_are_read_once_each():
+    async def main(comm):
+        outputs = await MapOutputs.create(comm, 2, 1)
+        await put(outputs, 0, [(0, b"x")])
+        reader = Reader(outputs)
+        assert await take(reader.fetch(0, [0, 0, 0])) == {(0, 0): b"x"}
+        for maps in (b"\0", bytearray(1), "0"):
+            with pytest.raises(TypeError, match="maps must be an iterable"):
+                await take(reader.fetch(0, maps))
+        for options, text in (
+            ({"window": 2**62}, r"window is .* not 1 to"),
+            ({"window": 2**63 - 1}, r"window is .* not 1 to"),
+            ({"max_mapped": 2**50}, r"max_mapped is .* not 1 to"),
+            ({"lease": 0}, "lease is 0"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                await MapOutputs.create(comm, 1, 1, **options)
+        outputs.abort()
+
+    good_world(1, main)
+
+
+def test_a_commit_needs_a_communicator_that_is_open():
+    async def main(comm):
+        outputs = await MapOutputs.create(comm, 2, 1)
+        writer = Writer(outputs, comm.rank)
+        writer.write(0, b"nobody would hear of it")
+        await comm.barrier()
+        comm.close()
+        with pytest.raises(ucp.UCXCloseError, match="communicator"):
+            await writer.commit()
+        outputs.abort()
+
+    good_world(2, main)
+
+
+def test_a_cancelled_creation_is_told_to_the_others():
+    async def main(comm):
+        making = MapOutputs.create(comm, 1, 1)
+        if comm.rank == 0:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(making, 0.05)
+            await comm.barrier()
+        else:
+            await comm.barrier()
+            with pytest.raises(
+                ucp.UCXRankFailed, match="a rank has cancelled the call"
+            ):
+                await making
+        await comm.barrier()
+
+    good_world(2, main)
+
+
+def test_what_has_gone_is_named_while_it_is_opened(tmp_path):
+    """An output that cannot be opened at all, at the first look."""
+
+    async def main(comm):
+        outputs = await MapOutputs.create(comm, 2, 1)
+        path = tmp_path / "map"
+        await put(outputs, 1, [(0, b"x")], "file", path=path)
+        path.unlink()
+        with pytest.raises(ucp.UCXError, match="No such file") as exc:
+            await take(Reader(outputs).fetch(0, [1]))
+        assert (exc.value.map_id, exc.value.rank, exc.value.errno) == (1, 0, 2)
+        outputs.abort()
+
+    good_world(1, main)
+
+
+def test_closing_in_any_order():
+    kept = []
+
+    async def main(comm):
+        outputs = await MapOutputs.create(comm, 3, 1)
+        await put(outputs, comm.rank, [(0, b"x" * 100000)])
+        await comm.barrier()
+        reader, writer = Reader(outputs), Writer(outputs, 2)
+        writer.write(0, b"late")
+        blocks = [block async for block in reader.fetch(0, [0, 1])]
+        await comm.barrier()
+        comm.close()
+        waiting = reader.fetch(0, [2])
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(waiting), 0.01)
+        kept.append((outputs, reader, writer, blocks, waiting))
+
+    good_world(2, main)
+    for _, _, _, blocks, _ in kept:
+        assert all(bytes(block) == b"x" * 100000 for block in blocks)
+    kept.clear()

@@ -191,7 +191,9 @@ asyncio.run(main())
         group.processes[1].wait()
         tell(group, 0)
         said = group.line(0)
-        assert said == "missing" if step == "before" else said == "lost 0 1", said
+        # One that is killed early enough in its first commit has said nothing.
+        may_say = {"before": ["missing"], "after": ["lost 0 1"]}
+        assert said in may_say.get(step, ["missing", "lost 0 1"])
         assert group.line(0) == "again"
 
 

@@ -168,8 +168,7 @@ class Reader(_ext.MapReader):
                 has_room = held < limit and (pool.free or not under_way)
                 block = fetch.take() if has_room else False
                 if block and block.place == "away":
-                    view = await _room(pool, block.nbytes, timeout)
-                    under_way.append((block, view, block._get(view)))
+                    under_way.append(await _begin(pool, block, timeout))
                     held += block.nbytes
                 elif block:
                     yield block
@@ -196,6 +195,8 @@ class Reader(_ext.MapReader):
         try:
             await asyncio.wait_for(request, timeout)
         except UCXError:
+            # The exception refers to this frame, which must not hold the buffer.
+            del view, request
             under_way.popleft()
             return await self._again(block, timeout)
         except TimeoutError:
@@ -292,6 +293,14 @@ def _each_once(maps: Iterable[SupportsIndex] | None) -> Iterable[SupportsIndex] 
     if isinstance(maps, bytes | bytearray | str):
         raise TypeError(f"maps must be an iterable of numbers, not {maps!r}")
     return None if maps is None else dict.fromkeys(map(index, maps))
+
+
+async def _begin(
+    pool: BufferPool, block: _ext.MapBlock, timeout: float | None
+) -> _Landing:
+    """Begin to copy a block to the pool."""
+    view = await _room(pool, block.nbytes, timeout)
+    return block, view, block._get(view)
 
 
 async def _room(pool: BufferPool, nbytes: int, timeout: float | None) -> memoryview:

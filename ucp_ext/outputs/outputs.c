@@ -45,9 +45,9 @@ outputs_error(const OutputsObject *self, umx_status status, const char *op,
     }
     switch (status) {
     case UMX_ERR_CLOSED:
-        detail = "the outputs or their communicator are closed, or what was "
-                 "written is committed";
-        break;
+        return errors_new_text(st, status, op,
+                               "the outputs or their communicator are closed, "
+                               "or what was written is committed");
     case UMX_ERR_INVALID_PARAM:
         detail = "the ranks give different numbers of maps or partitions";
         break;
