@@ -276,7 +276,8 @@ on_timeout(umx_timer *timer)
     }
 }
 
-/* Nobody has committed the maps again that are doubted. */
+/* Fail a fetch of maps that are doubted, and that nobody has committed again.
+ */
 static void
 on_doubts(umx_timer *timer)
 {

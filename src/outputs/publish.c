@@ -394,7 +394,7 @@ go_on(umi_outputs_publication *publish, uint64_t other, umx_status *status_p)
     return begin(publish, (other < publish->epoch) ? 2 : 1, status_p);
 }
 
-/* Nobody waits any more; the commit goes on. */
+/* Let the commit go on, for which nobody waits any more. */
 static void
 cancel(umx_request *req)
 {
