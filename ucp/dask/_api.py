@@ -124,7 +124,7 @@ def shuffle(
 def sort_values(
     ddf: Any,
     by: str | list[str],
-    npartitions: int | None = None,
+    npartitions: int | str | None = None,
     ascending: bool | list[bool] = True,
     na_position: str = "last",
     ignore_index: bool = False,
@@ -149,7 +149,7 @@ def sort_values(
             no order.
         ValueError: an argument makes no sense.
     """
-    if npartitions != "auto":
+    if not isinstance(npartitions, str):  # Dask has "auto"
         npartitions = _known_count(npartitions)
     if _support.missing() is not None:
         return ddf.sort_values(
