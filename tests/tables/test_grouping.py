@@ -68,6 +68,73 @@ def test_equal_floats_are_one_key():
     assert found["size"].to_pylist() == [2, 2]
 
 
+def grouped(parts, keys, wanted, is_reduced=True, library="arrow"):
+    """The groups of the rows of several ranks."""
+    wanted = read_aggregations(wanted)
+    grouping = Grouping(parts[0].schema, keys, wanted)
+    prepared = [grouping.prepare(part) for part in parts]
+    if is_reduced:
+        assert grouping.can_reduce
+        prepared = [grouping.reduce(part, library) for part in prepared]
+    whole = pa.concat_tables(prepared)
+    return grouping.finish(whole, is_reduced, library).to_pylist()
+
+
+@pytest.mark.parametrize("library", ["polars", "arrow"])
+def test_the_mean_of_large_integers(library):
+    if library == "polars":
+        pytest.importorskip("polars")
+    for value, kind in ((2**62, pa.int64()), (2**63 + 2**62, pa.uint64())):
+        part = pa.table({"k": [1] * 9, "x": pa.array([value] * 9, kind)})
+        for is_reduced in (True, False):
+            found = grouped([part] * 2, ["k"], [("x", "mean")], is_reduced, library)
+            assert found == [{"k": 1, "x_mean": float(value)}]
+    one = pa.table({"k": [1], "x": [17 * 10**14 + 1]})  # and more than 2**53
+    (found,) = grouped([one] * 9, ["k"], [("x", "mean"), ("x", "sum")])
+    assert found == {"k": 1, "x_mean": 17e14 + 1, "x_sum": 9 * (17 * 10**14 + 1)}
+
+
+@pytest.mark.parametrize("is_reduced", [True, False])
+def test_keys_are_aggregated_as_the_columns_that_they_are(is_reduced):
+    part = pa.table({"k": pa.array(["b", "a", "b", None]).dictionary_encode()})
+    wanted = {"k 0": ("k", "count"), "n": ([], "size")}
+    found = grouped([part] * 2, ["k"], wanted, is_reduced)
+    assert sorted(found, key=str) == [
+        {"k": "a", "k 0": 2, "n": 2},
+        {"k": "b", "k 0": 4, "n": 4},
+        {"k": None, "k 0": 0, "n": 2},
+    ]
+    with pytest.raises(TypeError, match=r"^the table cannot be grouped so: "):
+        grouped([part], ["k"], [("k", "min")])
+    plain = pa.table({"k": [2, 1, 2], "x": [1, 2, 3]})
+    found = grouped([plain], ["k"], {"k 0": ("k", "max")}, is_reduced, "polars")
+    assert sorted(its["k 0"] for its in found) == [1, 2]
+
+
+def test_a_null_of_any_rank_makes_a_sum_null_that_does_not_skip_them():
+    parts = [pa.table({"k": [1], "x": pa.array([x], pa.int64())}) for x in (1, None)]
+    wanted = {
+        "s": ("x", "sum", {"skip_nulls": False, "min_count": 0}),
+        "n": ("x", "sum", {"min_count": 0}),
+    }
+    for order in (parts, parts[::-1]):
+        assert grouped(order, ["k"], wanted) == [{"k": 1, "s": None, "n": 1}]
+
+
+def test_equal_floats_of_a_dictionary_are_one_key():
+    values = pa.array([0.0, 1.0, -0.0, float("nan"), -float("nan")], pa.float32())
+    numbers = pa.array([0, 2, 1, 3, 4, None], pa.int8())
+    column = pa.DictionaryArray.from_arrays(numbers, values)
+    part = pa.table({"k": column, "x": [1] * 6})
+    for is_reduced in (True, False):
+        found = grouped([part, part], ["k"], [("x", "sum")], is_reduced)
+        assert sorted(repr(its["k"]) for its in found) == ["0.0", "1.0", "None", "nan"]
+        sums = {repr(its["k"]): its["x_sum"] for its in found}
+        assert sums == {"0.0": 4, "1.0": 2, "None": 2, "nan": 4}
+        empty = grouped([part.slice(0, 0)], ["k"], [("x", "sum")], is_reduced)
+        assert empty == []
+
+
 def test_how_many_keys_a_sample_tells():
     assert _estimate(20_000, 20_000) == float("inf")
     assert 90 < _estimate(100, 20_000) < 110

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """All libraries sort the rows of a rank as Arrow does."""
 
+import decimal
 import random
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from orders import VALUES, column_of, in_order
 
+from ucp._tables import sorting
 from ucp._tables.sorting import LIBRARIES, Order, choose_library, sort_rows
 
 OTHERS = [
@@ -86,3 +88,62 @@ def test_the_result_has_memory_of_its_own():
     own = {b.address for c in found.columns for b in c.chunk(0).buffers() if b}
     assert not views & own
     assert pc.max(found["k"]).as_py() == 2
+
+
+def places(table):
+    chunks = [chunk for column in table.columns for chunk in column.chunks]
+    return {its.address for chunk in chunks for its in chunk.buffers() if its}
+
+
+def test_a_key_without_a_value_leaves_rows_in_memory_of_their_own():
+    pytest.importorskip("polars")
+    half = pa.table({"k": pa.nulls(500, pa.int64()), "row": range(500)})
+    table = pa.concat_tables([half, half])
+    order = Order(("k",), (False,))
+    key = sorting._Key(table["k"], False)
+    assert key.is_constant
+    for found in (
+        sort_rows(table, order, "polars"),
+        sorting._by_polars(table, order, [key]),  # gives what it was given
+    ):
+        assert not places(table) & places(found)
+        assert found.equals(table)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("kind", [pa.decimal32(9, 2), pa.decimal64(15, 2)])
+def test_short_decimals_have_the_order_of_long_ones(library, kind):
+    if library == "polars":
+        pytest.importorskip("polars")
+    numbers = [-(10**6), -257, -1, 0, 255, 256, 65536]
+    values = [decimal.Decimal(n).scaleb(-2) for n in numbers]
+    mixed = random.Random(1).sample([*values, None], len(values) + 1)
+    plain = pa.array(mixed, kind)
+    for keys in (plain, plain.cast(pa.decimal128(15, 2)).dictionary_encode()):
+        if pa.types.is_dictionary(keys.type):
+            keys = pa.DictionaryArray.from_arrays(
+                keys.indices, keys.dictionary.cast(kind)
+            )
+        table = pa.table({"k": keys, "one": [1] * len(mixed)})
+        for by in (("k",), ("one", "k")):
+            order = Order(by, (False,) * len(by))
+            found = sort_rows(table, order, library)
+            assert found["k"].to_pylist() == [*values, None]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_dictionary_of_floats_has_the_order_of_its_values(library):
+    if library == "polars":
+        pytest.importorskip("polars")
+    values = [1.0, float("nan"), 0.0, None, -0.0, 2.0]
+    column = pa.array(values).dictionary_encode()
+    for by in (("k",), ("k", "row")):
+        table = pa.table({"k": column, "row": range(6)})
+        for descending in (False, True):
+            for nulls in ("first", "last"):
+                order = Order(by, (descending, False)[: len(by)], nulls, True)
+                plain = table.set_column(0, "k", column.cast(pa.float64()))
+                ways = [descending, False][: len(by)]
+                expected = in_order(plain, by, ways, nulls)
+                found = sort_rows(table, order, library)
+                assert found["row"].to_pylist() == expected.to_pylist()

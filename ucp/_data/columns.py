@@ -384,8 +384,9 @@ def from_table(table: Any) -> tuple[Schema, list[Chunk]]:
     """The schema and the chunks of any table."""
     if isinstance(table, Mapping):
         return from_numpy(table)
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(table, pandas.DataFrame):
+    # A module that another thread is importing may have no DataFrame yet.
+    frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
+    if frame is not None and isinstance(table, frame):
         return _from_pandas(table)
     return from_arrow(as_arrow(table))
 

@@ -19,14 +19,18 @@ def title_of(side: str) -> str:
 
 def is_frame(table: Any) -> bool:
     """Is it a ``DataFrame`` of pandas?"""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(table, pandas.DataFrame)
+    return _is_a(table, "pandas")
 
 
 def is_polars(table: Any) -> bool:
     """Is it a ``DataFrame`` of polars?"""
-    polars = sys.modules.get("polars")
-    return polars is not None and isinstance(table, polars.DataFrame)
+    return _is_a(table, "polars")
+
+
+def _is_a(table: Any, library: str) -> bool:
+    # A module that another thread is importing may have no DataFrame yet.
+    frame = getattr(sys.modules.get(library), "DataFrame", None)
+    return frame is not None and isinstance(table, frame)
 
 
 def library_of(table: Any) -> str:

@@ -195,12 +195,9 @@ class Grouping:
             i = table.schema.get_field_index(name)
             field = table.schema.field(i)
             if pa.types.is_floating(field.type):
-                zero = pa.scalar(numpy.zeros(1, field.type.to_pandas_dtype())[0])
-                nan = pa.scalar(float("nan"), field.type)
-                column = table[i]
-                equal = pc.if_else(pc.equal(column, zero), zero, column)
-                column = pc.if_else(pc.is_nan(column), nan, equal)
-                table = table.set_column(i, field, column)
+                table = table.set_column(i, field, _equal_floats(table[i]))
+            elif _is_of_floats(field.type) and table[i].num_chunks:
+                table = table.set_column(i, field, _equal_numbers(table[i]))
         if self._drop_nulls:
             for name in self.keys:
                 if table[name].null_count:
@@ -216,17 +213,24 @@ class Grouping:
         rng = numpy.random.default_rng(0)
         rows = numpy.unique(rng.integers(0, table.num_rows, _SAMPLE))
         keys = _Encoded(_select(table, self.keys).take(pa.array(rows)), self.keys)
-        found = keys.table.group_by(list(self.keys), use_threads=False).aggregate([])
+        found = keys.table.group_by(keys.names, use_threads=False).aggregate([])
         groups = _estimate(found.num_rows, len(rows))
         return bool(groups <= _FEW * table.num_rows)
 
     def reduce(self, table: Any, library: str = "arrow") -> Any:
         """One row for each group of a rank; ``table`` comes of ``prepare()``."""
+        import pyarrow as pa
+
         own = [
             Aggregation(part.name, part.column, part.function, part.options)
             for part in self._parts
             if part is not None
         ]
+        for part in self._parts:
+            if part is not None and part.given:
+                # The sum of integers may be too large for one.
+                wide = table[part.given].cast(pa.float64(), safe=False)
+                table = table.append_column(part.column, wide)
         return self._aggregate(table, own, library)
 
     def finish(self, table: Any, is_reduced: bool, library: str = "arrow") -> Any:
@@ -259,7 +263,7 @@ class Grouping:
             found = [table[part.name] for part in parts]
             if its.function == "mean":
                 least = dict(its.options).get("min_count", 1)
-                total, count = found[0].cast(pa.float64()), found[1]
+                total, count = found
                 enough = pc.greater_equal(count, max(least, 1))
                 mean = pc.divide(total, pc.if_else(enough, count, 1))
                 column = pc.if_else(enough, mean, pa.scalar(None, pa.float64()))
@@ -273,16 +277,17 @@ class Grouping:
         self, table: Any, aggregations: Sequence[Aggregation], library: str
     ) -> Any:
         encoded = _Encoded(table, self.keys)
+        keys = encoded.names
         if (
             library == "polars"
             and table.num_rows
-            and _polars_can(encoded.table, self.keys, aggregations)
+            and _polars_can(encoded.table, keys, aggregations)
         ):
             empty = encoded.table.slice(0, 0)
-            schema = _by_arrow(empty, self.keys, aggregations).schema
-            found = _by_polars(encoded.table, self.keys, aggregations).cast(schema)
+            schema = _by_arrow(empty, keys, aggregations).schema
+            found = _by_polars(encoded.table, keys, aggregations).cast(schema)
         else:
-            found = _by_arrow(encoded.table, self.keys, aggregations)
+            found = _by_arrow(encoded.table, keys, aggregations)
         return encoded.decode(found)
 
 
@@ -295,6 +300,7 @@ class _Part(NamedTuple):
     options: tuple[tuple[str, Any], ...]
     again: str  # the function that puts parts together
     options_again: tuple[tuple[str, Any], ...]
+    given: str = ""  # the column of which ``column`` is a copy, as floats
 
 
 def _parts_of(schema: Any, its: Aggregation) -> list[_Part | None]:
@@ -320,9 +326,15 @@ def _parts_of(schema: Any, its: Aggregation) -> list[_Part | None]:
         if is_type.is_decimal(kind) or options:
             return [None]
         count = part("count", "sum")
-        return [part("sum", "sum"), count._replace(options=(), options_again=())]
+        wide = f"floats of {its.column}"
+        total = part("sum", "sum")._replace(
+            name=f"sum of {wide}", column=wide, given=its.column
+        )
+        return [total, count._replace(options=(), options_again=())]
     if its.function == "sum" and options.get("min_count") == 0:
-        return [part("sum", "sum")._replace(options_again=(("min_count", 0),))]
+        total = part("sum", "sum")
+        again = (("min_count", 0), *total.options_again)
+        return [total._replace(options_again=again)]
     if its.function in ("first", "last") and options.get("skip_nulls") is False:
         return [part(its.function, its.function)]
     return [part(its.function, _FUNCTIONS[its.function])]
@@ -344,32 +356,73 @@ def _select(table: Any, names: Iterable[str]) -> Any:
     return table.select(list(names))
 
 
+def _equal_floats(column: Any) -> Any:
+    """Floats of which those that are equal, and NaNs, have the same bits."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    zero = pa.scalar(numpy.zeros(1, kind.to_pandas_dtype())[0])
+    nan = pa.scalar(float("nan"), kind)
+    equal = pc.if_else(pc.equal(column, zero), zero, column)
+    return pc.if_else(pc.is_nan(column), nan, equal)
+
+
+def _is_of_floats(kind: Any) -> bool:
+    import pyarrow.types as is_type
+
+    return bool(is_type.is_dictionary(kind) and is_type.is_floating(kind.value_type))
+
+
+def _equal_numbers(column: Any) -> Any:
+    """A dictionary column of floats, with one number for those that are equal.
+
+    Its values, which all ranks have, stay what they are.
+    """
+    import pyarrow as pa
+
+    values = _equal_floats(column.chunk(0).dictionary).to_numpy(zero_copy_only=False)
+    unsigned = numpy.dtype(f"u{values.itemsize}")
+    _, first, place = numpy.unique(
+        values.view(unsigned), return_index=True, return_inverse=True
+    )
+    numbers = pa.array(first[place].astype(column.type.index_type.to_pandas_dtype()))
+    chunks = [numbers.take(chunk.indices) for chunk in column.chunks]
+    return of_kind(pa.chunked_array(chunks, numbers.type), column.type, column)
+
+
 class _Encoded:
-    """A table whose keys are what Arrow and polars group by, and the way back."""
+    """A table with keys that Arrow and polars group by, and the way back.
+
+    Attributes:
+        table: it, and these keys.
+        names: of them, beside the columns, which may be aggregated.
+    """
 
     def __init__(self, table: Any, keys: Sequence[str]) -> None:
         import pyarrow as pa
 
         self._given = {name: table[name] for name in keys}
-        for name in keys:
-            i = table.schema.get_field_index(name)
-            column = table[i]
+        longest = max(table.column_names, key=len)
+        self.names = [f"{longest} {number}" for number in range(len(keys))]
+        for name, column in zip(self.names, self._given.values(), strict=True):
             kind = column.type
+            key = column
             if pa.types.is_dictionary(kind) and column.num_chunks:
-                table = table.set_column(i, name, numbers_of(column))
+                key = numbers_of(column)
             elif pa.types.is_dictionary(kind):
-                table = table.set_column(i, name, pa.chunked_array([], kind.index_type))
+                key = pa.chunked_array([], kind.index_type)
             elif isinstance(kind, pa.BaseExtensionType):
                 chunks = [chunk.storage for chunk in column.chunks]
-                storage = pa.chunked_array(chunks, kind.storage_type)
-                table = table.set_column(i, name, storage)
+                key = pa.chunked_array(chunks, kind.storage_type)
+            table = table.append_column(name, key)
         self.table = table
 
     def decode(self, table: Any) -> Any:
+        """Groups by the keys, which come first, with those of the table."""
         import pyarrow as pa
 
-        for name, column in self._given.items():
-            i = table.schema.get_field_index(name)
+        for i, (name, column) in enumerate(self._given.items()):
             kind = column.type
             found = table[i]
             if pa.types.is_dictionary(kind):
@@ -481,9 +534,7 @@ def _by_polars(
         wanted.append(found.alias(f"a{number}"))
     frame = polars.from_arrow(pa.table(given)).group_by([*names.values()]).agg(wanted)
     found = frame.to_arrow()
-    columns = {}
-    for name in keys:
-        columns[name] = found[names[name]]
-    for number, its in enumerate(aggregations):
-        columns[its.name] = found[f"a{number}"]
-    return pa.table(columns)
+    columns = [found[names[name]] for name in keys]
+    columns += [found[f"a{number}"] for number in range(len(aggregations))]
+    given_names = [*keys, *(its.name for its in aggregations)]
+    return pa.Table.from_arrays(columns, names=given_names)

@@ -122,10 +122,13 @@ class _Key:
             column = _by_rank(column)
         elif is_type.is_float16(kind):
             column = column.cast(pa.float32())
+        elif is_type.is_decimal32(kind) or is_type.is_decimal64(kind):
+            # Arrow has no right order of these.
+            column = column.cast(pa.decimal128(kind.precision, kind.scale))
         elif is_type.is_fixed_size_binary(kind):
             column = column.cast(pa.large_binary())
         self.column = column
-        self.is_constant = is_type.is_null(column.type)
+        self.is_constant = column.null_count == len(column)
 
     @property
     def is_number(self) -> bool:
@@ -179,11 +182,15 @@ def _by_rank(column: Any) -> Any:
     """The ranks of a dictionary column's values: equal ones have the same."""
     import pyarrow as pa
     import pyarrow.compute as pc
+    import pyarrow.types as is_type
 
     if not column.num_chunks:
         return pa.chunked_array([], pa.int64())
     values = column.chunk(0).dictionary
-    if len(values) > len(column):
+    kind = values.type
+    is_small = is_type.is_decimal32(kind) or is_type.is_decimal64(kind)
+    # Ranks would not say which values are NaN.
+    if is_small or is_type.is_floating(kind) or len(values) > len(column):
         return _Key(column.cast(column.type.value_type), False).column
     try:
         ranks = pc.rank(values, "ascending", tiebreaker="dense").cast(pa.int64())
@@ -247,10 +254,28 @@ def _by_polars(table: Any, order: Order, keys: Sequence[_Key]) -> Any:
     columns = []
     for number, column in enumerate(table.columns):
         if f"c{number}" in given:
-            columns.append(_as_given(found[f"c{number}"], column))
+            numbers = found[f"c{number}"]
+            if _share_memory(numbers, given[f"c{number}"]):
+                # polars gives what it was given if that is in order.
+                numbers = take_column(numbers, numpy.arange(table.num_rows))
+            columns.append(_as_given(numbers, column))
         else:
             columns.append(take_column(column, found["row"].combine_chunks()))
     return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _share_memory(column: Any, other: Any) -> bool:
+    """Does a column have memory of another one?"""
+    places = [(its.address, its.address + its.size) for its in _buffers(other)]
+    return any(
+        begin <= its.address < end for its in _buffers(column) for begin, end in places
+    )
+
+
+def _buffers(column: Any) -> list[Any]:
+    return [
+        its for array in column.chunks for its in array.buffers() if its is not None
+    ]
 
 
 def _given_key(key: _Key, order: Order) -> tuple[Any, bool]:
