@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``ucp.table.read_parquet`` and ``write_parquet``."""
 
+import asyncio
 import os
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -135,3 +137,129 @@ def test_a_rank_that_cannot_write_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(pq, "write_table", fail)
     good_world(2, main)
     assert os.listdir(tmp_path) == []
+
+
+def old_and_new(size, folder):
+    """A folder of files with 0, and what overwrites them with 1."""
+    for rank in range(size):
+        pq.write_table(pa.table({"x": [0]}), folder / f"part-{rank:05}.parquet")
+    pq.write_table(pa.table({"x": [0]}), folder / "other.parquet")
+    return pa.table({"x": [1]})
+
+
+def values_in(folder):
+    files = sorted(os.listdir(folder))
+    return {file: pq.read_table(folder / file)["x"].to_pylist() for file in files}
+
+
+def test_a_file_that_is_missing_at_the_end_leaves_the_old_ones(tmp_path, monkeypatch):
+    table = old_and_new(2, tmp_path)
+    before = values_in(tmp_path)
+    give_names = ucp.table._parquet._give_names
+
+    def lose_one(path, hidden, old):
+        os.remove(os.path.join(path, hidden[1]))
+        give_names(path, hidden, old)
+
+    async def main(comm):
+        with pytest.raises(OSError, match=r"^rank 0: \[Errno 2\] No such file"):
+            await ucp.table.write_parquet(table, tmp_path, comm=comm, overwrite=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ucp.table._parquet._give_names", lose_one)
+        good_world(2, main)
+    assert values_in(tmp_path) == before
+
+
+def test_files_are_overwritten_by_all_ranks_or_by_none(tmp_path):
+    table = old_and_new(2, tmp_path)
+    before = values_in(tmp_path)
+    after = {f"part-0000{rank}.parquet": [1] for rank in range(2)}
+
+    async def main(comm):
+        ends = set()
+        for steps in range(0, 120, 8):
+            if comm.rank == 0:
+                old_and_new(2, tmp_path)
+            await comm.barrier()
+            call = ucp.table.write_parquet(table, tmp_path, comm=comm, overwrite=True)
+            task = asyncio.ensure_future(call)
+            if comm.rank == 1:
+                for _ in range(steps):
+                    await asyncio.sleep(0 if steps % 16 else 0.0002)
+                task.cancel()
+            await asyncio.wait([task])
+            await comm.barrier()
+            found = values_in(tmp_path)
+            assert found in (before, after)
+            if comm.rank == 0:
+                assert (found == after) == (task.exception() is None)
+            ends.add(len(found))
+            await comm.barrier()
+        return ends
+
+    assert good_world(2, main)[0] <= {2, 3}
+
+
+def test_a_cancel_while_files_get_their_names_is_too_late(tmp_path, monkeypatch):
+    table = old_and_new(2, tmp_path)
+    cancels = []  # of rank 1's task
+    replace, remove = os.replace, os.remove
+
+    def cancel_first(work):
+        def cancelled(*args):
+            while cancels:
+                was_told = threading.Event()
+                cancels.pop()(was_told.set)
+                assert was_told.wait(20)
+            work(*args)
+
+        return cancelled
+
+    async def main(comm):
+        call = ucp.table.write_parquet(table, tmp_path, comm=comm, overwrite=True)
+        task = asyncio.ensure_future(call)
+        if comm.rank == 1:
+            loop = asyncio.get_running_loop()
+
+            def cancel(then):
+                loop.call_soon_threadsafe(task.cancel)
+                loop.call_soon_threadsafe(then)
+
+            cancels.append(cancel)
+        await asyncio.wait([task])
+        await comm.barrier()
+        if comm.rank == 0:
+            return task.result()
+        assert task.cancelled()
+        return None
+
+    monkeypatch.setattr(os, "replace", cancel_first(replace))
+    monkeypatch.setattr(os, "remove", cancel_first(remove))
+    assert good_world(2, main)[0] == str(tmp_path / "part-00000.parquet")
+    assert values_in(tmp_path) == {f"part-0000{rank}.parquet": [1] for rank in range(2)}
+
+
+def test_a_cancel_waits_for_the_file_and_removes_it(tmp_path, monkeypatch):
+    begun, let_go = threading.Event(), threading.Event()
+    write = pq.write_table
+
+    def hold(*args, **options):
+        begun.set()
+        assert let_go.wait(20)
+        write(*args, **options)
+
+    async def main(comm):
+        call = ucp.table.write_parquet(rows_of(0, 5), tmp_path, comm=comm)
+        task = asyncio.ensure_future(call)
+        assert await asyncio.to_thread(begun.wait, 20)
+        for _ in range(2):
+            task.cancel()
+            assert not (await asyncio.wait([task], timeout=0.02))[0]
+        let_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert os.listdir(tmp_path) == []
+
+    monkeypatch.setattr(pq, "write_table", hold)
+    good_world(1, main)

@@ -17,6 +17,7 @@ from .._ext import Chunk
 from ..shuffle import MemoryCache, Shuffler
 from .options import Memories
 from .spans import PeerBytes, Span
+from .threads import finished, outlast
 
 _LEAST_PIECE = 1 << 20  # bytes of a table that are partitioned at a time
 _VIEW_SECONDS = 1.0  # how long chunks may be viewed after their rows were used
@@ -98,9 +99,9 @@ class Exchange:
 
         partitioning = self._submit("partition", None, lambda: partition(allocate))
         try:
-            partitions = await asyncio.wrap_future(partitioning)
+            partitions = await finished(partitioning)
         except BaseException:
-            # If this was cancelled, the thread still writes.
+            # If this was closed, the thread still writes.
             partitioning.add_done_callback(give_back)
             raise
         requests: list[Any] = []
@@ -151,7 +152,7 @@ class Exchange:
         self, name: str, partition: int | None, work: Callable[[], _T]
     ) -> _T:
         """Run ``work`` in the other thread, and keep when."""
-        return await asyncio.wrap_future(self._submit(name, partition, work))
+        return await finished(self._submit(name, partition, work))
 
     def _submit(
         self, name: str, partition: int | None, work: Callable[[], _T]
@@ -170,7 +171,7 @@ class Exchange:
         return self._pool.submit(timed)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        return await asyncio.wrap_future(self._pool.submit(work))
+        return await finished(self._pool.submit(work))
 
     def _now(self) -> float:
         return time.monotonic() - self._zero
@@ -227,7 +228,7 @@ def _is_over(requests: list[Any]) -> bool:
 
 async def ended(task: asyncio.Future[None]) -> None:
     """Wait until a task has ended, and raise what it raised, if it did."""
-    await asyncio.wait([task])
+    await outlast([task])
     if not task.cancelled():
         task.result()
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from .begun import Begun
+from .threads import outlast
 
 Emit = Callable[[Any], Awaitable[None]]
 
@@ -113,9 +114,7 @@ class Parts(AsyncIterator[Any]):
             self._call.close()
             return
         self._task.cancel()
-        await asyncio.wait([self._task])
-        if not self._task.cancelled():
-            self._task.exception()  # nobody asks for it any more
+        await outlast([self._task])
 
     async def __aenter__(self) -> Self:
         return self

@@ -23,6 +23,7 @@ from .._tables.parts import Emit
 from .._tables.skew import SKEW_ROWS, SKEW_SHARE, frequent_key
 from .._tables.spans import Span
 from .._tables.stages import Stages
+from .._tables.threads import outlast
 from ..exceptions import UCXWarning
 from ..shuffle import Shuffler
 from ._local import PandasJoin, metadata_of_result
@@ -269,7 +270,7 @@ class JoinRun(Exchange):
         finally:
             for one in joining:
                 one.cancel()
-            await asyncio.gather(*joining, return_exceptions=True)
+            await outlast(joining)
 
     async def _join_one(self, partition: int, chunks: list[list[Chunk]]) -> Any:
         """Join a partition; None: nothing comes of it."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import glob
-import json
 import os
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -25,8 +25,10 @@ from .._tables.schemas import (
     with_pandas_types,
 )
 from .._tables.stages import Stages
+from .._tables.threads import in_thread
+from ..exceptions import UCXRankFailed
 from ._plan import SIDE, Call, describe, make_plan
-from ._run import AGREE, ENDS, ROWS, SAMPLE
+from ._run import AGREE, ENDS, SAMPLE
 
 
 class _Group(NamedTuple):
@@ -198,22 +200,47 @@ async def write_file(
     if plan.gives == "pandas":
         metadata = with_pandas_types(plan.common).schema.metadata
         arrow = arrow.replace_schema_metadata({b"pandas": metadata[b"pandas"]})
-    name = os.path.join(path, f"part-{comm.rank:05}.parquet")
-    hidden = os.path.join(path, f".part-{comm.rank:05}.{os.getpid()}.tmp")
+    hidden = f".part-{comm.rank:05}.{secrets.token_hex(8)}.tmp"
     try:
-        old = await asyncio.to_thread(_write_hidden, arrow, hidden, options)
-        await stages.tell_all([json.dumps(old).encode()], SAMPLE)
-        # All ranks have written theirs.
-        if comm.rank == 0:
-            for file in old:
-                os.remove(os.path.join(path, file))
-        await stages.tell_all([b"removed"], ROWS)
-        os.replace(hidden, name)
+        await _write_and_name(stages, comm, arrow, path, hidden, options)
     finally:
         with suppress(FileNotFoundError):
-            os.remove(hidden)
-    await stages.tell_all([b"written"], ENDS)
-    return name
+            os.remove(os.path.join(path, hidden))
+    return os.path.join(path, _name_of(comm.rank))
+
+
+async def _write_and_name(
+    stages: Stages,
+    comm: Communicator,
+    table: Any,
+    path: str,
+    hidden: str,
+    options: dict[str, Any],
+) -> None:
+    """Write a file, and have all get their names, or none."""
+    old = await in_thread(
+        "parquet", lambda: _write_hidden(table, path, hidden, options)
+    )
+    said = await stages.tell_all([hidden.encode()], SAMPLE)
+    # All ranks have written theirs, and until these have names nothing is awaited.
+    mine = pack({})
+    cause: Exception | None = None
+    if comm.rank == 0:
+        try:
+            _give_names(path, [its.decode() for its in said], old)
+        except Exception as error:
+            cause = error
+            mine = describe_failure(error)
+    try:
+        said = await stages.tell_all(mine, ENDS)
+    except UCXRankFailed:
+        if comm.rank == 0 and cause is None:
+            return  # a rank has given up too late
+        raise
+    try:
+        unpack_all(said)
+    except Exception as error:
+        raise error from cause
 
 
 def _check_directory(path: str, overwrite: bool) -> None:
@@ -223,12 +250,40 @@ def _check_directory(path: str, overwrite: bool) -> None:
         raise FileExistsError(f"{path!r} is not empty: give overwrite=True")
 
 
-def _write_hidden(table: Any, hidden: str, options: dict[str, Any]) -> list[str]:
+def _name_of(rank: int) -> str:
+    return f"part-{rank:05}.parquet"
+
+
+def _write_hidden(
+    table: Any, path: str, hidden: str, options: dict[str, Any]
+) -> list[str]:
     """Write a file that no reader takes for one; the files that were there before."""
     import pyarrow.parquet as pq
 
-    path = os.path.dirname(hidden)
     os.makedirs(path, exist_ok=True)
     old = [name for name in os.listdir(path) if name.endswith(".parquet")]
-    pq.write_table(table, hidden, **options)
+    pq.write_table(table, os.path.join(path, hidden), **options)
     return old
+
+
+def _give_names(path: str, hidden: Sequence[str], old: Sequence[str]) -> None:
+    """Give the files of all ranks their names, and remove the ``old`` ones.
+
+    A rank that gives up removes its file, so all of them are taken first: if one is
+    missing, nothing has changed.
+    """
+    taken: list[str] = []
+    try:
+        for file in hidden:
+            its = os.path.join(path, f"{file}.all")
+            os.replace(os.path.join(path, file), its)
+            taken.append(its)
+        for rank, its in enumerate(taken):
+            os.replace(its, os.path.join(path, _name_of(rank)))
+    finally:
+        for its in taken:
+            with suppress(FileNotFoundError):
+                os.remove(its)
+    for file in set(old).difference(map(_name_of, range(len(hidden)))):
+        with suppress(FileNotFoundError):
+            os.remove(os.path.join(path, file))

@@ -16,6 +16,7 @@ from .._tables.options import Memories
 from .._tables.parts import Emit
 from .._tables.skew import SKEW_ROWS, SKEW_SHARE, frequent_key
 from .._tables.stages import Stages
+from .._tables.threads import outlast
 from ..shuffle import Shuffler
 from ._jobs import Job
 
@@ -151,7 +152,7 @@ class TableRun(Exchange):
         finally:
             for one in finishing.values():
                 one.cancel()
-            await asyncio.gather(*finishing.values(), return_exceptions=True)
+            await outlast(finishing.values())
 
     async def _finish(self, number: int, chunks: list[Chunk]) -> Any:
         """A part of the result; None: it has no rows."""
