@@ -204,17 +204,19 @@ def test_files_are_overwritten_by_all_ranks_or_by_none(tmp_path):
 def test_a_cancel_while_files_get_their_names_is_too_late(tmp_path, monkeypatch):
     table = old_and_new(2, tmp_path)
     cancels = []  # of rank 1's task
+    done = []
     replace, remove = os.replace, os.remove
 
-    def cancel_first(work):
-        def cancelled(*args):
-            while cancels:
+    def cancel_third(work):
+        def counted(*args):
+            done.append(args)
+            while len(done) == 3 and cancels:
                 was_told = threading.Event()
                 cancels.pop()(was_told.set)
                 assert was_told.wait(20)
             work(*args)
 
-        return cancelled
+        return counted
 
     async def main(comm):
         call = ucp.table.write_parquet(table, tmp_path, comm=comm, overwrite=True)
@@ -234,8 +236,8 @@ def test_a_cancel_while_files_get_their_names_is_too_late(tmp_path, monkeypatch)
         assert task.cancelled()
         return None
 
-    monkeypatch.setattr(os, "replace", cancel_first(replace))
-    monkeypatch.setattr(os, "remove", cancel_first(remove))
+    monkeypatch.setattr(os, "replace", cancel_third(replace))
+    monkeypatch.setattr(os, "remove", cancel_third(remove))
     assert good_world(2, main)[0] == str(tmp_path / "part-00000.parquet")
     assert values_in(tmp_path) == {f"part-0000{rank}.parquet": [1] for rank in range(2)}
 
