@@ -125,3 +125,48 @@ def test_a_number_that_no_dictionary_has_is_refused():
     table = pa.table({"k": bad})
     with pytest.raises(ValueError, match=r"column 'k': a row has a number that is not"):
         range_partition(table, "k", pa.table({"k": ["a"]}))
+
+
+KINDS = [
+    (pa.timestamp("ms"), pa.timestamp("s")),
+    (pa.duration("us"), pa.duration("ns")),
+    (pa.decimal128(5, 0), pa.decimal128(5, 1)),
+    (pa.dictionary(pa.int8(), pa.timestamp("ms")), pa.timestamp("s")),
+    (pa.int64(), pa.timestamp("s")),
+    (pa.date32(), pa.int32()),
+]
+
+
+@pytest.mark.parametrize(("kind", "other"), KINDS, ids=str)
+def test_splitters_of_another_unit_are_refused(kind, other):
+    table, splitters = (pa.table({"k": pa.nulls(1, its)}) for its in (kind, other))
+    with pytest.raises(TypeError, match=r"^column 'k' has another type in the spl"):
+        range_partition(table, "k", splitters)
+
+
+def test_splitters_of_another_unit_are_refused_in_arrays():
+    times = [{"k": np.array([5], f"datetime64[{unit}]")} for unit in ("s", "ms")]
+    with pytest.raises(TypeError, match=r"^column 'k' has another type in the spl"):
+        range_partition(times[0], "k", times[1])
+    assert range_partition(times[0], "k", times[0]).num_rows(1) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [
+        (pa.timestamp("s", "UTC"), pa.timestamp("s", "Europe/Berlin")),
+        (pa.decimal128(9, 2), pa.decimal128(5, 2)),
+        (pa.string(), pa.large_binary()),
+        (pa.dictionary(pa.int8(), pa.timestamp("s")), pa.timestamp("s")),
+    ],
+    ids=str,
+)
+def test_splitters_of_a_type_with_the_same_order(kind, other):
+    table, splitters = (pa.table({"k": pa.nulls(1, its)}) for its in (kind, other))
+    assert range_partition(table, "k", splitters).num_rows(1) == 1
+
+
+def test_a_direction_is_a_bool():
+    table = {"k": np.arange(3)}
+    with pytest.raises(TypeError, match=r"^descending is 1, not a bool or one for e"):
+        range_partition(table, "k", table, descending=1)

@@ -58,6 +58,8 @@ def test_row_groups_are_divided_between_ranks(folder, size):
     [
         ("none", {}, OSError, "rank 0: there is no Parquet file '.*none'$"),
         ("0.parquet", {"columns": ["x"]}, KeyError, "has no column 'x', only 'n', 's'"),
+        ("0.parquet", {"columns": []}, ValueError, "rank 0: columns names no column"),
+        ("0.parquet", {"filters": [("x", "=", 5)]}, KeyError, "there is only 'n', 's'"),
         ("0.parquet", {"filters": 5}, Exception, "rank 0: "),
         ("other.txt", {}, Exception, "rank 0: "),
         (5, {}, TypeError, "rank 0: expected str"),
@@ -72,8 +74,12 @@ def test_what_cannot_be_read_is_told_to_all(folder, path, options, error, text):
         await comm.barrier()
         with pytest.raises(TypeError, match="has other columns than"):
             await ucp.table.read_parquet(folder, comm=comm)
-        with pytest.raises(ValueError, match=r"rank 0 calls .*, and rank 1 "):
+        with pytest.raises(ValueError, match=r"^rank 0 calls read_parquet with path="):
             await ucp.table.read_parquet(folder / f"x{comm.rank}.parquet", comm=comm)
+        with pytest.raises(ValueError, match=r"^rank 0 calls with .*, rank 1 with 're"):
+            if comm.rank == 0:
+                await ucp.table.write_parquet(rows_of(0, 1), folder / "o", comm=comm)
+            await ucp.table.read_parquet(folder, comm=comm)
 
     good_world(2, main)
 

@@ -383,6 +383,34 @@ def test_parts_come_in_their_order():
     assert sum(pc.sum(part["size"]).as_py() for its in groups for part in its) == 10_000
 
 
+def test_tasks_share_the_parts_of_a_stream():
+    async def main(comm):
+        table = pa.table({"k": np.random.default_rng(0).permutation(5000)})
+        options = {"comm": comm, "over_decomposition": 6}
+        stream = ucp.table.stream("sort", table, "k", **options)
+
+        async def take():
+            found = []
+            async for part in stream:
+                found.append(part.num_rows)
+                await asyncio.sleep(0)
+            return found
+
+        async with asyncio.timeout(20):
+            found = await asyncio.gather(*[take() for _ in range(3)])
+            bad = ucp.table.stream("sort", table, "x", comm=comm)
+            ends = await asyncio.gather(
+                *[anext(bad) for _ in range(3)], return_exceptions=True
+            )
+        assert sorted(map(type, ends), key=str) == [
+            *(KeyError, StopAsyncIteration, StopAsyncIteration)
+        ]
+        return [sum(each) for each in found]
+
+    ((*counts,),) = good_world(1, main)
+    assert sum(counts) == 5000 and min(counts[:2]) > 0
+
+
 def test_a_stream_without_rows_has_one_part():
     async def main(comm):
         table = pa.table({"k": pa.array([], pa.int64())})
@@ -426,6 +454,7 @@ def test_a_stream_that_is_left_ends_on_all_ranks(way):
 
 GOOD = pa.table({"k": [1, 2, 3], "s": ["a", "b", "c"]})
 LISTS = pa.table({"k": [[1]]})
+NULLS = pa.table({"k": pa.DictionaryArray.from_arrays([0], pa.nulls(1))})
 
 
 @pytest.mark.parametrize(
@@ -434,6 +463,11 @@ LISTS = pa.table({"k": [[1]]})
         (("sort", GOOD, "x"), KeyError, "the table has no column 'x', only 'k', 's'"),
         (("sort", GOOD, []), ValueError, "rank 1: by names no column"),
         (("sort", 5, "k"), TypeError, "rank 1: table must be an Arrow table"),
+        (
+            ("sort", NULLS, "k"),
+            TypeError,
+            "rank 1: column 'k' .* a dictionary of nu",
+        ),
         (("sort", LISTS, "k"), TypeError, "rank 1: table table: column 'k' has type l"),
         (("sort", GOOD, "s"), ValueError, "rank 0 calls sort with by="),
         (("group_by", GOOD, "k", []), ValueError, "rank 1: there is no aggregation"),
@@ -494,6 +528,7 @@ def test_bad_options_are_named():
             ({"seed": -1}, ValueError),
             ({"over_decomposition": 0}, ValueError),
             ({"descending": [True, False]}, ValueError),
+            ({"descending": 1}, TypeError),
             ({"nulls": "no"}, ValueError),
         ):
             with pytest.raises(error, match=str(next(iter(options))).split("_")[0]):
@@ -502,6 +537,9 @@ def test_bad_options_are_named():
             await ucp.table.sort(GOOD, "k")
         with pytest.raises(ValueError, match=r"^there is no operation 'join'"):
             ucp.table.stream("join", GOOD)
+        with pytest.raises(TypeError, match="needs the argument 'comm'"):
+            ucp.table.stream("sort", GOOD, "k")
+        gc.collect()
 
     good_world(1, main)
 

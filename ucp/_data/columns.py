@@ -246,6 +246,34 @@ def _storage(kind: Any) -> Any:
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
+def have_one_order(schema: Schema, other: Schema, name: str) -> bool:
+    """Do bytes of a column have one meaning in both? Those of a shape are compared.
+
+    So seconds are not compared with milliseconds, nor decimals of other scales.
+    """
+    if isinstance(schema, NumPySchema) and isinstance(other, NumPySchema):
+        dtypes = [its.original[name] for its in (schema, other)]
+        return dtypes[0] == dtypes[1] or dtypes[0].kind not in "mM"
+    if not isinstance(schema, ArrowSchema) or not isinstance(other, ArrowSchema):
+        return True
+    first, second = (_unit_of(its.original.field(name).type) for its in (schema, other))
+    return bool(first == second)
+
+
+def _unit_of(kind: Any) -> Any:
+    """What the bytes of a value of the type mean, beside their shape."""
+    import pyarrow.types as is_type
+
+    kind = _storage(kind)
+    if is_type.is_dictionary(kind):
+        kind = kind.value_type
+    if is_type.is_decimal(kind):
+        return kind.scale
+    if is_type.is_timestamp(kind):
+        return "timestamp", kind.unit
+    return str(kind) if is_type.is_temporal(kind) else ""
+
+
 def _arrow_shape(name: str, kind: Any) -> Shape:
     import pyarrow.types as is_type
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import mmap
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 from .. import _ext
@@ -19,6 +19,7 @@ from .columns import (
     from_arrow,
     from_schema,
     from_table,
+    have_one_order,
     in_one_chunk,
 )
 
@@ -236,7 +237,12 @@ def order_bits(
     """
     if nulls not in ("first", "last"):
         raise ValueError(f"nulls is {nulls!r}, not 'first' or 'last'")
-    each = [descending] * count if isinstance(descending, bool) else [*descending]
+    if isinstance(descending, bool):
+        each = [descending] * count
+    elif isinstance(descending, Iterable):
+        each = [*descending]
+    else:
+        raise TypeError(f"descending is {descending!r}, not a bool or one for each key")
     if len(each) != count:
         raise ValueError(f"descending has {len(each)} values, there are {count} keys")
     for value in each:
@@ -266,9 +272,11 @@ def range_partition_to(
     schema.check_keys(keys)
     between: Chunk = (0, [])
     if by:
-        between = _one_chunk(splitters, by)
-        for key, column in zip(keys, between[1], strict=True):
-            _check_alike(schema.names[key], chunks[0][1][key], column)
+        its, between = _one_chunk(splitters, by)
+        for name, key, column in zip(by, keys, between[1], strict=True):
+            _check_alike(name, chunks[0][1][key], column)
+            if not have_one_order(schema, its, name):
+                raise _other_type(name)
     if between[0] >= MAX_PARTITIONS:
         raise ValueError(f"{between[0]} splitters are more than {MAX_PARTITIONS - 1}")
     memory, offsets, rows = _ext.range_partition(
@@ -282,12 +290,16 @@ def _check_alike(name: str, key: Column, splitters: Column) -> None:
     values = key if key.dictionary is None else key.dictionary[1]
     is_string = values.type == splitters.type == Type.STRING
     if values[:2] != splitters[:2] and not is_string:
-        raise TypeError(
-            f"column {name!r} has another type in the splitters than in the table"
-        )
+        raise _other_type(name)
 
 
-def _one_chunk(splitters: Any, by: Sequence[str]) -> Chunk:
+def _other_type(name: str) -> TypeError:
+    return TypeError(
+        f"column {name!r} has another type in the splitters than in the table"
+    )
+
+
+def _one_chunk(splitters: Any, by: Sequence[str]) -> tuple[Schema, Chunk]:
     """The columns ``by`` of a table in one chunk, without dictionaries."""
     if isinstance(splitters, Mapping):
         schema, chunks = from_table(splitters)
@@ -295,7 +307,7 @@ def _one_chunk(splitters: Any, by: Sequence[str]) -> Chunk:
         schema, chunks = from_arrow(in_one_chunk(as_arrow(splitters)))
     keys = _find_keys(schema, by)
     rows, columns = chunks[0]
-    return rows, [columns[key] for key in keys]
+    return schema, (rows, [columns[key] for key in keys])
 
 
 def read_partition(

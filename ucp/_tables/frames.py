@@ -210,6 +210,8 @@ def _check_dictionary(field: Any, side: str) -> None:
         what = "a dictionary of an extension type"
     elif is_extension and pa.types.is_dictionary(inner.storage_type):
         what = "an extension type over a dictionary"
+    elif inner is not kind and pa.types.is_null(inner):
+        what = "a dictionary of nulls"
     else:
         return
     raise TypeError(

@@ -23,13 +23,13 @@ class _Handoff:
         self._parts: deque[Any] = deque()
         self._is_over = False
         self._error: BaseException | None = None
-        self._taker: asyncio.Future[None] | None = None
+        self._takers: deque[asyncio.Future[None]] = deque()
         self._giver: asyncio.Future[None] | None = None
 
     async def give(self, part: Any) -> None:
         """Lay down a part; returns when at most one is left."""
         self._parts.append(part)
-        _wake(self._taker)
+        self._wake_takers()
         while len(self._parts) > 1:
             self._giver = asyncio.get_running_loop().create_future()
             await self._giver
@@ -41,8 +41,9 @@ class _Handoff:
             StopAsyncIteration: there is none.
         """
         while not self._parts and not self._is_over:
-            self._taker = asyncio.get_running_loop().create_future()
-            await self._taker
+            taker = asyncio.get_running_loop().create_future()
+            self._takers.append(taker)
+            await taker
         if self._parts:
             part = self._parts.popleft()
             _wake(self._giver)
@@ -55,7 +56,12 @@ class _Handoff:
         self._is_over = True
         if not task.cancelled():
             self._error = task.exception()
-        _wake(self._taker)
+        self._wake_takers()
+
+    def _wake_takers(self) -> None:
+        """All of them look whether there is a part."""
+        while self._takers:
+            _wake(self._takers.popleft())
 
     def clear(self) -> None:
         self._parts.clear()
@@ -78,16 +84,19 @@ class Parts(AsyncIterator[Any]):
     are made. There are parts with rows only, but for a result without rows, which is
     one part. What a call raises is raised instead of the next part.
 
+    Several tasks may iterate: each part goes to one of them. What a call raises goes to
+    one, too, and ends the loops of the others.
+
     Leaving the loop early ends the call on all ranks: at the latest when this object
     is dropped, and at once by ``async with`` or ``aclose()``.
     """
 
     def __init__(self, begin: Callable[[Emit], Begun[Any]]) -> None:
         self._handoff = _Handoff()
-        # Neither refers to this object, which is dropped when nobody iterates.
-        self._call = begin(self._handoff.give)
         self._task: asyncio.Task[Any] | None = None
         self._is_closed = False
+        # Neither refers to this object, which is dropped when nobody iterates.
+        self._call = begin(self._handoff.give)
 
     def __aiter__(self) -> Self:
         return self
@@ -130,7 +139,8 @@ class Parts(AsyncIterator[Any]):
     def __del__(self) -> None:
         task = self._task
         if task is None:
-            self._call.close()
+            if hasattr(self, "_call"):  # it has begun
+                self._call.close()
         elif not task.done():
             self._call.state.is_left = True
             with suppress(RuntimeError):  # the loop has ended

@@ -27,7 +27,7 @@ from .._tables.schemas import (
 from .._tables.stages import Stages
 from .._tables.threads import in_thread
 from ..exceptions import UCXRankFailed
-from ._plan import SIDE, Call, describe, make_plan
+from ._plan import SIDE, Call, check_calls, describe, make_plan
 from ._run import AGREE, ENDS, SAMPLE
 
 
@@ -51,17 +51,22 @@ async def read_files(
         path = os.fspath(path)
         expression = _expression(filters)
         names = None if columns is None else [str(name) for name in columns]
-        call = ["read_parquet", path, names, str(expression)]
+        if names is not None and not names:
+            raise ValueError("columns names no column: give some, or None for all")
+        arguments = {"path": path, "columns": names, "filters": str(expression)}
+        call = Call("read_parquet", arguments, None, 0)
         mine = pack({"call": call})
         if comm.rank == 0:
-            mine = await asyncio.to_thread(_describe_files, call, path, names)
+            mine = await asyncio.to_thread(
+                _describe_files, call, path, names, expression
+            )
     except Exception as error:
         cause = error
         mine = describe_failure(error)
     said = await stages.tell_all(mine, AGREE)
     try:
         its, blobs = unpack_all(said)
-        _check_calls(its)
+        check_calls(its)
     except Exception as error:
         raise error from cause
     groups = [_Group(*group) for group in its[0]["groups"]]
@@ -74,14 +79,6 @@ async def read_files(
     return table
 
 
-def _check_calls(said: Sequence[dict[str, Any]]) -> None:
-    for rank, its in enumerate(said):
-        if its["call"] != said[0]["call"]:
-            raise ValueError(
-                f"rank 0 calls {said[0]['call']}, and rank {rank} {its['call']}"
-            )
-
-
 def _expression(filters: Any) -> Any:
     """An expression of pyarrow.dataset; None: all rows."""
     import pyarrow.compute as pc
@@ -92,8 +89,11 @@ def _expression(filters: Any) -> Any:
     return pq.filters_to_expression(filters)
 
 
-def _describe_files(call: Any, path: str, columns: list[str] | None) -> list[Any]:
+def _describe_files(
+    call: Call, path: str, columns: list[str] | None, expression: Any
+) -> list[Any]:
     """What rank 0 tells the others: files, row groups and the schema."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     files = _files(path)
@@ -113,6 +113,16 @@ def _describe_files(call: Any, path: str, columns: list[str] | None) -> list[Any
         if name not in schema.names:
             there = ", ".join(map(repr, schema.names))
             raise KeyError(f"{files[0]!r} has no column {name!r}, only {there}")
+    if expression is not None:
+        try:
+            schema.empty_table().filter(expression)
+        except pa.ArrowException as error:
+            if "No match for FieldRef" in str(error):
+                there = ", ".join(map(repr, schema.names))
+                raise KeyError(
+                    f"filters have a column that {files[0]!r} has not: there is only "
+                    f"{there}"
+                ) from error
     head = {"call": call, "files": files, "groups": groups}
     return pack(head, [encode_table(schema.empty_table())])
 

@@ -84,7 +84,7 @@ def describe(call: Call, table: Any, library: str, is_few: bool) -> list[Any]:
 def make_plan(said: Sequence[bytes], rank: int) -> Plan:
     """The plan, or an exception, which are the same on every rank."""
     its, blobs = unpack_all(said)
-    call = _check_calls(its)
+    call = check_calls(its)
     size = len(said)
     if size > MAX_PARTITIONS:
         raise ValueError(f"{size} ranks are more than {MAX_PARTITIONS}")
@@ -105,7 +105,8 @@ def make_plan(said: Sequence[bytes], rank: int) -> Plan:
     )
 
 
-def _check_calls(said: Sequence[Mapping[str, Any]]) -> Call:
+def check_calls(said: Sequence[Mapping[str, Any]]) -> Call:
+    """The call of all ranks, or an exception if they differ."""
     calls = [Call(*its["call"]) for its in said]
     check_same("calls", ["operation"], ([call.operation] for call in calls))
     first = calls[0]
