@@ -210,7 +210,8 @@ def range_partition(
         by: name of the key column, or names: the later decide between rows that
             are equal by the first.
         splitters: a table of some rows that are in order, with the columns ``by``
-            of the types that ``table`` has, or without dictionaries.
+            of the types that ``table`` has, or without dictionaries. Times have the
+            same unit, decimals the same scale.
         descending: for all keys, or for each.
         nulls: ``"last"`` or ``"first"``.
         out: as for ``hash_partition``.

@@ -487,7 +487,7 @@ def read_parquet(
             the order of their names, or a pattern such as ``"data/*.parquet"``. All
             ranks can read them; rank 0 looks for them.
         comm: the communicator, all ranks of which call this.
-        columns: names of those that are read; None: all.
+        columns: names of those that are read, at least one; None: all.
         filters: which rows: as for ``pyarrow.parquet.read_table``.
 
     Returns:
@@ -495,10 +495,10 @@ def read_parquet(
 
     Raises:
         OSError: there is no such file, or it cannot be read.
-        KeyError: there is no such column.
+        KeyError: there is no such column, of ``columns`` or ``filters``.
         TypeError: files have different columns.
-        ValueError: arguments differ between ranks. These four are the same on all
-            ranks.
+        ValueError: arguments differ between ranks, or ``columns`` is empty. These
+            four are the same on all ranks.
         UCXRankFailed: a rank has failed, or has raised an exception.
     """
 
@@ -518,8 +518,10 @@ def write_parquet(
 ) -> Coroutine[Any, Any, str]:
     """Write the rows of all ranks as files of a directory, one for each rank.
 
-    The files are ``part-00000.parquet`` and so on. They get these names when all ranks
-    have written theirs: if one fails, none is there.
+    The files are ``part-00000.parquet`` and so on. Rank 0 gives all of them these names
+    at once when all ranks have written theirs: if one fails, or is cancelled, before,
+    none is there, and nothing has been removed. Afterwards all are there, and rank 0
+    returns although another rank has failed.
 
     Args:
         table: as for ``sort``; columns may be of any type.
