@@ -296,8 +296,9 @@ free_memh:
     return status;
 }
 
-umx_status
-umx_memh_alloc(umx_context *context, size_t len, umx_memh **memh_p)
+static umx_status
+alloc_shared(umx_context *context, size_t len, bool is_readonly,
+             umx_memh **memh_p)
 {
     umx_memh  *memh;
     umx_status status;
@@ -309,32 +310,27 @@ umx_memh_alloc(umx_context *context, size_t len, umx_memh **memh_p)
     if (memh == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    status = allocate(memh, len);
-    return open_allocated(memh, status, memh_p);
-}
-
-umx_status
-umx_memh_alloc_readonly(umx_context *context, size_t len, umx_memh **memh_p)
-{
-    umx_memh  *memh;
-    umx_status status;
-
-    if (context->generation != umi_fork_generation()) {
-        return UMX_ERR_FORKED;
-    }
-    memh = memh_new(context);
-    if (memh == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    memh->is_readonly = true;
+    memh->is_readonly = is_readonly;
     status            = allocate(memh, len);
-    if (status == UMX_OK && memh->segment != NULL) {
+    if (status == UMX_OK && is_readonly && memh->segment != NULL) {
         status = umi_segment_protect(memh->segment_number);
         if (status != UMX_OK) {
             free_memory(memh);
         }
     }
     return open_allocated(memh, status, memh_p);
+}
+
+umx_status
+umx_memh_alloc(umx_context *context, size_t len, umx_memh **memh_p)
+{
+    return alloc_shared(context, len, false, memh_p);
+}
+
+umx_status
+umx_memh_alloc_readonly(umx_context *context, size_t len, umx_memh **memh_p)
+{
+    return alloc_shared(context, len, true, memh_p);
 }
 
 umx_status
