@@ -18,6 +18,7 @@ KINDS = [
     ucp.WorkerStatistics,
     ucp.message.MessageSenderStatistics,
     ucp.shuffle.ShuffleStatistics,
+    ucp.shuffle.ReaderStatistics,
     ucp.shuffle.StagingStatistics,
     ucp.join.JoinStatistics,
     ucp.join.PeerBytes,

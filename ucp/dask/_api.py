@@ -149,7 +149,7 @@ def sort_values(
             no order.
         ValueError: an argument makes no sense.
     """
-    if not isinstance(npartitions, str):  # Dask has "auto"
+    if npartitions != "auto":
         npartitions = _known_count(npartitions)
     if _support.missing() is not None:
         return ddf.sort_values(
