@@ -345,13 +345,11 @@ umi_comm_member_fail(umi_comm_member *member, umx_status cause, const char *why)
         return;
     }
     group->refs++;
-    /* The root hears of ends from nobody else: what was suspected before is an
-     * end, too, and the failure is named after the first. A process that has
-     * lost the root is told of no end any more. If the root was killed, it is
-     * the cause: it would have told of an end before. If it has closed its
-     * endpoint, who was lost before is the cause, but for those that have
-     * closed theirs: they may have known of the root's end first. */
-    if (group->rank == 0 || (is_root && cause == UMX_ERR_PEER_CLOSED)) {
+    /* The root hears of ends from nobody else, and neither does a process that
+     * has lost the root: what was suspected before is an end, too, and the
+     * failure is named after the first. A member that has closed its endpoint
+     * may have done so because it knew of the root's end first. */
+    if (group->rank == 0 || is_root) {
         umi_comm_group_fail_suspects(
             group,
             (member->state == UMI_COMM_MEMBER_SUSPECT) ? member->suspicion :

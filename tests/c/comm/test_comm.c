@@ -1031,15 +1031,15 @@ check_cause(world *w, umx_status of_suspect, umx_status of_root, int rank)
 }
 
 static void
-test_a_root_that_was_killed_is_the_cause(void **state)
+test_who_was_lost_before_the_root_is_the_cause(void **state)
 {
-    check_cause(*state, UMX_ERR_CONNECTION_RESET, UMX_ERR_CONNECTION_RESET, 0);
+    check_cause(*state, UMX_ERR_CONNECTION_RESET, UMX_ERR_CONNECTION_RESET, 2);
 }
 
 static void
-test_who_was_lost_before_the_root_has_closed_is_the_cause(void **state)
+test_who_has_closed_before_the_root_was_lost_is_not_the_cause(void **state)
 {
-    check_cause(*state, UMX_ERR_CONNECTION_RESET, UMX_ERR_PEER_CLOSED, 2);
+    check_cause(*state, UMX_ERR_PEER_CLOSED, UMX_ERR_CONNECTION_RESET, 0);
 }
 
 static void
@@ -1697,8 +1697,9 @@ main(void)
         WORLD_TEST(test_who_is_lost_is_the_cause_if_nobody_says_another),
         WORLD_TEST(test_a_member_that_closes_has_left),
         WORLD_TEST(test_a_member_that_is_lost_is_suspected_before_it_is_dead),
-        WORLD_TEST(test_a_root_that_was_killed_is_the_cause),
-        WORLD_TEST(test_who_was_lost_before_the_root_has_closed_is_the_cause),
+        WORLD_TEST(test_who_was_lost_before_the_root_is_the_cause),
+        WORLD_TEST(
+            test_who_has_closed_before_the_root_was_lost_is_not_the_cause),
         WORLD_TEST(test_who_has_closed_before_the_root_has_is_not_the_cause),
         cmocka_unit_test(test_states_change_by_the_edges_that_are_drawn),
         WORLD_TEST(test_asking_for_an_endpoint_does_not_take_it),
