@@ -175,11 +175,15 @@ UMX_API UMX_MUST_CHECK umx_status umx_comm_get_ep(umx_comm *comm, int rank,
 
 /**
  * The address of the worker of `rank`, this one included, for
- * umx_ep_connect_address(); NULL: there is no such rank. It is the
+ * umx_ep_connect_address(), as long as the communicator is well. It is the
  * communicator's.
+ *
+ * @return UMX_OK; UMX_ERR_OUT_OF_RANGE, UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED
  */
-UMX_API const void *umx_comm_get_address(umx_comm *comm, int rank,
-                                         size_t *len_p);
+UMX_API UMX_MUST_CHECK umx_status umx_comm_get_address(umx_comm    *comm,
+                                                       int          rank,
+                                                       const void **address_p,
+                                                       size_t      *len_p);
 
 /* ---- messages ------------------------------------------------------------
  */

@@ -131,6 +131,19 @@ enum {
     UMX_OP_FLAG_LAYER = 1 << 30
 };
 
+/** The parameters of a part of an operation of a layer. */
+static inline umx_op_params
+umx_layer_op_params(umx_done_fn on_done, void *arg)
+{
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_FLAGS |
+                                          UMX_OP_FIELD_ON_DONE,
+                            .flags   = UMX_OP_FLAG_LAYER,
+                            .on_done = on_done,
+                            .arg     = arg};
+
+    return params;
+}
+
 /** The lock of a worker that has a progress thread. */
 typedef struct umi_guard umx_guard;
 

@@ -182,16 +182,20 @@ umx_comm_get_ep(umx_comm *comm, int rank, umx_ep **ep_p)
     return umi_comm_member_ep(comm->ranks[rank].member, ep_p);
 }
 
-const void *
-umx_comm_get_address(umx_comm *comm, int rank, size_t *len_p)
+umx_status
+umx_comm_get_address(umx_comm *comm, int rank, const void **address_p,
+                     size_t *len_p)
 {
     UMI_COMM_LOCK(comm);
-    const umi_comm_member *member;
+    umx_status status = umi_comm_status(comm);
 
-    if (rank < 0 || rank >= comm->size) {
-        return NULL;
+    if (status != UMX_OK) {
+        return status;
     }
-    member = comm->ranks[rank].member;
-    *len_p = member->address_len;
-    return member->address;
+    if (rank < 0 || rank >= comm->size) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    *address_p = comm->ranks[rank].member->address;
+    *len_p     = comm->ranks[rank].member->address_len;
+    return UMX_OK;
 }

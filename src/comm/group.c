@@ -103,11 +103,7 @@ close_ep(umi_comm_member *member, umx_ep **ep_p)
 {
     const umx_worker *worker = member->group->dispatch->worker;
     const umx_config *config;
-    umx_op_params     params = {.flags      = UMX_OP_FLAG_LAYER,
-                                .field_mask = UMX_OP_FIELD_FLAGS |
-                                              UMX_OP_FIELD_ON_DONE,
-                                .on_done = on_closed,
-                                .arg     = member};
+    umx_op_params     params = umx_layer_op_params(on_closed, member);
     umx_request      *req;
 
     if (*ep_p == NULL) {

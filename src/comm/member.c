@@ -406,11 +406,7 @@ umi_comm_send_control(umi_comm_dispatch *dispatch, umx_ep *ep,
     uint8_t       bytes[UMI_COMM_HEADER_MAX];
     size_t        header_len = umi_comm_header_encode(header, bytes);
     control      *sent       = malloc(sizeof(*sent) + len);
-    umx_op_params params     = {.flags      = UMX_OP_FLAG_LAYER,
-                                .field_mask = UMX_OP_FIELD_FLAGS |
-                                              UMX_OP_FIELD_ON_DONE,
-                                .on_done = on_sent,
-                                .arg     = sent};
+    umx_op_params params     = umx_layer_op_params(on_sent, sent);
     umx_buffer    buf;
     umx_request  *req;
     umx_status    status;

@@ -22,16 +22,6 @@ enum {
 
 #define LABEL UINT64_C(0x7374757074756f2e) /* of the derived communicator */
 
-umx_op_params
-umi_outputs_op(umx_done_fn fn, void *arg)
-{
-    return (umx_op_params){.field_mask = UMX_OP_FIELD_FLAGS |
-                                         UMX_OP_FIELD_ON_DONE,
-                           .flags   = UMX_OP_FLAG_LAYER,
-                           .on_done = fn,
-                           .arg     = arg};
-}
-
 /* ---- references ----------------------------------------------------------
  */
 
@@ -391,7 +381,7 @@ static const umx_request_class create_class = {.name   = "create",
 static umx_status
 post_gather(umx_outputs *outputs)
 {
-    umx_op_params params = umi_outputs_op(on_gathered, outputs);
+    umx_op_params params = umx_layer_op_params(on_gathered, outputs);
     size_t        size   = (size_t)outputs->size;
     size_t       *counts = calloc(2 * size, sizeof(*counts));
     umx_pieces    to     = {.counts = counts, .displs = counts + size};

@@ -95,9 +95,6 @@ struct umx_outputs {
 void umi_outputs_hold(umx_outputs *outputs);
 void umi_outputs_put(umx_outputs *outputs);
 
-/* Make the parameters of an operation of the layer's own. */
-umx_op_params umi_outputs_op(umx_done_fn fn, void *arg);
-
 /* Tell why no operation can begin; UMX_OK if one can. */
 umx_status umi_outputs_status(const umx_outputs *outputs);
 

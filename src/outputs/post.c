@@ -34,7 +34,7 @@ send_on(umx_ep *ep, const umi_outputs_message *message, const void *payload,
     uint8_t       header[UMI_OUTPUTS_MESSAGE_MAX];
     size_t        header_len = umi_outputs_message_encode(message, header);
     void         *copy       = malloc((len != 0) ? len : 1);
-    umx_op_params params     = umi_outputs_op(on_sent, copy);
+    umx_op_params params     = umx_layer_op_params(on_sent, copy);
     umx_buffer    buf        = umx_host_buffer(copy, len);
     umx_request  *req;
     umx_status    status;

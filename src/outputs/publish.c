@@ -329,7 +329,7 @@ on_put(umx_request *req, umx_status status, void *arg)
 static void
 put(umi_outputs_publication *publish, umx_rkey *table)
 {
-    umx_op_params params = umi_outputs_op(on_put, publish);
+    umx_op_params params = umx_layer_op_params(on_put, publish);
     umx_atomic    signal = umi_outputs_table_signal();
     umx_rma_item  item   = {.offset = umi_outputs_table_offset(
                                 publish->output->map, publish->epoch),

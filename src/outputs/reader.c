@@ -401,7 +401,7 @@ get_overflow(umi_outputs_entry *entry, const umi_outputs_where *where)
     }
     *overflow = (umi_outputs_overflow){
         .entry = entry, .rkey = rkey, .len = (size_t)len};
-    params = umi_outputs_op(on_overflow, overflow);
+    params = umx_layer_op_params(on_overflow, overflow);
     item   = (umx_rma_item){
           .buf = umx_host_buffer(overflow->data, overflow->len)};
     status = umx_rma_get(rkey, &item, &params, &req);

@@ -78,7 +78,7 @@ on_read(umx_request *req, umx_status status, void *arg)
 static umx_status
 read_memory(umi_outputs_reading *reading)
 {
-    umx_op_params params = umi_outputs_op(on_read, reading);
+    umx_op_params params = umx_layer_op_params(on_read, reading);
     umx_rma_item  item   = {.offset = reading->offset,
                             .buf = umx_host_buffer(reading->data, reading->len)};
     umx_request  *req;
@@ -248,7 +248,7 @@ on_part(umx_request *req, umx_status status, void *arg)
 static void
 read_window(umi_outputs_reading *reading, const umi_outputs_message *message)
 {
-    umx_op_params params = umi_outputs_op(on_part, reading);
+    umx_op_params params = umx_layer_op_params(on_part, reading);
     uint64_t      at     = reading->offset - message->offset;
     uint64_t      there  = message->len - at;
     umx_rma_item  item;

@@ -154,7 +154,7 @@ static void
 begin(umi_shuffle_batch *batch)
 {
     umx_shuffler *sh     = batch->peer->sh;
-    umx_op_params params = umi_shuffle_op(on_fetched, batch);
+    umx_op_params params = umx_layer_op_params(on_fetched, batch);
     umx_rma_item  items[BATCH];
     umx_request  *req;
     umx_status    status;

@@ -64,7 +64,7 @@ static void
 send(umi_shuffle_peer *peer, umi_shuffle_message *message, unsigned flags)
 {
     umx_shuffler *sh     = peer->sh;
-    umx_op_params params = umi_shuffle_op(on_sent, message);
+    umx_op_params params = umx_layer_op_params(on_sent, message);
     umx_buffer    buf    = umx_host_buffer(message->data, message->len);
     umx_request  *req;
     umi_writer    w;
@@ -441,7 +441,7 @@ umx_status
 umi_shuffle_peer_listen(umi_shuffle_peer *peer)
 {
     umx_shuffler   *sh     = peer->sh;
-    umx_op_params   params = umi_shuffle_op(on_received, peer);
+    umx_op_params   params = umx_layer_op_params(on_received, peer);
     umx_buffer      buf = umx_host_buffer(peer->rx, UMI_SHUFFLE_MESSAGE_SIZE);
     umx_comm_status got;
     umx_status      status;

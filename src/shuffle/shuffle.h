@@ -194,9 +194,6 @@ struct umx_shuffler {
 void umi_shuffle_hold(umx_shuffler *sh);
 void umi_shuffle_put(umx_shuffler *sh);
 
-/* Make the parameters of an operation of the shuffler's own. */
-umx_op_params umi_shuffle_op(umx_done_fn fn, void *arg);
-
 /* The status of an errno of the spill file. */
 static inline umx_status
 umi_shuffle_status_of(int error)

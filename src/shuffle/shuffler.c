@@ -14,16 +14,6 @@ static const umx_request_class close_class = {
     .name = "close",
 };
 
-umx_op_params
-umi_shuffle_op(umx_done_fn fn, void *arg)
-{
-    return (umx_op_params){.field_mask = UMX_OP_FIELD_FLAGS |
-                                         UMX_OP_FIELD_ON_DONE,
-                           .flags   = UMX_OP_FLAG_LAYER,
-                           .on_done = fn,
-                           .arg     = arg};
-}
-
 /* ---- references ----------------------------------------------------------
  */
 

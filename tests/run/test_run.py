@@ -271,10 +271,13 @@ come()
 
 
 def test_a_rank_that_has_ended_without_coming_is_named_so(tmp_path):
+    fifo = str(tmp_path / "fifo")
+    os.mkfifo(fifo)
     code = (
         COME
-        + """
-if rank == 1: sys.exit()
+        + f"""
+if rank == 1: kept = open({fifo!r}, "w"); sys.exit()
+open({fifo!r}).read()  # until the other one has ended
 try: come()
 except ucp.UCXTimeout: pass
 """

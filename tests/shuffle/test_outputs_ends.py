@@ -335,7 +335,7 @@ async def main():
                 buffers = [await pool.acquire() for _ in range(4)]
                 for buffer in buffers:
                     np.frombuffer(buffer, "u1")[:] = 0xEE
-                await asyncio.sleep(0.005)  # bytes that were on their way come
+                await ucp.flush()  # bytes that were on their way have come
                 assert all((np.frombuffer(b, "u1") == 0xEE).all() for b in buffers)
                 del buffer, buffers
             blocks = reader.fetch(range(12), pool=pool)

@@ -267,10 +267,8 @@ class Communicator(Operations, _ext.Communicator):
 
         Other exceptions are those of ``create_endpoint_from_worker_address()``.
         """
-        if self.closed():
+        if self.closed():  # also if it has failed before
             raise _ext.UCXCloseError("the communicator is closed")
-        if self.failure is not None:
-            raise self.failure
         return await create_endpoint_from_worker_address(self._address(rank))
 
     def explain(self) -> list[PeerPath]:

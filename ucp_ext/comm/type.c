@@ -231,13 +231,17 @@ comm_address(PyObject *op, PyObject *number)
     CommObject *self = (CommObject *)op;
     const void *address;
     size_t      len;
+    umx_status  status;
     int         rank;
 
     if (comm_parse_rank(self, number, "rank", &rank) < 0 ||
         comm_check(self) < 0) {
         return NULL;
     }
-    address = umx_comm_get_address(self->umx, rank, &len);
+    status = umx_comm_get_address(self->umx, rank, &address, &len);
+    if (status != UMX_OK) {
+        return errors_set(comm_error(self, status, "endpoint", rank));
+    }
     return PyBytes_FromStringAndSize(address, (Py_ssize_t)len);
 }
 

@@ -55,6 +55,14 @@ owned_dealloc(PyObject *op, void (*give_back)(PyObject *op))
     Py_DECREF(type);
 }
 
+void
+owned_dealloc_with(PyObject *op, void (*give_back)(PyObject *op),
+                   PyObject *held)
+{
+    owned_dealloc(op, give_back);
+    Py_XDECREF(held);
+}
+
 PyObject *
 owned_get_worker(PyObject *op, void *Py_UNUSED(closure))
 {

@@ -26,6 +26,10 @@ int owned_check(WorkerObject *worker, const void *umx, const char *noun);
 int  owned_traverse(PyObject *op, visitproc visit, void *arg);
 void owned_dealloc(PyObject *op, void (*give_back)(PyObject *op));
 
+/* The same of an object with a reference `held`, or NULL, which goes last. */
+void owned_dealloc_with(PyObject *op, void (*give_back)(PyObject *op),
+                        PyObject *held);
+
 /* The attribute `worker`, and the members of types with weak references. */
 PyObject          *owned_get_worker(PyObject *op, void *closure);
 extern PyMemberDef owned_members[];

@@ -50,10 +50,7 @@ release(PyObject *op)
 static void
 dealloc(PyObject *op)
 {
-    PyObject *outputs = (PyObject *)((BlockObject *)op)->outputs;
-
-    owned_dealloc(op, release);
-    Py_XDECREF(outputs);
+    owned_dealloc_with(op, release, (PyObject *)((BlockObject *)op)->outputs);
 }
 
 static int

@@ -80,10 +80,7 @@ give_back(PyObject *op)
 static void
 dealloc(PyObject *op)
 {
-    PyObject *reader = (PyObject *)((FetchObject *)op)->reader;
-
-    owned_dealloc(op, give_back);
-    Py_XDECREF(reader);
+    owned_dealloc_with(op, give_back, (PyObject *)((FetchObject *)op)->reader);
 }
 
 static int

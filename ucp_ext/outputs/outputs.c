@@ -333,10 +333,7 @@ give_back(PyObject *op)
 static void
 dealloc(PyObject *op)
 {
-    PyObject *comm = (PyObject *)((OutputsObject *)op)->comm;
-
-    owned_dealloc(op, give_back);
-    Py_XDECREF(comm);
+    owned_dealloc_with(op, give_back, (PyObject *)((OutputsObject *)op)->comm);
 }
 
 static int

@@ -21,10 +21,8 @@ give_back(PyObject *op)
 static void
 dealloc(PyObject *op)
 {
-    PyObject *outputs = (PyObject *)((ReaderObject *)op)->outputs;
-
-    owned_dealloc(op, give_back);
-    Py_XDECREF(outputs);
+    owned_dealloc_with(op, give_back,
+                       (PyObject *)((ReaderObject *)op)->outputs);
 }
 
 static int

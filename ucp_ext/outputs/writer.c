@@ -52,8 +52,7 @@ dealloc(PyObject *op)
     PyObject *outputs = (PyObject *)((WriterObject *)op)->outputs;
     PyObject *path    = ((WriterObject *)op)->path;
 
-    owned_dealloc(op, give_back);
-    Py_XDECREF(outputs);
+    owned_dealloc_with(op, give_back, outputs);
     Py_XDECREF(path);
 }
 

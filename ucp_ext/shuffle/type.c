@@ -30,10 +30,7 @@ give_back(PyObject *op)
 static void
 shuffler_dealloc(PyObject *op)
 {
-    PyObject *spill_dir = ((ShufflerObject *)op)->spill_dir;
-
-    owned_dealloc(op, give_back);
-    Py_XDECREF(spill_dir);
+    owned_dealloc_with(op, give_back, ((ShufflerObject *)op)->spill_dir);
 }
 
 /* ---- methods ---------------------------------------------------------------
