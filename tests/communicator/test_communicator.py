@@ -18,6 +18,7 @@ from threading import Barrier, Thread
 
 import numpy as np
 import pytest
+from objects import kept_objects
 from paths import EXAMPLES, TESTS
 from script import run_script
 from worlds import Ranks, free_port, free_root, good_world, sync_world, world
@@ -1223,7 +1224,7 @@ async def test_an_environment_without_a_rank_is_an_error(monkeypatch):
 
 async def test_nothing_is_left_of_one():
     ucp.current_worker()
-    before = live_objects()
+    before = kept_objects()
     for _ in range(5):
         async with await alone() as comm:
             await comm.barrier()
@@ -1561,7 +1562,7 @@ def test_the_collector_may_run_at_any_time():
 
 def test_messages_that_are_there_leave_no_requests():
     async def main(comm):
-        before = live_objects()["requests"]
+        before = kept_objects()["requests"]
         for _ in range(20):
             await comm.send(b"12345678", comm.rank)
             await comm.recv(bytearray(8), comm.rank)

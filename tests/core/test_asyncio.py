@@ -6,6 +6,7 @@ import gc
 from collections import deque
 
 import pytest
+from objects import kept_objects
 
 import ucp
 from ucp.testing import connected_pair, live_objects, until
@@ -74,7 +75,7 @@ class TestConnect:
             async with ucp.connect(HOST, mute_server, timeout=3600):
                 pytest.fail("there is no endpoint")
 
-        before = live_objects()
+        before = kept_objects()
         task = asyncio.create_task(block())
         await until(lambda: live_objects()["requests"] > before["requests"])
         task.cancel()

@@ -19,6 +19,7 @@ from handmade import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from objects import kept_objects
 
 import ucp
 from ucp import _ext
@@ -185,7 +186,7 @@ numbers = st.sampled_from([0, 1, 2, 3, 8, -1, 2**31, 2**62, 2**63 - 1, -(2**63)]
 
 async def test_no_tensor_crashes():
     async with connected_pair() as (client, _server):
-        before = live_objects()["requests"]
+        before = kept_objects()["requests"]
 
         @settings(max_examples=500, derandomize=True, database=None, deadline=None)
         @given(
@@ -224,7 +225,7 @@ async def test_no_tensor_crashes():
 
 
 def test_memory_is_a_tensor(fresh_ucx):
-    before = live_objects()["memories"]
+    before = kept_objects()["memories"]
     memory = ucp.Memory.allocate(64)
     array = np.from_dlpack(memory)
     array[3] = 7

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from objects import kept_objects
 
 import ucp
 from ucp.testing import connected_pair, live_objects
@@ -54,7 +55,7 @@ class Array:
 @pytest.mark.parametrize("name", NAMES)
 async def test_what_an_interface_says_is_checked(name):
     async with connected_pair() as (client, _server):
-        before = live_objects()["requests"]
+        before = kept_objects()["requests"]
 
         @settings(max_examples=500, derandomize=True, database=None, deadline=None)
         @given(interface=interfaces | junk)

@@ -11,6 +11,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from objects import kept_objects
 
 import ucp
 from ucp.message import MessageListener, MessageReceiver, MessageSender
@@ -678,7 +679,7 @@ async def test_reprs():
 async def test_nothing_is_left_of_messages():
     async with connected_pair() as (left, right):
         gc.collect()
-        before = live_objects()
+        before = kept_objects()
         async with MessageSender() as sender:
             inbox = Inbox(right)
             for size in SIZES:

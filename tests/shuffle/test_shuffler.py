@@ -15,6 +15,7 @@ from concurrent import futures
 
 import numpy as np
 import pytest
+from objects import kept_objects
 from worlds import Ranks, free_root, good_world, world
 
 import ucp
@@ -604,7 +605,7 @@ def test_nothing_stays():
 
     good_world(2, main)
     gc.collect()
-    before = live_objects()
+    before = kept_objects()
     for _ in range(5):
         good_world(2, main)
     gc.collect()

@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+from objects import kept_objects
 from script import run_program, run_script
 
 import ucp
@@ -219,7 +220,7 @@ def test_messages_move_between_the_calls(pair):
 def test_reset_names_what_is_open_and_ends_the_rest():
     ucp.reset()
     gc.collect()
-    before = live_objects()
+    before = kept_objects()
     listener = sync.listen(host="127.0.0.1")
     with pytest.raises(ucp.UCXError, match=r"<ucp\.Listener on"):
         ucp.reset()

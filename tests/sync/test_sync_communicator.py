@@ -8,6 +8,7 @@ import inspect
 import threading
 
 import pytest
+from objects import kept_objects
 from paths import TESTS
 from script import run_program, run_script
 from worlds import Ranks, free_root, sync_world
@@ -400,7 +401,7 @@ def test_ranks_meet_by_a_file_that_is_gone_afterwards(tmp_path):
 
 
 def test_those_that_do_not_come_are_named(tmp_path):
-    before = live_objects()
+    before = kept_objects()
     with pytest.raises(ucp.UCXTimeout, match="there is no file"):
         ucp.sync.Communicator.connect(f"file://{tmp_path}/none", 1, 2, 0.1)
     with pytest.raises(ucp.UCXTimeout):
@@ -420,7 +421,7 @@ def test_reset_names_a_communicator_that_is_open(comm):
 def test_nothing_is_left_of_one():
     ucp.get_config()  # makes the context
     gc.collect()
-    before = live_objects()
+    before = kept_objects()
     for _ in range(3):
         with ucp.sync.Communicator.connect(free_root(), 0, 1, 20) as comm:
             pending = comm.irecv(bytearray(1))
