@@ -121,6 +121,16 @@ UMX_API const umx_buffer *umx_memh_buffer(const umx_memh *memh);
  * write the memory over any connection to a worker of the context. */
 UMX_API const void *umx_memh_key(const umx_memh *memh, size_t *len_p);
 
+/**
+ * Spare peers that map the memory a fence after each store: whoever waits for
+ * it begins with a membarrier of the system's, which takes a microsecond. Call
+ * it before the key is given to anybody; memory that nobody can map is left as
+ * it is.
+ *
+ * @return UMX_OK; UMX_ERR_UNSUPPORTED: the system has none, and peers fence
+ */
+UMX_API umx_status umx_memh_order_stores(umx_memh *memh);
+
 /** Can peers on this host map the memory? */
 UMX_API bool umx_memh_is_shared(const umx_memh *memh);
 
@@ -170,6 +180,30 @@ UMX_API bool umx_rkey_is_readonly(const umx_rkey *rkey);
  * call in the worker's thread, or the first operation. Stores there are told by
  * umx_rkey_notify() to who waits for them. */
 UMX_API void *umx_rkey_pointer(umx_rkey *rkey);
+
+enum {
+    /** The bits of `*umx_rkey_waiters()` that are 0 while nobody sleeps. */
+    UMX_WAITERS_MASK = (1 << 24) - 1
+};
+
+/**
+ * Where a program that stores by umx_rkey_pointer() sees whether somebody who
+ * waits for the memory sleeps, for those who make these steps in line:
+ *
+ *   store
+ *   fence: __atomic_thread_fence(__ATOMIC_SEQ_CST), or, if `*is_ordered_p`,
+ *          __atomic_signal_fence(__ATOMIC_SEQ_CST), which is no instruction
+ *   load the number, __ATOMIC_RELAXED; unless (number & UMX_WAITERS_MASK) is
+ *          0, umx_rkey_notify()
+ *
+ * `*is_ordered_p` is true if the owner has called umx_memh_order_stores() and
+ * the system lets this process take part. It holds for children of this process
+ * that are forked later, and as long as `rkey`.
+ *
+ * Thread: the worker's owner.
+ * @return NULL: the memory is not mapped
+ */
+UMX_API const uint64_t *umx_rkey_waiters(umx_rkey *rkey, bool *is_ordered_p);
 
 /** Close a key: no further operations. Those under way go on. */
 UMX_API void umx_rkey_close(umx_rkey *rkey);

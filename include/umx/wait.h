@@ -81,6 +81,29 @@ umx_memh_wait_until(umx_worker *worker, umx_memh *memh,
                     const umx_condition *until, const umx_op_params *params,
                     umx_request **req_p);
 
+/** Conditions of which some are waited for. */
+typedef struct umx_conditions {
+    const umx_condition *until; /* `count` of them; copied */
+    size_t               count;
+    size_t at_least; /* so many must have been seen to be true; `count` and
+                        more: all */
+    /* Of each condition: 1 is stored here when it has been seen to be true. One
+     * that is not 0 at first is not waited for, and does not count. Lent until
+     * completion. */
+    uint8_t *seen;
+} umx_conditions;
+
+/**
+ * Wait as umx_memh_wait_until() does until `at_least` of the conditions have
+ * been seen to be true, each at any time since the call, or all that are waited
+ * for if those are fewer. A call that ends at once looks at all of them.
+ *
+ * @return as umx_memh_wait_until()
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_memh_wait_until_many(
+    umx_worker *worker, umx_memh *memh, const umx_conditions *conditions,
+    const umx_op_params *params, umx_request **req_p);
+
 /** Wake who waits for the memory, after stores in it. Thread: any. */
 UMX_API void umx_memh_notify(umx_memh *memh);
 

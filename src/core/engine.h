@@ -24,6 +24,7 @@ typedef struct umi_engine {
     int            fd;           /* UCX's event fd, in worker->fd */
     bool           is_deaf;      /* that does not wake the owner */
     uint64_t       busy_ns;      /* since when UCX is BUSY for nothing; or 0 */
+    unsigned       num_busy;     /* how often it has said so since then */
     unsigned       refs;         /* of all that lives in it */
     ucp_address_t *addresses[2]; /* [is_local]; NULL until needed */
     size_t         address_lens[2];

@@ -11,6 +11,7 @@
 #include "mem/memtype.h"
 #include "util/hash.h"
 #include "util/log.h"
+#include "util/membarrier.h"
 
 /* ---- UCX's part ----------------------------------------------------------
  */
@@ -432,6 +433,20 @@ umx_memh_register(umx_context *context, const umx_buffer *buf,
     }
     memh->is_lent = true;
     *memh_p       = memh;
+    return UMX_OK;
+}
+
+umx_status
+umx_memh_order_stores(umx_memh *memh)
+{
+    if (memh->segment == NULL) {
+        return UMX_OK;
+    }
+    if (!umi_membarrier_is_possible() || !umi_membarrier_fence()) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    atomic_store_explicit(&memh->is_ordered, true, memory_order_relaxed);
+    atomic_store_explicit(&memh->segment->is_ordered, 1, memory_order_release);
     return UMX_OK;
 }
 

@@ -25,6 +25,7 @@ struct umx_memh {
     umi_block   *block;       /* of a heap; NULL: the segment is its own */
     umi_waiters *waiters;     /* the segment's, or ... */
     umi_waiters  own_waiters; /* ... this one */
+    atomic_bool  is_ordered;  /* waits begin with a membarrier: wait.h */
     ucp_mem_h    ucp;         /* NULL: nothing to register */
     uint8_t     *key;
     size_t       key_len;

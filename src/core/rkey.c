@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/link.h"
+#include "util/membarrier.h"
 
 /* A worker's id begins with its context's. */
 static bool
@@ -54,6 +55,10 @@ umi_rkey_resolve(umx_rkey *rkey)
     if ((key->flags & UMI_KEY_SEGMENT) && link->has_shm) {
         rkey->segment = umi_segment_map(key, &rkey->data);
     }
+    rkey->is_ordered = rkey->segment != NULL &&
+                       atomic_load_explicit(&rkey->segment->is_ordered,
+                                            memory_order_acquire) != 0 &&
+                       umi_membarrier_register();
     if (wants_ucx(rkey->ep->worker, link)) {
         unpack(rkey);
     }
@@ -131,6 +136,17 @@ umx_rkey_pointer(umx_rkey *rkey)
         umi_rkey_resolve(rkey); /* it was opened before the handshake */
     }
     return rkey->data;
+}
+
+const uint64_t *
+umx_rkey_waiters(umx_rkey *rkey, bool *is_ordered_p)
+{
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
+    if (umx_rkey_pointer(rkey) == NULL) {
+        return NULL;
+    }
+    *is_ordered_p = rkey->is_ordered;
+    return (const uint64_t *)(const void *)&rkey->segment->waiters;
 }
 
 void

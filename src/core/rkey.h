@@ -11,13 +11,14 @@
 #include "core/worker.h"
 
 struct umx_rkey {
-    umi_ep_base *ep;      /* held */
-    char        *data;    /* the memory, if it is mapped */
-    umi_segment *segment; /* its header, likewise */
-    ucp_rkey_h   ucp;     /* for UCX's own put and get, or NULL */
-    umi_node     node;    /* worker->rkeys, if it has that */
-    unsigned     refs;    /* the user's, and operations of UCX */
-    uint64_t     rung;    /* the last announcement that was rung for: wait.h */
+    umi_ep_base *ep;         /* held */
+    char        *data;       /* the memory, if it is mapped */
+    umi_segment *segment;    /* its header, likewise */
+    bool         is_ordered; /* stores need no fence: wait.h */
+    ucp_rkey_h   ucp;        /* for UCX's own put and get, or NULL */
+    umi_node     node;       /* worker->rkeys, if it has that */
+    unsigned     refs;       /* the user's, and operations of UCX */
+    uint64_t     rung; /* the last announcement that was rung for: wait.h */
     umi_key      key;
     bool         is_closed;
     bool         is_resolved; /* `ep` was known to be connected: it is mapped,

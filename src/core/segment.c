@@ -109,6 +109,7 @@ umi_segment_publish(umi_segment *segment, uint64_t context, uint64_t memory,
     segment->offset  = offset;
     segment->length  = len;
     segment->magic   = UMI_SEGMENT_MAGIC;
+    atomic_store_explicit(&segment->is_ordered, 0, memory_order_relaxed);
     atomic_store_explicit(&segment->waiters, 0, memory_order_relaxed);
     atomic_store_explicit(&segment->is_closed, 0, memory_order_release);
 }

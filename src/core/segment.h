@@ -45,7 +45,8 @@ typedef struct umi_segment {
     uint64_t    length; /* bytes of data */
     uint64_t    offset; /* of the data, from the segment's start */
     atomic_uint is_closed;
-    umi_waiters waiters; /* beside what every operation reads */
+    atomic_uint is_ordered; /* waits begin with a membarrier: wait.h */
+    umi_waiters waiters;    /* beside what every operation reads */
 } umi_segment;
 
 _Static_assert(sizeof(umi_segment) <= UMI_SLAB_CELL, "room");

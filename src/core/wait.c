@@ -2,13 +2,25 @@
 #include "core/wait.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "mem/memtype.h"
+#include "util/log.h"
+#include "util/membarrier.h"
+
+/* Conditions of one request. */
+typedef struct wait_many {
+    uint8_t      *seen; /* the caller's */
+    size_t        left; /* to be seen yet */
+    size_t        count;
+    umx_condition until[];
+} wait_many;
 
 typedef struct umi_wait {
     umi_node    node; /* context->waits */
     umx_worker *worker;
     uint64_t    memory; /* memh->number */
+    wait_many  *many;   /* NULL: what follows is the condition */
     uint64_t    value;
     uint8_t     cmp; /* umx_cmp */
     uint8_t     size;
@@ -59,13 +71,33 @@ is_true(const void *address, unsigned cmp, unsigned size, uint64_t value)
                                  cmp, value);
 }
 
+/* Note what is true of the conditions in the memory at `data`. True: it is
+ * enough. */
+static bool
+look_at_many(wait_many *many, const char *data)
+{
+    for (size_t i = 0; i < many->count && many->left != 0; i++) {
+        const umx_condition *until = &many->until[i];
+
+        if (many->seen[i] == 0 && is_true(data + until->offset, until->cmp,
+                                          until->size, until->value)) {
+            many->seen[i] = 1;
+            many->left--;
+        }
+    }
+    return many->left == 0;
+}
+
 /* UMX_INPROGRESS: wait on. */
 static umx_status
 look(const umx_request *req)
 {
     const umi_wait *wait = wait_of(req);
+    const void     *data = req->buf.data;
 
-    if (is_true(req->buf.data, wait->cmp, wait->size, wait->value)) {
+    if ((wait->many != NULL) ?
+            look_at_many(wait->many, data) :
+            is_true(data, wait->cmp, wait->size, wait->value)) {
         return UMX_OK;
     }
     return umi_memh_is_closed(req->buf.memh) ? UMX_ERR_STALE_KEY :
@@ -75,7 +107,8 @@ look(const umx_request *req)
 /* ---- announcements -------------------------------------------------------
  */
 
-static void
+/* True if a membarrier is to follow. */
+static bool
 announce(umi_wait *wait, umx_memh *memh)
 {
     if (!wait->is_announced) {
@@ -84,6 +117,7 @@ announce(umi_wait *wait, umx_memh *memh)
                                   memory_order_seq_cst);
         wait->is_announced = true;
     }
+    return atomic_load_explicit(&memh->is_ordered, memory_order_relaxed);
 }
 
 static void
@@ -107,6 +141,8 @@ end_wait(umx_request *req, umx_status status)
     pthread_mutex_lock(&context->waits_lock);
     umi_node_remove(&wait_of(req)->node);
     pthread_mutex_unlock(&context->waits_lock);
+    free(wait_of(req)->many);
+    wait_of(req)->many = NULL;
     umi_request_complete(req, status);
 }
 
@@ -177,24 +213,51 @@ umi_waits_look(umx_worker *worker)
     return is_any_over;
 }
 
-bool
-umi_waits_announce(umx_worker *worker)
+/* True: some of the memories need a membarrier. */
+static bool
+announce_all(umx_worker *worker)
 {
-    bool is_any_over = false;
+    bool is_any_ordered = false;
 
     UMI_LIST_FOREACH(node, &worker->waits) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
-        announce(wait_of(req), req->buf.memh);
+        is_any_ordered |= announce(wait_of(req), req->buf.memh);
     }
     UMI_LIST_FOREACH(node, &worker->lookouts) {
         umx_lookout *lookout = umi_container_of(node, umx_lookout, node);
 
-        announce(&lookout->wait, lookout->memh);
+        is_any_ordered |= announce(&lookout->wait, lookout->memh);
     }
-#ifndef UMI_WITHOUT_SECOND_LOOK /* for the test that fails without it */
+    return is_any_ordered;
+}
+
+/* A process that once could execute membarriers and is no longer allowed to
+ * stays awake: peers rely on them. */
+static bool
+execute_membarrier(void)
+{
+    static atomic_bool is_told;
+
+    if (umi_membarrier_fence()) {
+        return true;
+    }
+    if (!atomic_exchange(&is_told, true)) {
+        umi_log(UMI_LOG_WARN,
+                "the system refuses membarrier() now: who waits for memory "
+                "polls, and uses a whole processor");
+    }
+    return false;
+}
+
+bool
+umi_waits_announce(umx_worker *worker)
+{
+    bool is_any_over = announce_all(worker) && !execute_membarrier();
+
     atomic_thread_fence(memory_order_seq_cst);
-    is_any_over = look_out(worker, false);
+#ifndef UMI_WITHOUT_SECOND_LOOK /* for the test that fails without it */
+    is_any_over |= look_out(worker, false);
     UMI_LIST_FOREACH_SAFE(node, &worker->waits) {
         is_any_over |= end_if_over(umi_container_of(node, umx_request, node));
     }
@@ -270,7 +333,7 @@ check_number(const umx_memh *memh, const umx_condition *until)
 
 static umx_status
 check(const umx_worker *worker, const umx_memh *memh,
-      const umx_condition *until)
+      const umx_condition *until, size_t count)
 {
     umx_status status = umi_worker_check(worker);
 
@@ -280,8 +343,15 @@ check(const umx_worker *worker, const umx_memh *memh,
     if (worker->is_ending) {
         return UMX_ERR_CLOSED;
     }
-    return (memh->context == worker->context) ? check_number(memh, until) :
-                                                UMX_ERR_INVALID_PARAM;
+    status = (memh->context == worker->context) ? UMX_OK :
+                                                  UMX_ERR_INVALID_PARAM;
+    for (size_t i = 0; i < count && status == UMX_OK; i++) {
+        status = check_number(memh, &until[i]);
+    }
+    if (status == UMX_OK && umi_memh_is_closed(memh)) {
+        status = UMX_ERR_STALE_KEY;
+    }
+    return status;
 }
 
 static void *
@@ -325,45 +395,128 @@ enlist(umi_wait *wait, const umx_memh *memh)
     return is_open;
 }
 
+/* Begin a wait, which `wait` describes. It takes `wait->many` over, whatever is
+ * returned. */
+static umx_status
+begin(umx_worker *worker, umx_memh *memh, const umx_buffer *buf,
+      const umi_wait *wait, const umx_op_params *params, umx_request **req_p)
+{
+    umx_request *req    = umi_request_new(worker, NULL, &wait_ops, params);
+    umx_status   status = UMX_ERR_NO_MEMORY;
+
+    if (req == NULL) {
+        goto free_many;
+    }
+    req->info            = (umx_recv_info){0};
+    *wait_of(req)        = *wait;
+    wait_of(req)->worker = worker;
+    wait_of(req)->memory = memh->number;
+    umi_request_hold_buffer(req, buf);
+    if (!enlist(wait_of(req), memh)) {
+        status = UMX_ERR_STALE_KEY;
+        goto free_request;
+    }
+    umi_list_append(&worker->waits, &req->node);
+    worker->is_armed = false; /* it has not announced this one */
+    *req_p           = req;
+    return UMX_INPROGRESS;
+
+free_request:
+    umi_request_free(req);
+free_many:
+    free(wait->many);
+    return status;
+}
+
 umx_status
 umx_memh_wait_until(umx_worker *worker, umx_memh *memh,
                     const umx_condition *until, const umx_op_params *params,
                     umx_request **req_p)
 {
     UMI_GUARD(worker);
-    umx_status   status = check(worker, memh, until);
-    umx_buffer   number = {.len = until->size, .memh = memh};
-    umx_request *req;
+    umx_status status = check(worker, memh, until, 1);
+    umx_buffer number = {.len = until->size, .memh = memh};
+    umi_wait   wait   = {.value = until->value,
+                         .cmp   = (uint8_t)until->cmp,
+                         .size  = (uint8_t)until->size};
 
     if (status != UMX_OK) {
         return status;
     }
     number.data = number_of(memh, until);
-    if (umi_memh_is_closed(memh)) {
-        return UMX_ERR_STALE_KEY;
-    }
     if (is_true(number.data, until->cmp, until->size, until->value)) {
         return UMX_OK;
     }
-    req = umi_request_new(worker, NULL, &wait_ops, params);
-    if (req == NULL) {
+    return begin(worker, memh, &number, &wait, params, req_p);
+}
+
+/* Look at all of the conditions: how many that are waited for are not true? */
+static size_t
+count_untrue(const umx_memh *memh, const umx_conditions *conditions,
+             size_t *num_seen_p)
+{
+    size_t num_untrue = 0;
+
+    *num_seen_p = 0;
+    for (size_t i = 0; i < conditions->count; i++) {
+        const umx_condition *until = &conditions->until[i];
+
+        if (conditions->seen[i] != 0) {
+            continue;
+        }
+        if (is_true(number_of(memh, until), until->cmp, until->size,
+                    until->value)) {
+            conditions->seen[i] = 1;
+            (*num_seen_p)++;
+        } else {
+            num_untrue++;
+        }
+    }
+    return num_untrue;
+}
+
+/* NULL: out of memory. */
+static wait_many *
+new_many(const umx_conditions *conditions, size_t left)
+{
+    size_t     size = conditions->count * sizeof(umx_condition);
+    wait_many *many = malloc(sizeof(*many) + size);
+
+    if (many != NULL) {
+        many->seen  = conditions->seen;
+        many->left  = left;
+        many->count = conditions->count;
+        memcpy(many->until, conditions->until, size);
+    }
+    return many;
+}
+
+umx_status
+umx_memh_wait_until_many(umx_worker *worker, umx_memh *memh,
+                         const umx_conditions *conditions,
+                         const umx_op_params *params, umx_request **req_p)
+{
+    UMI_GUARD(worker);
+    umx_status status = check(worker, memh, conditions->until,
+                              conditions->count);
+    umx_buffer all    = *umx_memh_buffer(memh);
+    umi_wait   wait   = {.many = NULL};
+    size_t     num_seen, num_untrue, left;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    num_untrue = count_untrue(memh, conditions, &num_seen);
+    if (num_untrue == 0 || num_seen >= conditions->at_least) {
+        return UMX_OK;
+    }
+    left      = conditions->at_least - num_seen;
+    wait.many = new_many(conditions, (left < num_untrue) ? left : num_untrue);
+    if (wait.many == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->info     = (umx_recv_info){0};
-    *wait_of(req) = (umi_wait){.worker = worker,
-                               .memory = memh->number,
-                               .value  = until->value,
-                               .cmp    = (uint8_t)until->cmp,
-                               .size   = (uint8_t)until->size};
-    umi_request_hold_buffer(req, &number);
-    if (!enlist(wait_of(req), memh)) {
-        umi_request_free(req);
-        return UMX_ERR_STALE_KEY;
-    }
-    umi_list_append(&worker->waits, &req->node);
-    worker->is_armed = false; /* it has not announced this one */
-    *req_p           = req;
-    return UMX_INPROGRESS;
+    all.memh = memh;
+    return begin(worker, memh, &all, &wait, params, req_p);
 }
 
 /* ---- lookouts ------------------------------------------------------------

@@ -11,6 +11,11 @@
  *   look again                      read `waiters`
  *   arm, sleep                      ring, if somebody is announced
  *
+ * The two fences may be one, a membarrier of the worker's: the owner of a
+ * memory says in its header that its waits have one, `is_ordered`, and a
+ * process that has registered for membarriers stores there without a fence of
+ * its own. All others fence.
+ *
  * With both fences at least one of the two sees what the other has done: the
  * worker the number, or the other the announcement. After the sleep the worker
  * withdraws. tests/model/bell.py has all of it, and what goes wrong without any
@@ -37,10 +42,12 @@ enum {
     UMI_WAITERS_BITS = 24
 };
 
+_Static_assert(UMX_WAITERS_MASK == (1 << UMI_WAITERS_BITS) - 1, "public");
+
 static inline bool
 umi_waits_are_announced(uint64_t waiters)
 {
-    return (waiters & ((UINT64_C(1) << UMI_WAITERS_BITS) - 1)) != 0;
+    return (waiters & UMX_WAITERS_MASK) != 0;
 }
 
 static inline uint64_t

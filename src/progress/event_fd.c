@@ -27,6 +27,8 @@
 /* Limits of a sleep without UCX's event fd. */
 enum {
     NAP_MIN_NS = 1000000,
+    NAP_TRIES  = 100, /* so often UCX is BUSY before; umx_worker_signal() is a
+                         reason for once */
     NAP_MAX_NS = 10000000
 };
 
@@ -93,9 +95,10 @@ set_deaf(umi_engine *engine, bool is_deaf)
     }
 }
 
-/* UCX refuses to be armed and has nothing to do. True once that lasts: then its
- * queue to a peer that has died is full, and it waits for room for ever. Sleep,
- * then, but not for long: nobody will be woken. */
+/* UCX refuses to be armed and has nothing to do. True once that lasts, however
+ * often it is asked: then its queue to a peer that has died is full, and it
+ * waits for room for ever. Sleep, then, but not for long: nobody will be woken.
+ */
 static bool
 take_nap(umi_engine *engine)
 {
@@ -103,10 +106,11 @@ take_nap(umi_engine *engine)
     uint64_t lasts;
 
     if (engine->busy_ns == 0) {
-        engine->busy_ns = now;
+        engine->busy_ns  = now;
+        engine->num_busy = 0;
     }
     lasts = now - engine->busy_ns;
-    if (lasts < NAP_MIN_NS) {
+    if (++engine->num_busy < NAP_TRIES || lasts < NAP_MIN_NS) {
         return false;
     }
     umi_timer_start(engine->worker, &engine->worker->nap,

@@ -177,8 +177,34 @@ ring_after_atomic(umx_rkey *rkey)
 static void
 ring(umx_rkey *rkey)
 {
-    atomic_thread_fence(memory_order_seq_cst);
+    if (rkey->is_ordered) {
+        atomic_signal_fence(memory_order_seq_cst);
+    } else {
+        atomic_thread_fence(memory_order_seq_cst);
+    }
     ring_after_atomic(rkey);
+}
+
+/* Apply the signal of a put to mapped memory. The stores of the put come before
+ * it. */
+static void
+signal_owner(umx_rkey *rkey, const umx_atomic *signal)
+{
+    char *number = rkey->data + signal->offset;
+
+    if (rkey->is_ordered && signal->op == UMX_ATOMIC_SWAP) {
+        if (signal->size == 4) {
+            __atomic_store_n((uint32_t *)(void *)number,
+                             (uint32_t)signal->value, __ATOMIC_RELEASE);
+        } else {
+            __atomic_store_n((uint64_t *)(void *)number, signal->value,
+                             __ATOMIC_RELEASE);
+        }
+        ring(rkey);
+    } else {
+        (void)umi_atomic_apply(signal, number);
+        ring_after_atomic(rkey);
+    }
 }
 
 /* ---- which way -----------------------------------------------------------
@@ -415,10 +441,9 @@ umx_rma_put_signal_to(umx_rkey *rkey, const umx_rma_item *item,
     if (is_mapped(rkey) && is_mapped(signal_rkey)) {
         status = copy_items(rkey, item, 1, true);
         if (status == UMX_OK) {
-            (void)umi_atomic_apply(signal, signal_rkey->data + signal->offset);
-            ring_after_atomic(signal_rkey);
+            signal_owner(signal_rkey, signal);
             if (signal_rkey != rkey) {
-                ring_after_atomic(rkey);
+                ring(rkey);
             }
         }
         return status;

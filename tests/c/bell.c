@@ -20,12 +20,14 @@ enum {
 };
 
 const bell_shape bell_shapes[BELL_SHAPES] = {
-    {"mapped", NULL, false, false},
-    {"executed", NULL, true, false},
-    {"tcp", "tcp", false, false},
-    {"mapped, two workers", NULL, false, true},
-    {"executed, two workers", NULL, true, true},
-    {"tcp, two workers", "tcp", false, true},
+    {"mapped", NULL, false, false, false},
+    {"executed", NULL, true, false, false},
+    {"tcp", "tcp", false, false, false},
+    {"mapped, two workers", NULL, false, true, false},
+    {"executed, two workers", NULL, true, true, false},
+    {"tcp, two workers", "tcp", false, true, false},
+    {"in line", NULL, false, false, true},
+    {"in line, two workers", NULL, false, true, true},
 };
 
 /* ---- one side ------------------------------------------------------------
@@ -67,6 +69,10 @@ side_init(side *s, const bell_shape *shape)
               umx_memh_register(s->context, &buf, NULL, &s->memh) :
               umx_memh_alloc(s->context, LEN, &s->memh),
           "memory");
+    if (shape->is_in_line &&
+        umx_memh_order_stores(s->memh) == UMX_ERR_UNSUPPORTED) {
+        fprintf(stderr, "no membarriers here: stores are fenced\n");
+    }
 }
 
 static void
@@ -121,6 +127,29 @@ on_thrown(umx_request *req, umx_status status, void *arg)
     (void)req;
     if (umx_ep_get_state(s->ep) == UMX_EP_OPEN) {
         check(status, "operation");
+    }
+}
+
+/* Store a number, by the steps of umx_rkey_waiters(). */
+static void
+store_in_line(side *s, uint64_t number)
+{
+    uint64_t       *ball = umx_rkey_pointer(s->rkey);
+    bool            is_ordered;
+    const uint64_t *waiters = umx_rkey_waiters(s->rkey, &is_ordered);
+
+    __atomic_store_n(&ball[BALL / 8], number, __ATOMIC_RELEASE);
+    if (is_ordered) {
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    } else {
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    }
+    if ((__atomic_load_n(waiters, __ATOMIC_RELAXED) & UMX_WAITERS_MASK) != 0) {
+        umx_status status = umx_rkey_notify(s->rkey);
+
+        if (umx_ep_get_state(s->ep) == UMX_EP_OPEN) {
+            check(status, "notify");
+        }
     }
 }
 
@@ -260,7 +289,7 @@ bell_writer(const char *arg)
                     catch_ball(&s, i, next_random(&random) % 4 != 0);
         if (is_on) {
             dawdle(&s, &random);
-            throw_ball(&s, i);
+            (shape->is_in_line ? store_in_line : throw_ball)(&s, i);
         }
     }
     side_fini(&s);

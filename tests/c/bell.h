@@ -17,10 +17,13 @@ typedef struct bell_shape {
     /* The peer's endpoint leads to one worker, in a thread of its own, and
      * another one waits. */
     bool has_two_workers;
+    /* The writer stores by itself, without a fence if the system allows that.
+     */
+    bool is_in_line;
 } bell_shape;
 
 enum {
-    BELL_SHAPES = 6
+    BELL_SHAPES = 8
 };
 
 extern const bell_shape bell_shapes[BELL_SHAPES];

@@ -23,8 +23,13 @@ sleeps although the number is there. Two kinds of memory:
             since the latest one that the thread knows of; a fence makes known
             what fences before it knew, a message what its sender knew
 
-`VARIANTS` has the protocol of src/core/wait.h whole, and with one part of it
-left out each.
+A waiter can spare the writer its fence: by a membarrier, which the system has
+executed on the processors of all processes that have registered for it. Then a
+writer that has registered only keeps the order of its two instructions, and one
+that has not fences as before.
+
+`VARIANTS` has the protocol of src/core/wait.h whole, with a membarrier and
+without, and with one part of it left out each.
 """
 
 from __future__ import annotations
@@ -181,6 +186,12 @@ class Variant:
     second_look: bool = True
     waiter_fence: bool = True
     writer_fence: bool = True
+    # The waiter's fence is a membarrier.
+    membarrier: bool = False
+    # Writers have registered for membarriers; or every second one has, and the
+    # others fence.
+    registered: bool = False
+    mixed: bool = False
     # Each announcement has a number, and a writer rings once for each.
     numbers: bool = True
     # A waiter looks when a writer's connection ends.
@@ -267,12 +278,17 @@ class Protocol:
         elif place == "announce":
             yield from self._change(state, thread, NUMBER + 1, "fence")
         elif place == "fence":
-            after_it = "again" if self.variant.second_look else "sleep"
+            if self.variant.membarrier:
+                after_it = "membarrier"
+            else:
+                after_it = "again" if self.variant.second_look else "sleep"
             if self.variant.waiter_fence:
                 for after in memory.fence(thread):
-                    yield state.go(thread, after_it, memory=after)
+                    yield state.go(thread, after_it, frozenset(), memory=after)
             else:
                 yield state.go(thread, after_it)
+        elif place == "membarrier":
+            yield from self._membarrier(state, thread)
         elif place == "sleep":
             for message in state.messages[thread]:
                 left = list(state.messages)
@@ -284,6 +300,28 @@ class Protocol:
             yield from self._change(state, thread, -1, "look")
         elif place == "withdraw at the end":
             yield from self._change(state, thread, -1, "done")
+
+    def _membarrier(self, state: State, thread: int) -> Iterator[State]:
+        """Fence the registered threads, one by one, then the waiter."""
+        memory, (place, fenced) = state.memory, state.places[thread]
+        left = self._registered() - fenced
+        for other in left:
+            for after in memory.fence(other):
+                yield state.go(thread, place, fenced | {other}, memory=after)
+        if not left:
+            for after in memory.fence(thread):
+                yield state.go(thread, "again", memory=after)
+
+    def _registered(self) -> frozenset[int]:
+        writers = range(self.shape.waiters, self.threads)
+        if not self.variant.registered:
+            return frozenset()
+        return frozenset(writers[::2] if self.variant.mixed else writers)
+
+    def _fences(self, thread: int) -> bool:
+        if self.variant.mixed:
+            return thread not in self._registered()
+        return self.variant.writer_fence
 
     def _change(
         self, state: State, thread: int, by: int, place: str
@@ -316,7 +354,7 @@ class Protocol:
                 after = memory.store(thread, WORD, stored + 1)
                 yield state.go(thread, "fence", stored + 1, rung, memory=after)
         elif step == "fence":
-            if self.variant.writer_fence:
+            if self._fences(thread):
                 for after in memory.fence(thread):
                     yield state.go(thread, "read", stored, rung, memory=after)
             else:
@@ -383,6 +421,7 @@ SHAPES = {
     "one store": Shape(),
     "three stores": Shape(stores=3),
     "two writers": Shape(writers=2, stores=2),
+    "two writers of one store": Shape(writers=2),
     "two waiters": Shape(waiters=2, stores=2),
     "a writer that dies": Shape(stores=2, dies=True),
 }
@@ -401,6 +440,22 @@ VARIANTS = {
     ),
     "without the writer's fence": (
         Variant(writer_fence=False),
+        ("one store", "three stores", "two waiters", "a writer that dies"),
+    ),
+    "by membarrier": (
+        Variant(writer_fence=False, membarrier=True, registered=True),
+        (),
+    ),
+    "by membarrier, of some": (
+        Variant(membarrier=True, registered=True, mixed=True),
+        (),
+    ),
+    "by membarrier, and the writer is not registered": (
+        Variant(writer_fence=False, membarrier=True),
+        ("one store", "three stores", "two waiters", "a writer that dies"),
+    ),
+    "by membarrier, and the waiter only fences": (
+        Variant(writer_fence=False, registered=True),
         ("one store", "three stores", "two waiters", "a writer that dies"),
     ),
     "without numbers": (Variant(numbers=False), ("three stores", "two waiters")),

@@ -7,10 +7,19 @@ from model.bell import MEMORIES, SHAPES, VARIANTS, explore
 BROKEN = [(name, shape) for name, (_, losing) in VARIANTS.items() for shape in losing]
 
 
+WHOLE = [
+    (name, shape)
+    for name, (_, losing) in VARIANTS.items()
+    for shape in SHAPES
+    # With membarriers the longest ones take seconds; the program has them.
+    if not losing and (name == "whole" or shape not in ("two writers", "two waiters"))
+]
+
+
 @pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_no_wake_up_is_lost(shape, memory):
-    states, ends, lost = explore(SHAPES[shape], VARIANTS["whole"][0], MEMORIES[memory])
+@pytest.mark.parametrize(("name", "shape"), WHOLE)
+def test_no_wake_up_is_lost(name, shape, memory):
+    states, ends, lost = explore(SHAPES[shape], VARIANTS[name][0], MEMORIES[memory])
     assert states > 50
     assert ends > 0
     assert lost == 0

@@ -97,7 +97,7 @@ UNLOCKED = {
         umx_heap_create umx_heap_destroy umx_heap_query umx_hwloc_load
         umx_listener_retire
         umx_memh_alloc umx_memh_alloc_cuda umx_memh_alloc_private umx_memh_buffer
-        umx_memh_alloc_readonly umx_memh_is_mapped_elsewhere
+        umx_memh_alloc_readonly umx_memh_is_mapped_elsewhere umx_memh_order_stores
         umx_memh_close umx_memh_is_shared umx_memh_key umx_memh_notify umx_memh_test
         umx_memh_register umx_memh_release umx_rkey_retire umx_worker_is_owner
         umx_worker_is_in_thread umx_worker_signal umx_worker_submit
@@ -237,7 +237,7 @@ def test_circles_of_files_are_within_the_rooms_that_are_named():
 # The room of each prefix: umi_<noun>_ is the name of one thing, in one room.
 NOUNS = {
     "util": """
-        atomic clock cpu equal hmac host ids list log map mpsc node pool
+        atomic clock cpu equal hmac host ids list log map membarrier mpsc node pool
         process random read reader sha256 siphash slots table ticks utf8
         write writer x25519""",
     "codec": "address codec control frame header pack seq ucx varint",

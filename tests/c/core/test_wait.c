@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "core/wait.h"
+#include "util/clock.h"
 
 enum {
     LEN     = 4096,
@@ -819,6 +820,52 @@ test_both_keys_are_of_one_endpoint(void **state)
     memory_free(&m);
 }
 
+/* Somebody who takes his time, and signals meanwhile. */
+typedef struct slow_look {
+    umx_worker *worker;
+    int         signals; /* left */
+} slow_look;
+
+static bool
+look_slowly(void *arg)
+{
+    slow_look *slow = arg;
+    uint64_t   end  = umi_clock_ns() + 2000000;
+
+    if (slow->signals > 0) {
+        slow->signals--;
+        while (umi_clock_ns() < end) {
+        }
+        umx_worker_signal(slow->worker);
+    }
+    return false;
+}
+
+/* A worker that is signalled while it falls asleep looks again. It does not
+ * take that for UCX's refusal to be armed, and sleep by the clock. */
+static void
+test_signals_are_no_reason_to_sleep_by_the_clock(void **state)
+{
+    pair        *p    = *state;
+    slow_look    slow = {.signals = 20};
+    memory       m;
+    umx_lookout *lookout;
+
+    pair_open(p);
+    m           = memory_alloc(p, LEN);
+    slow.worker = p->server_worker;
+    pair_settle(p);
+    assert_int_equal(umx_lookout_start(p->server_worker, m.memh, look_slowly,
+                                       &slow, &lookout),
+                     UMX_OK);
+    do {
+        fall_asleep(p->server_worker);
+        assert_false(p->server_worker->engine->is_deaf);
+    } while (slow.signals > 0);
+    umx_lookout_stop(lookout);
+    memory_free(&m);
+}
+
 int
 main(void)
 {
@@ -847,6 +894,7 @@ main(void)
         PAIR_TEST(test_a_poll_ends_the_announcement_and_the_arming),
         PAIR_TEST(test_a_signal_may_be_in_another_memory),
         PAIR_TEST_ONCE(test_both_keys_are_of_one_endpoint),
+        PAIR_TEST_ONCE(test_signals_are_no_reason_to_sleep_by_the_clock),
     };
 
     return UNIT_RUN(tests);
