@@ -23,6 +23,7 @@
 #include <umx/outputs.h>
 #include <umx/partition.h>
 #include <umx/progress.h>
+#include <umx/region.h>
 #include <umx/request.h>
 #include <umx/rma.h>
 #include <umx/shuffle.h>

@@ -42,7 +42,8 @@ BELOW["data"] = BELOW["topology"] = {"util"}
 BELOW["comm"] = BELOW["library"] | {"library"}
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
 BELOW["outputs"] = BELOW["comm"] | {"comm"}
-ON_TOP = {"comm", "shuffle", "outputs"}
+BELOW["region"] = BELOW["comm"] | {"comm"}
+ON_TOP = {"comm", "shuffle", "outputs", "region"}
 MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 
 # Rooms in which files need each other, and why.
@@ -109,6 +110,7 @@ UNLOCKED = {
         umx_comm_rank
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
         umx_request_buffer umx_request_state
+        umx_region_length umx_region_pointer umx_region_record umx_region_rkey
         umx_request_worker umx_rkey_is_readonly
         umx_rkey_length umx_timer_init umx_worker_fd umx_worker_get_context
        """,
