@@ -42,8 +42,7 @@ struct umx_region {
     member       *members;
     uint8_t      *messages; /* of all ranks, and this one's once more */
     /* the creation */
-    umx_comm    *comm;   /* derived, owned; NULL once it is over */
-    umx_comm    *parent; /* the user's, during the creation */
+    umx_comm    *comm; /* derived, owned; NULL once it is over */
     umx_request *req;
     umx_request *part;    /* under way: the exchange, or a flush */
     int          flushed; /* ranks below it have been waited for */
@@ -58,8 +57,7 @@ leave_comm(umx_region *region)
 {
     umx_comm *comm = region->comm;
 
-    region->comm   = NULL;
-    region->parent = NULL;
+    region->comm = NULL;
     if (comm != NULL) {
         umx_comm_close(comm);
         umx_comm_destroy(comm);
@@ -147,7 +145,7 @@ read_message(umx_region *region, int rank)
                                            umx_memh_buffer(region->memh)->data;
         return UMX_OK;
     }
-    status = umx_comm_get_ep(region->parent, rank, &ep);
+    status = umx_comm_get_ep(region->comm, rank, &ep);
     if (status != UMX_OK || key_len == 0) {
         return status;
     }
@@ -188,7 +186,7 @@ flush_next(umx_region *region)
         if (region->members[rank].rkey == NULL) {
             continue;
         }
-        status = umx_comm_get_ep(region->parent, rank, &ep);
+        status = umx_comm_get_ep(region->comm, rank, &ep);
         if (status == UMX_OK && umx_ep_get_state(ep) != UMX_EP_OPEN) {
             status = umx_ep_flush(ep, &params, &region->part);
         }
@@ -248,7 +246,7 @@ on_flushed(umx_request *part, umx_status status, void *arg)
     (void)part;
     region->part = NULL;
     if (status != UMX_OK && status != UMX_ERR_CANCELED &&
-        umx_comm_doubt(region->parent, rank, status, NULL)) {
+        umx_comm_doubt(region->comm, rank, status, NULL)) {
         status = UMX_ERR_RANK_FAILED;
     }
     complete(region, go_on(region, status));
@@ -337,7 +335,6 @@ set_up(umx_region *region, umx_comm *comm, const void *record, size_t len)
     size_t     size = (size_t)region->size;
     umx_status status;
 
-    region->parent   = comm;
     region->members  = calloc(size, sizeof(*region->members));
     region->messages = calloc(size + 1, MESSAGE);
     if (region->members == NULL || region->messages == NULL) {
