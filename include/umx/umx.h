@@ -26,6 +26,7 @@
 #include <umx/region.h>
 #include <umx/request.h>
 #include <umx/rma.h>
+#include <umx/shmem.h>
 #include <umx/shuffle.h>
 #include <umx/status.h>
 #include <umx/stream.h>
