@@ -223,6 +223,12 @@ UMX_API UMX_MUST_CHECK umx_status umx_shmem_wait_until(
     umx_shmem *shmem, const umx_condition *until, const umx_op_params *op,
     umx_request **req_p);
 
+/** Wait until so many of several conditions have been seen to be true.
+ * @return as umx_shmem_wait_until() */
+UMX_API UMX_MUST_CHECK umx_status umx_shmem_wait_until_many(
+    umx_shmem *shmem, const umx_conditions *conditions,
+    const umx_op_params *op, umx_request **req_p);
+
 /** Is it true? Thread: any.
  * @return UMX_OK, UMX_INPROGRESS (no); as umx_memh_test() */
 UMX_API UMX_MUST_CHECK umx_status

@@ -214,6 +214,10 @@ fill_pes(umx_shmem *shmem)
         umx_shmem_pe *pe = &shmem->pes[i];
 
         pe->base = umx_region_pointer(shmem->region, i);
+        if (i != shmem->rank && pe->base != NULL) {
+            pe->waiters = umx_rkey_waiters(umi_shmem_rkey(shmem, i),
+                                           &pe->is_ordered);
+        }
     }
 }
 
@@ -272,6 +276,7 @@ make_region(umx_shmem *shmem, umx_comm *comm, const umx_op_params *op,
                                  shmem->length, &shmem->memh);
     if (told.status == UMX_OK) {
         shmem->base = umx_memh_buffer(shmem->memh)->data;
+        (void)umx_memh_order_stores(shmem->memh); /* else putters fence */
     }
     status = umx_region_create(comm, shmem->memh, &told, sizeof(told), &params,
                                &shmem->region, &shmem->create_part);

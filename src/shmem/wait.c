@@ -66,21 +66,33 @@ is_lost(const umx_shmem *shmem)
     return shmem->size > 1 && shmem->watch == NULL;
 }
 
-umx_status
-umx_shmem_wait_until(umx_shmem *shmem, const umx_condition *until,
-                     const umx_op_params *op, umx_request **req_p)
+/* Post a wait for conditions, or for one, `until`. */
+static umx_status
+post_part(umx_request *req, const umx_condition *until,
+          const umx_conditions *conditions)
 {
-    UMI_SHMEM_LOCK(shmem);
-    umx_status      status = umx_shmem_test(shmem, until);
-    umx_op_params   params;
+    umi_shmem_wait *wait   = umx_request_state(req);
+    umx_shmem      *shmem  = wait->shmem;
+    umx_op_params   params = umx_layer_op_params(on_done, req);
+
+    return (until != NULL) ?
+               umx_memh_wait_until(shmem->worker, shmem->memh, until, &params,
+                                   &wait->part) :
+               umx_memh_wait_until_many(shmem->worker, shmem->memh, conditions,
+                                        &params, &wait->part);
+}
+
+static umx_status
+wait_for(umx_shmem *shmem, const umx_condition *until,
+         const umx_conditions *conditions, const umx_op_params *op,
+         umx_request **req_p)
+{
+    umx_status      status = umi_shmem_status(shmem);
     umi_shmem_wait *wait;
     umx_request    *req;
 
-    if (status != UMX_INPROGRESS) {
+    if (status != UMX_OK) {
         return status;
-    }
-    if (is_lost(shmem)) {
-        return UMX_ERR_RANK_FAILED;
     }
     req = umx_request_create(shmem->worker, &wait_class, op);
     if (req == NULL) {
@@ -88,18 +100,40 @@ umx_shmem_wait_until(umx_shmem *shmem, const umx_condition *until,
     }
     wait        = umx_request_state(req);
     wait->shmem = shmem;
-    params      = umx_layer_op_params(on_done, req);
-    status = umx_memh_wait_until(shmem->worker, shmem->memh, until, &params,
-                                 &wait->part);
+    umi_node_init(&wait->node);
+    status = post_part(req, until, conditions);
     if (status != UMX_INPROGRESS) {
         umx_request_discard(req);
         return status;
     }
     umi_shmem_hold(shmem);
-    umi_node_init(&wait->node);
     umi_list_append(&shmem->waits, &wait->node);
+    if (is_lost(shmem)) {
+        wait->status = UMX_ERR_RANK_FAILED;
+        (void)umx_request_cancel(wait->part);
+    }
     *req_p = req;
     return UMX_INPROGRESS;
+}
+
+umx_status
+umx_shmem_wait_until(umx_shmem *shmem, const umx_condition *until,
+                     const umx_op_params *op, umx_request **req_p)
+{
+    UMI_SHMEM_LOCK(shmem);
+    umx_status status = umx_shmem_test(shmem, until);
+
+    return (status == UMX_INPROGRESS) ?
+               wait_for(shmem, until, NULL, op, req_p) :
+               status;
+}
+
+umx_status
+umx_shmem_wait_until_many(umx_shmem *shmem, const umx_conditions *conditions,
+                          const umx_op_params *op, umx_request **req_p)
+{
+    UMI_SHMEM_LOCK(shmem);
+    return wait_for(shmem, NULL, conditions, op, req_p);
 }
 
 umx_status

@@ -43,7 +43,9 @@ BELOW["comm"] = BELOW["library"] | {"library"}
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
 BELOW["outputs"] = BELOW["comm"] | {"comm"}
 BELOW["region"] = BELOW["comm"] | {"comm"}
+BELOW["shmem"] = BELOW["region"] | {"region"}
 ON_TOP = {"comm", "shuffle", "outputs", "region"}
+ON_TOP.add("shmem")
 MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 
 # Rooms in which files need each other, and why.
@@ -56,6 +58,7 @@ CIRCLES = {
     "comm": "a rank that ends ends the operations, which end at ranks",
     "shuffle": "a chunk that comes, or goes, may end the shuffle, which ends them all",
     "outputs": "what a reader opens ends what it fetches, which opens the next",
+    "shmem": "a heap that is closed ends its operations, which end at the heap",
     "messenger": "a sender has operations and batches, which tell it when they end",
 }
 MAY_CALL_UCX = {"core", "ops", "lend"}
@@ -87,7 +90,7 @@ UNLOCKED = {
         umx_topology_create umx_topology_destroy umx_topology_distances
         umx_topology_find_gpu umx_topology_find_name umx_topology_find_pci
         umx_topology_get_cpus umx_topology_get_object umx_topology_num_objects
-        umx_buffer_read umx_buffer_write
+        umx_buffer_read umx_buffer_write umx_shmem_signal_fetch
         umx_metadata_add umx_metadata_find umx_metadata_fini
         umx_metadata_init umx_metadata_is_valid umx_metadata_next
         umx_worker_create""",
@@ -111,11 +114,14 @@ UNLOCKED = {
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
         umx_request_buffer umx_request_state
         umx_region_length umx_region_pointer umx_region_record umx_region_rkey
+        umx_shmem_addr_accessible umx_shmem_base umx_shmem_get_pes umx_shmem_memh
+        umx_shmem_my_pe umx_shmem_num_pes umx_shmem_pe_accessible
+        umx_shmem_pointer umx_shmem_size
         umx_request_worker umx_rkey_is_readonly
         umx_rkey_length umx_timer_init umx_worker_fd umx_worker_get_context
        """,
     "the thread does not change it: only the owner": """
-        umx_outputs_block_get
+        umx_outputs_block_get umx_shmem_reason
         umx_comm_reason umx_comm_result umx_ep_get_arg umx_message_copy_frames
         umx_message_data umx_message_frames umx_message_has_frames
         umx_message_header umx_message_info umx_request_info
@@ -129,12 +135,14 @@ UNLOCKED = {
         umx_copy_free umx_request_is_withdrawn umx_request_set_buffer
         umx_request_was_sent umx_timer_stop umx_worker_attach umx_worker_detach""",
     "it locks where it has to": """
+        umx_shmem_atomic umx_shmem_get umx_shmem_iget umx_shmem_iput
+        umx_shmem_notify umx_shmem_put umx_shmem_put_signal umx_shmem_test
         umx_progress_fd umx_progress_hold_off umx_progress_is_running
         umx_progress_stop umx_request_wait umx_worker_destroy umx_worker_lock
         umx_worker_unlock umx_worker_wait""",
 }
 LOCK = re.compile(
-    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLE_LOCK|UMI_OUTPUTS_LOCK|UMX_LAYER_LOCK|umx_worker_lock)\w*\("
+    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLE_LOCK|UMI_OUTPUTS_LOCK|UMI_SHMEM_LOCK|UMX_LAYER_LOCK|umx_worker_lock)\w*\("
 )
 DECLARED = re.compile(r"UMX_API\b[^;{]*?\b(umx_\w+)\s*\(")
 DEFINED = re.compile(r"^(umx_\w+)\([^;{]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
@@ -268,6 +276,7 @@ NOUNS = {
     "comm": "comm",
     "shuffle": "shuffle",
     "outputs": "outputs",
+    "shmem": "shmem",
 }
 
 
