@@ -13,6 +13,7 @@
 #   message          messages with metadata, to several endpoints
 #   testing          for tests of programs
 #   _communicator    ranks, messages between them, collective operations
+#   shmem            symmetric heaps
 #   sync             blocking calls
 #   _data            tables, by columns and by the hash of a key
 #   shuffle          chunks that come to the owners of their partitions
@@ -126,7 +127,7 @@ __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
 # `import ucp` is enough for these, which are imported on first use. join needs
 # NumPy; programs of ucx-py use the first two.
-_ON_DEMAND = ("_libs", "comm", "join", "shuffle", "table")
+_ON_DEMAND = ("_libs", "comm", "join", "shmem", "shuffle", "table")
 
 __all__ = [
     "ANY",

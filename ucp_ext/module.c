@@ -14,6 +14,7 @@
 #include "outputs/outputs.h"
 #include "outputs/reader.h"
 #include "outputs/writer.h"
+#include "shmem/heap.h"
 #include "request/callback.h"
 #include "request/request.h"
 #include "shuffle/chunk.h"

@@ -93,7 +93,7 @@ umx_shmem_direct_put(const umx_shmem_direct *direct, void *dest,
     umx_status   status;
 
     if (at != (char *)0) {
-        memcpy(at, source, len);
+        memmove(at, source, len);
         return umx_shmem_direct_ring(direct, pe, false);
     }
     status = umx_shmem_put(direct->shmem, dest, source, len, pe,
@@ -147,7 +147,7 @@ umx_shmem_direct_put_signal(const umx_shmem_direct *direct, void *dest,
 
     if (at != (char *)0) {
         to = (uint64_t *)(void *)umx_shmem_direct_at(direct, signal, pe);
-        memcpy(at, source, len);
+        memmove(at, source, len);
         if (how == UMX_ATOMIC_ADD) {
             (void)__atomic_fetch_add(to, value, __ATOMIC_SEQ_CST);
         } else {

@@ -26,7 +26,8 @@ BELOW: dict[str, set[str]] = {
 }
 BELOW["message"] = BELOW["testing"] = BELOW["_core"] | {"_core"}
 BELOW["_communicator"] = BELOW["_core"] | {"_core"}
-BELOW["sync"] = BELOW["_run"] = BELOW["_communicator"] | {"_communicator"}
+BELOW["_run"] = BELOW["shmem"] = BELOW["_communicator"] | {"_communicator"}
+BELOW["sync"] = BELOW["shmem"] | {"shmem"}
 BELOW["shuffle"] = BELOW["_communicator"] | {"_communicator", "_data"}
 BELOW["_tables"] = BELOW["shuffle"] | {"shuffle"}
 BELOW["join"] = BELOW["table"] = BELOW["_tables"] | {"_tables"}

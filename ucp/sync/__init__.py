@@ -23,11 +23,14 @@ from .._communicator.futures import testall, testany, waitall, waitany
 from ._communicator import Communicator
 from ._endpoint import Endpoint, Listener, connect, listen
 from ._memory import wait_until
+from ._shmem import SymmetricArray, SymmetricHeap
 
 __all__ = [
     "Communicator",
     "Endpoint",
     "Listener",
+    "SymmetricArray",
+    "SymmetricHeap",
     "connect",
     "listen",
     "testall",

@@ -98,6 +98,8 @@ typedef struct block                 block;
     X(map_reader)       \
     X(map_fetch)        \
     X(map_block)        \
+    X(symmetric_heap)   \
+    X(symmetric_memory) \
     X(bytes_block)
 
 struct mod_state {

@@ -107,9 +107,8 @@ static const op_type op_fetch = {
 /* ---- methods ---------------------------------------------------
  */
 
-/* Parse an int of `size` bytes, signed or not. */
-static int
-parse_value(PyObject *value, unsigned size, uint64_t *value_p)
+int
+atomic_parse_value(PyObject *value, unsigned size, uint64_t *value_p)
 {
     PyObject *index = PyNumber_Index(value);
     int64_t   number;
@@ -196,7 +195,7 @@ change(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
     if (args_parse(name, args, nargs, kwnames, keywords, 3, 3, 2, values) < 0 ||
         args_bits(values[2], &atomic.size) < 0 ||
         rma_parse_offset(values[0], &atomic.offset) < 0 ||
-        parse_value(values[1], atomic.size, &atomic.value) < 0) {
+        atomic_parse_value(values[1], atomic.size, &atomic.value) < 0) {
         return NULL;
     }
     return post_atomic((RemoteObject *)op, &atomic, type);
@@ -246,16 +245,15 @@ remote_cswap(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
             0 ||
         args_bits(values[3], &atomic.size) < 0 ||
         rma_parse_offset(values[0], &atomic.offset) < 0 ||
-        parse_value(values[1], atomic.size, &atomic.compare) < 0 ||
-        parse_value(values[2], atomic.size, &atomic.value) < 0) {
+        atomic_parse_value(values[1], atomic.size, &atomic.compare) < 0 ||
+        atomic_parse_value(values[2], atomic.size, &atomic.value) < 0) {
         return NULL;
     }
     return post_atomic((RemoteObject *)op, &atomic, &op_fetch);
 }
 
-/* 'set' or 'add'. */
-static int
-parse_signal_op(PyObject *op, umx_atomic_op *op_p)
+int
+atomic_parse_signal(PyObject *op, umx_atomic_op *op_p)
 {
     if (op == NULL || (PyUnicode_Check(op) &&
                        PyUnicode_CompareWithASCIIString(op, "set") == 0)) {
@@ -323,8 +321,8 @@ remote_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         parse_signal_memory(self, values[5], &signals) < 0 ||
         rma_check_writable(self) < 0 ||
         rma_parse_offset(values[2], &atomic.offset) < 0 ||
-        parse_value(values[3], atomic.size, &atomic.value) < 0 ||
-        parse_signal_op(values[4], &atomic.op) < 0 ||
+        atomic_parse_value(values[3], atomic.size, &atomic.value) < 0 ||
+        atomic_parse_signal(values[4], &atomic.op) < 0 ||
         check_atomic(signals, &atomic) < 0) {
         return NULL;
     }

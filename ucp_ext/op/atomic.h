@@ -5,6 +5,14 @@
 
 #include "base/compat.h"
 
+#include <umx/umx.h>
+
+/* Parse an int of `size` bytes, signed or not. -1 with an exception. */
+int atomic_parse_value(PyObject *value, unsigned size, uint64_t *value_p);
+
+/* Parse 'set', which NULL is, or 'add'. -1 with an exception. */
+int atomic_parse_signal(PyObject *op, umx_atomic_op *op_p);
+
 /* Methods of RemoteMemory, each with its docstring. */
 #define ATOMIC_METHOD(name)                                               \
     PyObject         *remote_##name(PyObject *op, PyObject *const *args,  \

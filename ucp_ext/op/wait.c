@@ -32,8 +32,8 @@ parse_unsigned(PyObject *value, unsigned bits, PyObject *type, const char *what,
     return -1;
 }
 
-static int
-parse_cmp(PyObject *cmp, umx_cmp *cmp_p)
+int
+wait_parse_cmp(PyObject *cmp, umx_cmp *cmp_p)
 {
     static const char *const names[] = {
         [UMX_CMP_EQ] = "==", [UMX_CMP_NE] = "!=", [UMX_CMP_GT] = ">",
@@ -60,7 +60,7 @@ wait_parse(umx_condition *until, PyObject *offset, PyObject *cmp,
     return (args_bits(bits, &until->size) < 0 ||
             parse_unsigned(offset, 64, PyExc_IndexError, "offset",
                            &until->offset) < 0 ||
-            parse_cmp(cmp, &until->cmp) < 0 ||
+            wait_parse_cmp(cmp, &until->cmp) < 0 ||
             parse_unsigned(value, until->size * 8, PyExc_OverflowError, "value",
                            &until->value) < 0) ?
                -1 :

@@ -10,6 +10,9 @@
 int wait_parse(umx_condition *until, PyObject *offset, PyObject *cmp,
                PyObject *value, PyObject *bits);
 
+/* A comparison. -1 with an exception. */
+int wait_parse_cmp(PyObject *cmp, umx_cmp *cmp_p);
+
 /* The request of a wait for `until` in the Memory `memory`. */
 PyObject *wait_post(WorkerObject *worker, PyObject *memory,
                     const umx_condition *until);

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Symmetric heaps."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, NoReturn, Self, SupportsIndex
+
+from .. import _ext
+from .._communicator.communicator import Communicator
+from .array import Array, SymmetricArray, nbytes_of
+
+
+def local_of(buffer: Any) -> Any:
+    """What a collective operation is given for an array of a heap."""
+    return buffer.local if isinstance(buffer, Array) else buffer
+
+
+class SymmetricHeap(_ext.SymmetricHeap):
+    """Memory of every rank, in which all allocate alike.
+
+        async with await ucp.shmem.SymmetricHeap.create(comm, 1 << 24) as heap:
+            x = await heap.zeros(1000, "i8")
+            signal = await heap.zeros(1, "u8")
+            await heap.put_signal(x, source, pe, signal, 1)
+            await signal.wait_until(">=", 1)
+
+    ``create()`` makes it; every rank calls that, and each allocation, in the same
+    order and with the same arguments. Everything else a rank does without the
+    others: a PE is a rank of the communicator. Operations that are not awaited one
+    by one are in no order, but for ``fence()``; ``quiet()`` waits for all.
+    """
+
+    __slots__ = ("_comm", "_nbi")
+
+    _comm: Communicator
+    _nbi: list[_ext.Request[None]]
+
+    @classmethod
+    async def create(cls, comm: Communicator, nbytes: SupportsIndex) -> Self:
+        """Make a heap of ``nbytes`` on every rank; a collective operation.
+
+        Raises:
+            UCXError: the ranks give different sizes, or one cannot allocate: the
+                same on every rank.
+            UCXRankFailed: the communicator has failed.
+            ValueError: ``nbytes`` is not 1 to 2**46.
+        """
+        self = cls(comm, nbytes)
+        self._comm = comm
+        self._nbi = []
+        await self._create()
+        return self
+
+    @property
+    def comm(self) -> Communicator:
+        """The communicator."""
+        return self._comm
+
+    @property
+    def my_pe(self) -> int:
+        """This rank."""
+        return self._comm.rank
+
+    # ---- allocation ----
+
+    async def _allocate(
+        self, shape: Any, dtype: Any, align: int, is_zeroed: bool
+    ) -> SymmetricArray:
+        import numpy
+
+        nbytes = nbytes_of(shape, numpy.dtype(dtype))
+        offset = await self._malloc(nbytes, align, is_zeroed)
+        return SymmetricArray.make(self, offset, shape, dtype)
+
+    async def empty(
+        self, shape: Any, dtype: Any = "f8", *, align: int = 0
+    ) -> SymmetricArray:
+        """Allocate an array, whose items are anything; a collective operation.
+
+        Args:
+            shape: int, or tuple of them; as the rest, the same on every rank.
+            dtype: of NumPy.
+            align: bytes, a power of two; 0: 64.
+
+        Raises:
+            UCXError: there is no room, the ranks give different arguments, or
+                another allocation has not been awaited. On every rank the same.
+        """
+        return await self._allocate(shape, dtype, align, False)
+
+    async def zeros(
+        self, shape: Any, dtype: Any = "f8", *, align: int = 0
+    ) -> SymmetricArray:
+        """``empty()`` with zeros."""
+        return await self._allocate(shape, dtype, align, True)
+
+    async def full(
+        self, shape: Any, value: Any, dtype: Any = "f8", *, align: int = 0
+    ) -> SymmetricArray:
+        """``empty()`` with ``value``, which no other rank's put comes before."""
+        array = await self._allocate(shape, dtype, align, False)
+        array.local[...] = value
+        await self.sync_all()
+        return array
+
+    # ---- one item ----
+
+    def p(
+        self, dest: Array, value: Any, pe: SupportsIndex
+    ) -> _ext.CoroutineRequest[None]:
+        """Write ``value`` to the first item of ``dest`` of that PE; awaitable."""
+        import numpy
+
+        return self.put(dest, numpy.array(value, dest.dtype), pe)
+
+    async def g(self, source: Array, pe: SupportsIndex) -> Any:
+        """Read the first item of ``source`` of that PE."""
+        import numpy
+
+        item = numpy.empty((), source.dtype)
+        await self.get(item, source, pe)
+        return item[()]
+
+    # ---- without an await ----
+
+    def _begin(self, request: _ext.Request[None]) -> None:
+        if len(self._nbi) > 64:
+            self._nbi = [it for it in self._nbi if not it.done() or it.exception()]
+        self._nbi.append(request)
+
+    def put_nbi(self, dest: Array, source: Any, pe: SupportsIndex) -> None:
+        """Begin a put; ``source`` is in use until ``quiet()``, which raises if it
+        fails."""
+        self._begin(self.put(dest, source, pe))
+
+    def get_nbi(self, buffer: Any, source: Array, pe: SupportsIndex) -> None:
+        """Begin a get; ``buffer`` is filled when ``quiet()`` has ended."""
+        self._begin(self.get(buffer, source, pe))
+
+    def put_signal_nbi(
+        self,
+        dest: Array,
+        source: Any,
+        pe: SupportsIndex,
+        signal: Array,
+        value: int,
+        op: str = "set",
+    ) -> None:
+        """Begin a put_signal(), as ``put_nbi()`` does."""
+        self._begin(self.put_signal(dest, source, pe, signal, value, op))
+
+    async def _end_nbi(self) -> None:
+        while self._nbi:
+            await self._nbi.pop()
+
+    async def quiet(self) -> None:  # type: ignore[override]
+        """Wait until all operations of this rank can be seen at their PEs."""
+        await self._end_nbi()
+        await super().quiet()
+
+    async def barrier_all(self) -> None:  # type: ignore[override]
+        """``quiet()``, then wait until every rank has come here."""
+        await self._end_nbi()
+        await super().barrier_all()
+
+    # ---- collective operations: the communicator's ----
+
+    async def broadcast(self, dest: Any, source: Any, root: int) -> None:
+        """Copy ``source`` of the root to ``dest`` of every rank."""
+        if self.my_pe == root:
+            local_of(dest)[...] = local_of(source)
+        await self._comm.bcast(local_of(dest), root)
+
+    async def fcollect(self, dest: Any, source: Any) -> None:
+        """Collect ``source`` of every rank, all of one length, in ``dest``."""
+        await self._comm.allgather(local_of(source), local_of(dest))
+
+    async def collect(self, dest: Any, source: Any) -> None:
+        """Collect ``source`` of every rank, of any length, in ``dest``."""
+        import numpy
+
+        mine = numpy.array([local_of(source).size], "i8")
+        counts = numpy.empty(self.num_pes, "i8")
+        await self._comm.allgather(mine, counts)
+        await self._comm.allgatherv(
+            local_of(source), local_of(dest), [int(count) for count in counts]
+        )
+
+    async def alltoall(self, dest: Any, source: Any) -> None:
+        """Send part i of ``source`` to rank i, to the part of this one in ``dest``."""
+        await self._comm.alltoall(local_of(source), local_of(dest))
+
+    async def reduce(self, dest: Any, source: Any, op: str = "sum") -> None:
+        """Combine ``source`` of all ranks in ``dest`` of every rank.
+
+        ``op`` is one of ``Communicator.allreduce()``: "sum", "prod", "min", "max",
+        "band" and others.
+        """
+        await self._comm.allreduce(local_of(source), local_of(dest), op)
+
+    # ---- the rest ----
+
+    def addr_accessible(self, array: object, pe: SupportsIndex) -> bool:
+        """Is it an array of this heap, and a PE?"""
+        return (
+            isinstance(array, Array)
+            and array.heap is self
+            and self.pe_accessible(pe.__index__())
+        )
+
+    def global_exit(self, status: int = 0) -> NoReturn:
+        """End the program: the other ranks' operations raise, here SystemExit."""
+        self._comm.abort(f"global_exit({status}) of rank {self.my_pe}")
+        raise SystemExit(status)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close after ``barrier_all()``; after an exception without it."""
+        try:
+            if exc is None and not self.closed():
+                await self.barrier_all()
+        finally:
+            self.close()
+
+    def __repr__(self) -> str:
+        if self.closed():
+            return "<ucp.shmem.SymmetricHeap, closed>"
+        return (
+            f"<ucp.shmem.SymmetricHeap, PE {self.my_pe} of {self.num_pes}, "
+            f"{self.available} of {self.nbytes} bytes are free>"
+        )

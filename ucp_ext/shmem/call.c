@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* call.c: what the operations of symmetric heaps have in common: requests,
+ * arguments, errors. */
+#include "base/args.h"
+#include "shmem/heap.h"
+#include "worker/worker.h"
+
+int
+shmem_check(const SymmetricHeapObject *heap)
+{
+    return owned_check(heap->worker, heap->is_closed ? NULL : heap->umx,
+                       "heap");
+}
+
+/* ---- requests ------------------------------------------------------------
+ */
+
+RequestObject *
+shmem_request(SymmetricHeapObject *heap, const op_type *type)
+{
+    RequestObject *req = request_new(heap->worker, NULL, type);
+    shmem_call    *call;
+
+    if (req == NULL) {
+        return NULL;
+    }
+    TAIL_OF(req, shmem_tail)->heap = (SymmetricHeapObject *)Py_NewRef(heap);
+    call                           = block_get(req->worker->st);
+    if (call == NULL) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    memset(call, 0, sizeof(*call));
+    TAIL_OF(req, shmem_tail)->call = call;
+    return req;
+}
+
+void
+shmem_request_clear(RequestObject *req)
+{
+    shmem_call *call = shmem_call_of(req);
+
+    TAIL_OF(req, shmem_tail)->call = NULL;
+    if (call != NULL) {
+        Py_CLEAR(call->memory);
+        block_put(req->worker->st, call);
+    }
+    Py_CLEAR(TAIL_OF(req, shmem_tail)->heap);
+}
+
+int
+shmem_request_traverse(const RequestObject *req, visitproc visit, void *arg)
+{
+    const shmem_call *call = shmem_call_of(req);
+
+    Py_VISIT(TAIL_OF(req, shmem_tail)->heap);
+    if (call != NULL) {
+        Py_VISIT(call->memory);
+    }
+    return 0;
+}
+
+PyObject *
+shmem_request_error(RequestObject *req)
+{
+    const SymmetricHeapObject *heap   = TAIL_OF(req, shmem_tail)->heap;
+    mod_state                 *st     = req->worker->st;
+    const char                *name   = req->type->name;
+    const char                *reason = "";
+    umx_comm_failure           failure;
+
+    if (heap == NULL) { /* one without a call */
+        return errors_new(st, req->status, name, NULL);
+    }
+    if (heap->umx != NULL) {
+        reason = umx_shmem_reason(heap->umx);
+    }
+    switch (req->status) {
+    case UMX_ERR_RANK_FAILED:
+        if (heap->comm->umx != NULL &&
+            umx_comm_get_failure(heap->comm->umx, &failure)) {
+            return comm_failure_error(st, heap->comm->umx, name);
+        }
+        return errors_new(st, req->status, name,
+                          "a rank has left the heap, or cancelled a call of "
+                          "all ranks");
+    case UMX_ERR_CLOSED:
+        return errors_new_text(st, req->status, name,
+                               "the heap or its communicator is closed");
+    case UMX_ERR_BUSY:
+        return errors_new_text(st, req->status, name,
+                               "another allocation is under way: await it "
+                               "first");
+    default:
+        return (reason[0] != '\0') ?
+                   errors_new_text(st, req->status, name, reason) :
+                   errors_new(st, req->status, name, NULL);
+    }
+}
+
+/* ---- arguments -----------------------------------------------------------
+ */
+
+int
+shmem_parse_memory(const SymmetricHeapObject *heap, PyObject *op,
+                   const char *what, SymmetricMemoryObject **memory_p)
+{
+    PyTypeObject *type = heap->worker->st->symmetric_memory_type;
+
+    if (UNLIKELY(!PyObject_TypeCheck(op, type))) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s is an array of the symmetric heap, not %.200s", what,
+                     Py_TYPE(op)->tp_name);
+        return -1;
+    }
+    *memory_p = (SymmetricMemoryObject *)op;
+    if (UNLIKELY((*memory_p)->heap != heap)) {
+        PyErr_Format(PyExc_ValueError, "%s is of another symmetric heap", what);
+        return -1;
+    }
+    return 0;
+}
+
+int
+shmem_parse_number(const SymmetricHeapObject *heap, PyObject *op,
+                   const char *what, SymmetricMemoryObject **memory_p)
+{
+    const SymmetricMemoryObject *memory;
+
+    if (shmem_parse_memory(heap, op, what, memory_p) < 0) {
+        return -1;
+    }
+    memory = *memory_p;
+    if (UNLIKELY((memory->kind != 'i' && memory->kind != 'u') ||
+                 (memory->itemsize != 4 && memory->itemsize != 8))) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s has items of kind '%c' and %u bytes; it must have "
+                     "integers of 4 or 8",
+                     what, memory->kind, memory->itemsize);
+        return -1;
+    }
+    if (UNLIKELY(memory->nbytes < memory->itemsize)) {
+        PyErr_Format(PyExc_ValueError, "%s has no item", what);
+        return -1;
+    }
+    return 0;
+}
+
+int
+shmem_parse_pe(const SymmetricHeapObject *heap, PyObject *number, int *pe_p)
+{
+    Py_ssize_t pe = PyLong_CheckExact(number) ?
+                        PyLong_AsSsize_t(number) :
+                        PyNumber_AsSsize_t(number, PyExc_OverflowError);
+
+    if (UNLIKELY(pe == -1 && PyErr_Occurred())) {
+        return -1;
+    }
+    if (UNLIKELY(pe < 0 || pe >= heap->num_pes)) {
+        PyErr_Format(PyExc_ValueError,
+                     "pe is %zd, but the heap has the PEs 0 to %d", pe,
+                     heap->num_pes - 1);
+        return -1;
+    }
+    *pe_p = (int)pe;
+    return 0;
+}
+
+int
+shmem_acquire(RequestObject *req, PyObject *buffer, bool is_writable)
+{
+    if (buffer_acquire(req->worker->st, buffer, is_writable, &req->hold) < 0) {
+        return -1;
+    }
+    if (UNLIKELY(req->hold.buf.memtype != UMX_MEMTYPE_HOST)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "memory of a device cannot be put to, or got from, a "
+                        "symmetric heap");
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- without a call ------------------------------------------------------
+ */
+
+PyObject *
+shmem_done(SymmetricHeapObject *heap, const op_type *type, umx_status status)
+{
+    RequestObject *req = request_new(heap->worker, NULL, type);
+
+    if (LIKELY(req != NULL)) {
+        request_settle(req, status);
+    }
+    return (PyObject *)req;
+}
