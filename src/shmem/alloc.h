@@ -32,7 +32,7 @@ void umi_shmem_blocks_fini(umi_shmem_blocks *blocks);
 umx_status umi_shmem_block_alloc(umi_shmem_blocks *blocks, uint64_t len,
                                  uint64_t align, uint64_t *offset_p);
 
-/* False: no block begins there. */
+/* Tell whether a block begins there. */
 bool umi_shmem_block_exists(const umi_shmem_blocks *blocks, uint64_t offset);
 
 /* Free the block that begins there. */

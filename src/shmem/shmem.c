@@ -282,16 +282,25 @@ make_region(umx_shmem *shmem, umx_comm *comm, const umx_op_params *op,
                                &shmem->region, &shmem->create_part);
     if (status != UMX_INPROGRESS) {
         shmem->create_part = NULL;
-        return end_creation(shmem, status);
+        status             = end_creation(shmem, status);
+        if (status == UMX_OK || shmem->reason[0] == '\0') {
+            return status;
+        }
+    } else {
+        umi_shmem_hold(shmem);
     }
-    umi_shmem_hold(shmem);
     shmem->create_req = umx_request_create(shmem->worker, &create_class, op);
     if (shmem->create_req == NULL) {
-        (void)umx_request_cancel(shmem->create_part);
+        if (shmem->create_part != NULL) {
+            (void)umx_request_cancel(shmem->create_part);
+        }
         return UMX_ERR_NO_MEMORY;
     }
     *(umx_shmem **)umx_request_state(shmem->create_req) = shmem;
     *req_p                                              = shmem->create_req;
+    if (shmem->create_part == NULL) { /* the caller can ask for the reason */
+        complete_creation(shmem, status);
+    }
     return UMX_INPROGRESS;
 }
 

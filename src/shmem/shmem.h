@@ -71,7 +71,8 @@ umi_shmem_status(const umx_shmem *shmem)
                UMX_ERR_CLOSED;
 }
 
-/* False: these are no `len` bytes of the heap. */
+/* Find the offset of an address; false if no `len` bytes of the heap are there.
+ */
 static inline bool
 umi_shmem_offset(const umx_shmem *shmem, const void *address, uint64_t len,
                  uint64_t *offset_p)

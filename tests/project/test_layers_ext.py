@@ -29,7 +29,7 @@ BELOW["type"] = BELOW["op"] | {"op"}
 BELOW["comm"] = BELOW["op"]
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
 BELOW["outputs"] = BELOW["comm"] | {"comm"}
-BELOW["shmem"] = BELOW["comm"] | {"comm"}
+BELOW["shmem"] = BELOW["comm"] | {"comm", "op"}
 SLICES = {"comm", "shuffle", "outputs", "topology"}
 SLICES.add("shmem")
 BELOW["ucp_ext"] = set(BELOW)  # module.c

@@ -31,18 +31,22 @@ class Array(_ext.SymmetricMemory):
         dtype = numpy.dtype(dtype)
         nbytes = nbytes_of(shape, dtype)
         self = cls(heap, offset, nbytes, max(dtype.itemsize, 1), dtype.kind)
-        self.local = numpy.ndarray(shape, dtype, memoryview(self))
+        # Not of `self`: the collector does not see through a ndarray.
+        memory = _ext.SymmetricMemory(heap, offset, nbytes)
+        self.local = numpy.ndarray(shape, dtype, memoryview(memory))
         return self
 
     @property
     def dtype(self) -> numpy.dtype[Any]:
         """The type of the items."""
-        return self.local.dtype
+        dtype: numpy.dtype[Any] = self.local.dtype
+        return dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The lengths of the dimensions."""
-        return self.local.shape
+        shape: tuple[int, ...] = self.local.shape
+        return shape
 
     @property
     def size(self) -> int:

@@ -191,7 +191,7 @@ class SymmetricHeap(_ext.SymmetricHeap):
         """Send part i of ``source`` to rank i, to the part of this one in ``dest``."""
         await self._comm.alltoall(local_of(source), local_of(dest))
 
-    async def reduce(self, dest: Any, source: Any, op: str = "sum") -> None:
+    async def reduce(self, dest: Any, source: Any, op: Any = "sum") -> None:
         """Combine ``source`` of all ranks in ``dest`` of every rank.
 
         ``op`` is one of ``Communicator.allreduce()``: "sum", "prod", "min", "max",

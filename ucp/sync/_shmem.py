@@ -22,9 +22,7 @@ class SymmetricArray(Array):
 
     __slots__ = ()
 
-    def wait_until(
-        self, cmp: Cmp, value: int, *, timeout: float | None = None
-    ) -> None:
+    def wait_until(self, cmp: Cmp, value: int, *, timeout: float | None = None) -> None:
         """Wait until the first number compares so to ``value``."""
         if not self.test(cmp, value):
             self.heap.worker._call(timeout, self._wait_until, cmp, value)
@@ -300,31 +298,56 @@ class SymmetricHeap:
 
     @forwarded
     def atomic_add(
-        self, target: Array, value: int, pe: SupportsIndex, *, timeout: float | None = None
+        self,
+        target: Array,
+        value: int,
+        pe: SupportsIndex,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Add to the number ``target`` of that PE, in one step."""
 
     @forwarded
     def atomic_and(
-        self, target: Array, value: int, pe: SupportsIndex, *, timeout: float | None = None
+        self,
+        target: Array,
+        value: int,
+        pe: SupportsIndex,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """And with the number ``target`` of that PE, in one step."""
 
     @forwarded
     def atomic_or(
-        self, target: Array, value: int, pe: SupportsIndex, *, timeout: float | None = None
+        self,
+        target: Array,
+        value: int,
+        pe: SupportsIndex,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Or with the number ``target`` of that PE, in one step."""
 
     @forwarded
     def atomic_xor(
-        self, target: Array, value: int, pe: SupportsIndex, *, timeout: float | None = None
+        self,
+        target: Array,
+        value: int,
+        pe: SupportsIndex,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Xor with the number ``target`` of that PE, in one step."""
 
     @forwarded
     def atomic_set(
-        self, target: Array, value: int, pe: SupportsIndex, *, timeout: float | None = None
+        self,
+        target: Array,
+        value: int,
+        pe: SupportsIndex,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Replace the number ``target`` of that PE, in one step."""
 
@@ -336,31 +359,56 @@ class SymmetricHeap:
 
     @forwarded
     def atomic_fetch_add(
-        self, target: Array, value: int, pe: SupportsIndex, *, timeout: float | None = None
+        self,
+        target: Array,
+        value: int,
+        pe: SupportsIndex,
+        *,
+        timeout: float | None = None,
     ) -> int:
         """Add to the number ``target`` of that PE; the number that was there."""
 
     @forwarded
     def atomic_fetch_and(
-        self, target: Array, value: int, pe: SupportsIndex, *, timeout: float | None = None
+        self,
+        target: Array,
+        value: int,
+        pe: SupportsIndex,
+        *,
+        timeout: float | None = None,
     ) -> int:
         """And with the number ``target`` of that PE; the number that was there."""
 
     @forwarded
     def atomic_fetch_or(
-        self, target: Array, value: int, pe: SupportsIndex, *, timeout: float | None = None
+        self,
+        target: Array,
+        value: int,
+        pe: SupportsIndex,
+        *,
+        timeout: float | None = None,
     ) -> int:
         """Or with the number ``target`` of that PE; the number that was there."""
 
     @forwarded
     def atomic_fetch_xor(
-        self, target: Array, value: int, pe: SupportsIndex, *, timeout: float | None = None
+        self,
+        target: Array,
+        value: int,
+        pe: SupportsIndex,
+        *,
+        timeout: float | None = None,
     ) -> int:
         """Xor with the number ``target`` of that PE; the number that was there."""
 
     @forwarded
     def atomic_swap(
-        self, target: Array, value: int, pe: SupportsIndex, *, timeout: float | None = None
+        self,
+        target: Array,
+        value: int,
+        pe: SupportsIndex,
+        *,
+        timeout: float | None = None,
     ) -> int:
         """Replace the number ``target`` of that PE; the number that was there."""
 
@@ -386,9 +434,7 @@ class SymmetricHeap:
             local_of(dest)[...] = local_of(source)
         self._comm.bcast(local_of(dest), root, timeout=timeout)
 
-    def fcollect(
-        self, dest: Any, source: Any, *, timeout: float | None = None
-    ) -> None:
+    def fcollect(self, dest: Any, source: Any, *, timeout: float | None = None) -> None:
         """Collect ``source`` of every rank, all of one length, in ``dest``."""
         self._comm.allgather(local_of(source), local_of(dest), timeout=timeout)
 
@@ -404,9 +450,7 @@ class SymmetricHeap:
             local_of(source), local_of(dest), numbers, timeout=timeout
         )
 
-    def alltoall(
-        self, dest: Any, source: Any, *, timeout: float | None = None
-    ) -> None:
+    def alltoall(self, dest: Any, source: Any, *, timeout: float | None = None) -> None:
         """Send part i of ``source`` to rank i, to the part of this one in ``dest``."""
         self._comm.alltoall(local_of(source), local_of(dest), timeout=timeout)
 

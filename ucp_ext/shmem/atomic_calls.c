@@ -94,43 +94,43 @@ post_atomic(PyObject *op, PyObject *target, PyObject *value, PyObject *compare,
     return request_post(req);
 }
 
-#define METHOD(name, which, type)                                           \
-    PyObject *heap_##name(PyObject *op, PyObject *const *args,              \
-                          Py_ssize_t nargs, PyObject *kwnames)              \
-    {                                                                       \
-        static const char *const keywords[] = {"target", "value", "pe"};    \
-        PyObject                *values[3];                                 \
-                                                                            \
-        return (args_parse(#name, args, nargs, kwnames, keywords, 3, 3, 3,  \
-                           values) < 0) ?                                   \
-                   NULL :                                                   \
-                   post_atomic(op, values[0], values[1], NULL, values[2],   \
-                               which, type);                                \
-    }                                                                       \
-                                                                            \
+#define METHOD(name, which, type)                                          \
+    PyObject *heap_##name(PyObject *op, PyObject *const *args,             \
+                          Py_ssize_t nargs, PyObject *kwnames)             \
+    {                                                                      \
+        static const char *const keywords[] = {"target", "value", "pe"};   \
+        PyObject                *values[3];                                \
+                                                                           \
+        return (args_parse(#name, args, nargs, kwnames, keywords, 3, 3, 3, \
+                           values) < 0) ?                                  \
+                   NULL :                                                  \
+                   post_atomic(op, values[0], values[1], NULL, values[2],  \
+                               which, type);                               \
+    }                                                                      \
+                                                                           \
     const char heap_##name##_doc[]
 
-#define DOC(name, text)                               \
-#name "($self, target, value, pe)\n--\n\n" text       \
+#define DOC(name, text)                             \
+#name "($self, target, value, pe)\n--\n\n" text \
           " the number target of that PE, in one step; awaitable."
 #define FETCH_DOC(name, text) \
     DOC(name, text) "\nThe result is the number that was there."
 
-METHOD(atomic_add, UMX_ATOMIC_ADD, &op_change) = DOC(atomic_add, "Add to");
-METHOD(atomic_and, UMX_ATOMIC_AND, &op_change) = DOC(atomic_and, "And with");
-METHOD(atomic_or, UMX_ATOMIC_OR, &op_change)   = DOC(atomic_or, "Or with");
-METHOD(atomic_xor, UMX_ATOMIC_XOR, &op_change) = DOC(atomic_xor, "Xor with");
+METHOD(atomic_add, UMX_ATOMIC_ADD, &op_change)  = DOC(atomic_add, "Add to");
+METHOD(atomic_and, UMX_ATOMIC_AND, &op_change)  = DOC(atomic_and, "And with");
+METHOD(atomic_or, UMX_ATOMIC_OR, &op_change)    = DOC(atomic_or, "Or with");
+METHOD(atomic_xor, UMX_ATOMIC_XOR, &op_change)  = DOC(atomic_xor, "Xor with");
 METHOD(atomic_set, UMX_ATOMIC_SWAP, &op_change) = DOC(atomic_set, "Replace");
-METHOD(atomic_fetch_add, UMX_ATOMIC_ADD, &op_fetch) =
-    FETCH_DOC(atomic_fetch_add, "Add to");
-METHOD(atomic_fetch_and, UMX_ATOMIC_AND, &op_fetch) =
-    FETCH_DOC(atomic_fetch_and, "And with");
-METHOD(atomic_fetch_or, UMX_ATOMIC_OR, &op_fetch) =
-    FETCH_DOC(atomic_fetch_or, "Or with");
-METHOD(atomic_fetch_xor, UMX_ATOMIC_XOR, &op_fetch) =
-    FETCH_DOC(atomic_fetch_xor, "Xor with");
-METHOD(atomic_swap, UMX_ATOMIC_SWAP, &op_fetch) =
-    FETCH_DOC(atomic_swap, "Replace");
+METHOD(atomic_fetch_add, UMX_ATOMIC_ADD,
+       &op_fetch) = FETCH_DOC(atomic_fetch_add, "Add to");
+METHOD(atomic_fetch_and, UMX_ATOMIC_AND,
+       &op_fetch) = FETCH_DOC(atomic_fetch_and, "And with");
+METHOD(atomic_fetch_or, UMX_ATOMIC_OR, &op_fetch) = FETCH_DOC(atomic_fetch_or,
+                                                              "Or with");
+METHOD(atomic_fetch_xor, UMX_ATOMIC_XOR,
+       &op_fetch) = FETCH_DOC(atomic_fetch_xor, "Xor with");
+METHOD(atomic_swap, UMX_ATOMIC_SWAP, &op_fetch) = FETCH_DOC(atomic_swap,
+                                                            "Replace");
 
 const char heap_atomic_fetch_doc[] =
     "atomic_fetch($self, source, pe)\n--\n\n"
@@ -146,8 +146,8 @@ heap_atomic_fetch(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     return (args_parse("atomic_fetch", args, nargs, kwnames, keywords, 2, 2, 2,
                        values) < 0) ?
                NULL :
-               post_atomic(op, values[0], NULL, NULL, values[1],
-                           UMX_ATOMIC_ADD, &op_fetch);
+               post_atomic(op, values[0], NULL, NULL, values[1], UMX_ATOMIC_ADD,
+                           &op_fetch);
 }
 
 const char heap_atomic_compare_swap_doc[] =

@@ -24,9 +24,8 @@ malloc_result(RequestObject *req)
     const char *address = shmem_call_of(req)->address;
 
     return PyLong_FromSsize_t(
-        (address == NULL) ?
-            0 :
-            address - (char *)umx_shmem_base(shmem_of(req)));
+        (address == NULL) ? 0 :
+                            address - (char *)umx_shmem_base(shmem_of(req)));
 }
 
 static umx_status
@@ -38,13 +37,13 @@ free_post(RequestObject *req, const umx_op_params *params)
                               params, &req->op);
 }
 
-#define DEFINE_POST(method)                                                \
-    static umx_status method##_post(RequestObject       *req,              \
-                                    const umx_op_params *params)           \
-    {                                                                      \
-        return (shmem_of(req) == NULL) ?                                   \
-                   UMX_ERR_CLOSED :                                        \
-                   umx_shmem_##method(shmem_of(req), params, &req->op);    \
+#define DEFINE_POST(method)                                             \
+    static umx_status method##_post(RequestObject       *req,           \
+                                    const umx_op_params *params)        \
+    {                                                                   \
+        return (shmem_of(req) == NULL) ?                                \
+                   UMX_ERR_CLOSED :                                     \
+                   umx_shmem_##method(shmem_of(req), params, &req->op); \
     }
 
 DEFINE_POST(quiet)
@@ -61,14 +60,14 @@ static const op_type op_malloc = {
     .traverse = shmem_request_traverse,
 };
 
-#define DEFINE_OP(method)                       \
-    static const op_type op_##method = {        \
-        .name     = #method,                    \
-        .flags    = OP_PLAIN,                   \
-        .post     = method##_post,              \
-        .error    = shmem_request_error,        \
-        .clear    = shmem_request_clear,        \
-        .traverse = shmem_request_traverse,     \
+#define DEFINE_OP(method)                   \
+    static const op_type op_##method = {    \
+        .name     = #method,                \
+        .flags    = OP_PLAIN,               \
+        .post     = method##_post,          \
+        .error    = shmem_request_error,    \
+        .clear    = shmem_request_clear,    \
+        .traverse = shmem_request_traverse, \
     }
 
 DEFINE_OP(free);

@@ -11,8 +11,8 @@
 
 typedef struct SymmetricHeapObject {
     OWNED_HEAD;
-    umx_shmem       *umx; /* NULL until it begins to be made, and once it is
-                             given back */
+    umx_shmem *umx; /* NULL until it begins to be made, and once it is
+                       given back */
     CommObject      *comm;
     uint64_t         size;
     umx_shmem_direct direct; /* once it is made */
@@ -43,7 +43,7 @@ typedef struct shmem_call {
     union {
         umx_atomic       atomic;
         umx_shmem_stride stride;
-        struct { /* of a wait */
+        struct {                  /* of a wait */
             umx_condition *until; /* of PyMem */
             size_t         count;
             size_t         at_least;
@@ -120,9 +120,9 @@ PyObject *shmem_done(SymmetricHeapObject *heap, const op_type *type,
 
 /* ---- methods ---- */
 
-#define SHMEM_METHOD(name)                                                 \
-    PyObject *heap_##name(PyObject *op, PyObject *const *args,             \
-                          Py_ssize_t nargs, PyObject *kwnames);            \
+#define SHMEM_METHOD(name)                                              \
+    PyObject         *heap_##name(PyObject *op, PyObject *const *args,  \
+                                  Py_ssize_t nargs, PyObject *kwnames); \
     extern const char heap_##name##_doc[]
 
 SHMEM_METHOD(put);

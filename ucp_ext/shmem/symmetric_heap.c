@@ -159,9 +159,8 @@ heap_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
 /* ---- what is known -------------------------------------------------------
  */
 
-PyDoc_STRVAR(accessible_doc,
-             "pe_accessible($self, pe, /)\n--\n\n"
-             "Is it a PE of the heap?");
+PyDoc_STRVAR(accessible_doc, "pe_accessible($self, pe, /)\n--\n\n"
+                             "Is it a PE of the heap?");
 
 static PyObject *
 pe_accessible(PyObject *op, PyObject *number)
@@ -239,10 +238,10 @@ get_num_pes(PyObject *op, void *Py_UNUSED(closure))
     return PyLong_FromLong(((SymmetricHeapObject *)op)->num_pes);
 }
 
-#define FAST(name)                                                        \
-    {                                                                     \
-#name, (PyCFunction)(void (*)(void))heap_##name,                          \
-            METH_FASTCALL | METH_KEYWORDS, heap_##name##_doc              \
+#define FAST(name)                                           \
+    {                                                        \
+#name, (PyCFunction)(void (*)(void))heap_##name,     \
+            METH_FASTCALL | METH_KEYWORDS, heap_##name##_doc \
     }
 
 static PyMethodDef methods[] = {
@@ -291,14 +290,10 @@ PyDoc_STRVAR(heap_doc, "SymmetricHeap(comm, nbytes)\n--\n\n"
                        "A symmetric heap: see ucp.shmem.SymmetricHeap.");
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, (void *)heap_doc},
-    {Py_tp_new, heap_new},
-    {Py_tp_dealloc, dealloc},
-    {Py_tp_traverse, traverse},
-    {Py_tp_methods, methods},
-    {Py_tp_getset, getset},
-    {Py_tp_members, owned_members},
-    {0, NULL},
+    {Py_tp_doc, (void *)heap_doc},  {Py_tp_new, heap_new},
+    {Py_tp_dealloc, dealloc},       {Py_tp_traverse, traverse},
+    {Py_tp_methods, methods},       {Py_tp_getset, getset},
+    {Py_tp_members, owned_members}, {0, NULL},
 };
 
 PyType_Spec symmetric_heap_spec = {

@@ -12,8 +12,8 @@ self_of(PyObject *op)
 static PyObject *
 memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char           *keywords[] = {"heap",     "offset", "nbytes",
-                                         "itemsize", "kind",   "pe", NULL};
+    static char           *keywords[] = {"heap", "offset", "nbytes", "itemsize",
+                                         "kind", "pe",     NULL};
     mod_state             *st         = state_of_type(type);
     SymmetricHeapObject   *heap;
     SymmetricMemoryObject *self;

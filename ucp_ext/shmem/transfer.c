@@ -57,22 +57,22 @@ put_signal(RequestObject *req, const umx_op_params *params)
                                 call->atomic.op, call->pe, params, &req->op);
 }
 
-#define DEFINE_OP(method)                                               \
-    static umx_status method##_post(RequestObject       *req,           \
-                                    const umx_op_params *params)        \
-    {                                                                   \
-        return (shmem_of(req) == NULL) ?                                \
-                   UMX_ERR_CLOSED :                                     \
+#define DEFINE_OP(method)                                                \
+    static umx_status method##_post(RequestObject       *req,            \
+                                    const umx_op_params *params)         \
+    {                                                                    \
+        return (shmem_of(req) == NULL) ?                                 \
+                   UMX_ERR_CLOSED :                                      \
                    rma_post_len(req, params, req->hold.buf.len, method); \
-    }                                                                   \
-                                                                        \
-    static const op_type op_##method = {                                \
-        .name     = #method,                                            \
-        .flags    = OP_SEND | OP_PLAIN,                                 \
-        .post     = method##_post,                                      \
-        .error    = shmem_request_error,                                \
-        .clear    = shmem_request_clear,                                \
-        .traverse = shmem_request_traverse,                             \
+    }                                                                    \
+                                                                         \
+    static const op_type op_##method = {                                 \
+        .name     = #method,                                             \
+        .flags    = OP_SEND | OP_PLAIN,                                  \
+        .post     = method##_post,                                       \
+        .error    = shmem_request_error,                                 \
+        .clear    = shmem_request_clear,                                 \
+        .traverse = shmem_request_traverse,                              \
     }
 
 DEFINE_OP(put);
@@ -127,7 +127,8 @@ hold_source(const SymmetricHeapObject *heap, PyObject *source,
 }
 
 static PyObject *
-finish_in_line(SymmetricHeapObject *heap, const op_type *type, umx_status status)
+finish_in_line(SymmetricHeapObject *heap, const op_type *type,
+               umx_status status)
 {
     PyObject *req = shmem_done(heap, type, status);
 
@@ -198,9 +199,8 @@ heap_put(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     return finish_in_line(self, &op_put, status);
 }
 
-const char heap_get_doc[] =
-    "get($self, buffer, source, pe)\n--\n\n"
-    "Fill buffer from source of that PE; awaitable.";
+const char heap_get_doc[] = "get($self, buffer, source, pe)\n--\n\n"
+                            "Fill buffer from source of that PE; awaitable.";
 
 PyObject *
 heap_get(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -407,10 +407,9 @@ PyObject *
 heap_iput(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
           PyObject *kwnames)
 {
-    static const char *const keywords[] = {"dest",          "source",
-                                           "dest_stride",   "source_stride",
-                                           "count",         "pe"};
-    PyObject                *values[6];
+    static const char *const keywords[] = {
+        "dest", "source", "dest_stride", "source_stride", "count", "pe"};
+    PyObject *values[6];
 
     return (args_parse("iput", args, nargs, kwnames, keywords, 6, 6, 6,
                        values) < 0) ?
@@ -428,10 +427,9 @@ PyObject *
 heap_iget(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
           PyObject *kwnames)
 {
-    static const char *const keywords[] = {"buffer",        "source",
-                                           "buffer_stride", "source_stride",
-                                           "count",         "pe"};
-    PyObject                *values[6];
+    static const char *const keywords[] = {
+        "buffer", "source", "buffer_stride", "source_stride", "count", "pe"};
+    PyObject *values[6];
 
     return (args_parse("iget", args, nargs, kwnames, keywords, 6, 6, 6,
                        values) < 0) ?

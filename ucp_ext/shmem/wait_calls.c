@@ -212,7 +212,7 @@ static umx_condition *
 new_conditions(SymmetricMemoryObject *self, umx_cmp cmp, PyObject *values,
                size_t count)
 {
-    umx_condition *until = PyMem_Calloc(count + 1, sizeof(*until));
+    umx_condition *until   = PyMem_Calloc(count + 1, sizeof(*until));
     bool           is_many = PyTuple_Check(values);
 
     if (until == NULL) {
