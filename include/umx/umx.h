@@ -20,6 +20,7 @@
 #include <umx/loan.h>
 #include <umx/memory.h>
 #include <umx/messenger.h>
+#include <umx/moe.h>
 #include <umx/outputs.h>
 #include <umx/partition.h>
 #include <umx/progress.h>

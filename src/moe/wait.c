@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* wait.c: the steps of a call that tell other ranks something, and wait for
+ * what they tell. Flags are in this rank's own memory, in which a lookout looks
+ * while any step waits. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "moe/moe.h"
+#include "util/clock.h"
+
+enum {
+    TICK_NS = 100000000 /* between looks at processes, with masks */
+};
+
+/* ---- flags ---------------------------------------------------------------
+ */
+
+/* What the step that waits is told by the others. */
+static umi_moe_flag
+flag_of(const umx_moe_call *call)
+{
+    switch (call->step) {
+    case UMI_MOE_COUNTING:
+        return UMI_MOE_COUNTED;
+    case UMI_MOE_SENDING:
+        return UMI_MOE_SENT;
+    default:
+        return UMI_MOE_READY;
+    }
+}
+
+/* Has a rank told it? */
+static bool
+has_told(const umx_moe_call *call, int rank)
+{
+    const umx_moe *moe    = call->moe;
+    size_t         offset = umi_moe_flag_offset(moe->size, flag_of(call), rank);
+    const _Atomic uint64_t *flag = (const void *)(moe->memory + offset);
+
+    return atomic_load_explicit(flag, memory_order_acquire) >= call->number;
+}
+
+static bool
+is_waited_for(const umx_moe_call *call, int rank)
+{
+    return rank != call->moe->rank && !call->is_skipped[rank] &&
+           !has_told(call, rank);
+}
+
+/* ---- parts: operations on memory of others ---------------------------------
+ */
+
+/* An operation under way. */
+typedef struct part {
+    umx_moe_call *call;
+    int           rank;
+} part;
+
+/* An operation has failed: its rank has ended, or another fault has. */
+static void
+end_badly(umx_moe_call *call, int rank, umx_status status)
+{
+    umx_moe *moe = call->moe;
+
+    if (moe->state != UMI_MOE_OPEN || call->is_skipped[rank]) {
+        return;
+    }
+    if ((moe->params.flags & UMX_MOE_FLAG_MASK) != 0) {
+        umi_moe_lose(moe, rank, UMX_ERR_RANK_FAILED);
+    } else {
+        call->has_failed = true;
+        if (!umx_comm_doubt(moe->comm, rank, status, "its memory is lost")) {
+            umi_moe_fail(moe, status, rank);
+        }
+    }
+}
+
+static void
+end_part(umx_moe_call *call, int rank, umx_status status)
+{
+    umx_moe *moe = call->moe;
+
+    umi_moe_hold(moe);
+    call->num_pending--;
+    if (status != UMX_OK) {
+        end_badly(call, rank, status);
+    }
+    umi_moe_call_put(call);
+    (void)umi_moe_look(moe);
+    umi_moe_put(moe);
+}
+
+static void
+on_part(umx_request *req, umx_status status, void *arg)
+{
+    part          p = *(part *)arg;
+    umx_moe_call *call = p.call;
+
+    (void)req;
+    free(arg);
+    end_part(call, p.rank, status);
+}
+
+/* Begin a part: parameters for an operation, or false: out of memory. */
+static bool
+begin_part(umx_moe_call *call, int rank, umx_op_params *params)
+{
+    part *p = malloc(sizeof(*p));
+
+    if (p == NULL) {
+        return false;
+    }
+    *p      = (part){.call = call, .rank = rank};
+    *params = umx_layer_op_params(on_part, p);
+    call->refs++;
+    call->num_pending++;
+    return true;
+}
+
+/* Note what an operation has returned. */
+static umx_status
+note_part(umx_moe_call *call, umx_op_params *params, umx_status status)
+{
+    if (status != UMX_INPROGRESS) {
+        free(params->arg);
+        call->num_pending--;
+        call->refs--;
+    }
+    return (status == UMX_INPROGRESS) ? UMX_OK : status;
+}
+
+/* Put `buf` to `offset` of a rank's memory, then set a flag. */
+static umx_status
+tell(umx_moe_call *call, int rank, umi_moe_flag flag, const umx_rma_item *item)
+{
+    umx_moe      *moe    = call->moe;
+    umx_atomic    signal = {.op     = UMX_ATOMIC_SWAP,
+                            .size   = 8,
+                            .offset = umi_moe_flag_offset(moe->size, flag,
+                                                          moe->rank),
+                            .value  = call->number};
+    umx_request  *req;
+    umx_op_params params;
+
+    if (!begin_part(call, rank, &params)) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    return note_part(call, &params,
+                     umx_rma_put_signal(moe->peers[rank].rkey, item, &signal,
+                                        &params, &req));
+}
+
+/* Put the rows of a rank whose memory is not mapped. What comes later is
+ * executed after them. */
+static umx_status
+put_rows(umx_moe_call *call, int rank)
+{
+    const umi_moe_peer   *peer = &call->moe->peers[rank];
+    const umi_moe_parcel *parcel;
+    umx_request          *req;
+    umx_op_params         params;
+    umx_status            status;
+
+    if (call->parcels == NULL || call->parcels[rank].num_items == 0) {
+        return UMX_OK;
+    }
+    parcel = &call->parcels[rank];
+    if (!begin_part(call, rank, &params)) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    status = note_part(call, &params,
+                       umx_rma_put_many(peer->rkey, parcel->items,
+                                        parcel->num_items, &params, &req));
+    return (status == UMX_OK) ? umx_ep_fence(peer->ep) : status;
+}
+
+/* Get the outputs of a rank whose memory is not mapped. */
+static umx_status
+get_outputs(umx_moe_call *call, int rank)
+{
+    umx_moe              *moe    = call->moe;
+    const umi_moe_places *places = &moe->places;
+    size_t                len    = umi_moe_output_len(moe), index = 0, count = 0;
+    umx_rma_item         *items;
+    umx_request          *req;
+    umx_op_params         params;
+
+    if (!umi_moe_make_fetched(call)) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    items = call->fetched.items; /* only read by the posting call */
+    for (size_t i = 0; i < call->num_tokens * call->width; i++) {
+        const umi_moe_entry *entry = &call->entries[i];
+        char                *data;
+
+        if (entry->rank < 0 || moe->peers[entry->rank].data != NULL) {
+            continue;
+        }
+        data = call->fetched.data + index++ * len;
+        if (entry->rank != rank) {
+            continue;
+        }
+        items[count++] = (umx_rma_item){
+            .offset = call->area + places->outputs +
+                      entry->row * places->row_len,
+            .buf = umx_host_buffer(data, places->row_len)};
+        if (moe->params.dtype == UMX_MOE_FP8) {
+            items[count++] = (umx_rma_item){
+                .offset = call->area + places->output_scales +
+                          entry->row * places->scales_len,
+                .buf = umx_host_buffer(data + places->row_len,
+                                       places->scales_len)};
+        }
+    }
+    if (count == 0) {
+        return UMX_OK;
+    }
+    if (!begin_part(call, rank, &params)) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    return note_part(call, &params,
+                     umx_rma_get_many(moe->peers[rank].rkey, items, count,
+                                      &params, &req));
+}
+
+/* ---- the end of a step ---------------------------------------------------
+ */
+
+/* The ranks have told how many rows each sends to each: so every rank knows
+ * where its rows begin at each other one. */
+static umx_status
+end_count(umx_moe_call *call)
+{
+    umx_moe *moe = call->moe;
+    size_t   n   = (size_t)moe->size;
+
+    for (size_t s = 0; s < n; s++) {
+        const char *from = moe->memory + call->area + moe->places.counts +
+                           s * moe->places.counts_len * sizeof(uint32_t);
+        uint32_t *to = call->matrix + s * n;
+
+        memcpy(to, ((int)s == moe->rank) ? (const void *)call->sent : from,
+               n * sizeof(uint32_t));
+        for (size_t r = 0; r < n; r++) {
+            if (to[r] > moe->params.max_tokens) {
+                return UMX_ERR_PROTOCOL;
+            }
+        }
+    }
+    for (size_t i = 0; i < call->num_tokens * call->width; i++) {
+        umi_moe_entry *entry = &call->entries[i];
+
+        for (size_t s = 0; entry->rank >= 0 && s < (size_t)moe->rank; s++) {
+            entry->row += call->matrix[s * n + (size_t)entry->rank];
+        }
+    }
+    call->step = UMI_MOE_COUNTED_ALL;
+    return UMX_OK;
+}
+
+/* All rows have come. */
+static umx_status
+end_dispatch(umx_moe_call *call)
+{
+    umx_moe *moe = call->moe;
+    size_t   n = (size_t)moe->size, local = moe->num_local;
+
+    call->step = UMI_MOE_RECEIVED;
+    for (size_t s = 0; s < n; s++) {
+        const uint32_t *counts = (const void *)(moe->memory + call->area +
+                                                moe->places.counts);
+        bool is_own = (int)s == moe->rank;
+
+        if ((call->flags & UMX_MOE_UNIQUE) != 0) {
+            call->received[s] = call->matrix[s * n + (size_t)moe->rank];
+            continue;
+        }
+        counts = is_own ? call->sent + s * local :
+                          counts + s * moe->places.counts_len;
+        for (size_t e = 0; e < local; e++) {
+            uint32_t count = call->is_skipped[s] ? 0 : counts[e];
+
+            if (count > moe->params.max_tokens) {
+                return UMX_ERR_PROTOCOL;
+            }
+            call->received[e * n + s] = count;
+        }
+    }
+    return UMX_OK;
+}
+
+static umx_status
+end_step(umx_moe_call *call)
+{
+    switch (call->step) {
+    case UMI_MOE_COUNTING:
+        return end_count(call);
+    case UMI_MOE_SENDING:
+        return end_dispatch(call);
+    default:
+        call->step = UMI_MOE_READY_ALL;
+        return UMX_OK;
+    }
+}
+
+void
+umi_moe_end_wait(umx_moe_call *call, umx_status status)
+{
+    umx_request *req = call->req;
+
+    umx_timer_stop(&call->timer);
+    if (umi_node_is_linked(&call->node)) {
+        umi_node_remove(&call->node);
+    }
+    call->req = NULL;
+    if (req != NULL) {
+        umx_request_complete(req, status);
+        umi_moe_call_put(call);
+    }
+}
+
+/* Is the step over? What can go on meanwhile is begun. */
+static bool
+is_over(umx_moe_call *call)
+{
+    umx_moe *moe     = call->moe;
+    bool     is_over = true;
+
+    for (int i = 0; i < moe->size && moe->state == UMI_MOE_OPEN; i++) {
+        if (is_waited_for(call, i)) {
+            if (moe->peers[i].has_left) {
+                umi_moe_lose(moe, i, UMX_ERR_RANK_FAILED);
+            } else {
+                is_over = false;
+            }
+        } else if (call->step == UMI_MOE_COMBINING && i != moe->rank &&
+                   moe->peers[i].data == NULL && !call->is_skipped[i] &&
+                   !call->is_fetched[i]) {
+            umx_status status;
+
+            call->is_fetched[i] = true;
+            status              = get_outputs(call, i);
+            if (status != UMX_OK) {
+                end_badly(call, i, status);
+            }
+        }
+    }
+    return is_over && moe->state == UMI_MOE_OPEN && call->num_pending == 0 &&
+           !call->has_failed;
+}
+
+static bool
+look(void *arg)
+{
+    return umi_moe_look(arg);
+}
+
+bool
+umi_moe_look(umx_moe *moe)
+{
+    bool is_new = false;
+
+    umi_moe_hold(moe);
+    UMI_LIST_FOREACH_SAFE(node, &moe->waits) {
+        umx_moe_call *call = umi_container_of(node, umx_moe_call, node);
+        umx_status    status;
+
+        if (moe->state != UMI_MOE_OPEN) {
+            break;
+        }
+        if (!is_over(call)) {
+            continue;
+        }
+        is_new = true;
+        status = end_step(call);
+        if (status != UMX_OK) {
+            umi_moe_fail(moe, status, -1);
+            break;
+        }
+        umi_moe_end_wait(call, UMX_OK);
+    }
+    is_new |= moe->state != UMI_MOE_OPEN;
+    umi_moe_put(moe);
+    return is_new;
+}
+
+/* ---- time ----------------------------------------------------------------
+ */
+
+static void
+start_timer(umx_moe_call *call, uint64_t now)
+{
+    umx_moe *moe  = call->moe;
+    uint64_t left = (call->deadline_ns > now) ? call->deadline_ns - now : 0;
+
+    if ((moe->params.flags & UMX_MOE_FLAG_MASK) != 0 && left > TICK_NS) {
+        left = TICK_NS;
+    }
+    if (call->deadline_ns != UINT64_MAX || left == TICK_NS) {
+        umx_timer_start(moe->worker, &call->timer, left);
+    }
+}
+
+/* Has the process of a rank ended? Where ranks are masked the communicator tells
+ * of the first one only. */
+static bool
+has_ended(const umi_moe_peer *peer)
+{
+    return umx_ep_get_state(peer->ep) != UMX_EP_OPEN ||
+           umx_ep_peer_process(peer->ep) == UMX_PROCESS_ENDED;
+}
+
+static void
+on_time(umx_timer *timer)
+{
+    umx_moe_call *call    = umi_container_of(timer, umx_moe_call, timer);
+    umx_moe      *moe     = call->moe;
+    uint64_t      now     = umi_clock_ns();
+    bool          is_late = now >= call->deadline_ns;
+
+    umi_moe_hold(moe);
+    call->refs++;
+    (void)umi_moe_look(moe);
+    for (int i = 0; i < moe->size && call->req != NULL; i++) {
+        if (!is_waited_for(call, i)) {
+            continue;
+        }
+        if (is_late) {
+            umi_moe_lose(moe, i, UMX_ERR_TIMED_OUT);
+        } else if ((moe->params.flags & UMX_MOE_FLAG_MASK) != 0 &&
+                   has_ended(&moe->peers[i])) {
+            umi_moe_lose(moe, i, UMX_ERR_RANK_FAILED);
+        }
+    }
+    (void)umi_moe_look(moe);
+    if (call->req != NULL) {
+        if (is_late) { /* only operations of this rank are under way */
+            call->deadline_ns = UINT64_MAX;
+        }
+        start_timer(call, now);
+    }
+    umi_moe_call_put(call);
+    umi_moe_put(moe);
+}
+
+/* ---- the steps -----------------------------------------------------------
+ */
+
+static void
+cancel(umx_request *req)
+{
+    umx_moe_call *call = *(umx_moe_call **)umx_request_state(req);
+
+    umi_moe_fail(call->moe, UMX_ERR_CANCELED, -1);
+}
+
+/* The caller does not know that it has ended. */
+static umx_status
+cancel_complete(umx_request *req, umx_status status)
+{
+    umx_moe_call *call = *(umx_moe_call **)umx_request_state(req);
+
+    (void)status;
+    umi_moe_fail(call->moe, UMX_ERR_CANCELED, -1);
+    return UMX_ERR_CANCELED;
+}
+
+static const umx_request_class step_class = {.name            = "moe",
+                                             .cancel          = cancel,
+                                             .cancel_complete = cancel_complete};
+
+static umx_status
+wait_for_all(umx_moe_call *call, const umx_op_params *op, umx_request **req_p)
+{
+    umx_moe    *moe     = call->moe;
+    uint64_t    now     = umi_clock_ns(), timeout = moe->params.timeout_ns;
+    umx_status  status;
+
+    if (is_over(call)) {
+        status = end_step(call);
+        if (status != UMX_OK) {
+            umi_moe_fail(moe, status, -1);
+        }
+        return status;
+    }
+    if (moe->state != UMI_MOE_OPEN) {
+        return moe->status;
+    }
+    if (moe->lookout == NULL) {
+        status = umx_lookout_start(moe->worker, moe->memh, look, moe,
+                                   &moe->lookout);
+        if (status != UMX_OK) {
+            umi_moe_fail(moe, status, -1);
+            return status;
+        }
+    }
+    call->req = umx_request_create(moe->worker, &step_class, op);
+    if (call->req == NULL) {
+        umi_moe_fail(moe, UMX_ERR_NO_MEMORY, -1);
+        return UMX_ERR_NO_MEMORY;
+    }
+    call->refs++;
+    call->deadline_ns = (timeout < UINT64_MAX - now) ? now + timeout :
+                                                       UINT64_MAX;
+    *(umx_moe_call **)umx_request_state(call->req) = call;
+    *req_p                                         = call->req;
+    umi_list_append(&moe->waits, &call->node);
+    umx_timer_init(&call->timer, on_time);
+    start_timer(call, now);
+    return UMX_INPROGRESS;
+}
+
+/* Can this step begin? */
+static umx_status
+check_step(const umx_moe_call *call, umi_moe_step step, uint64_t before)
+{
+    umx_status status = umx_moe_state(call->moe);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    return (call->step == step && before + 1 == call->number) ?
+               UMX_OK :
+               UMX_ERR_INVALID_PARAM;
+}
+
+/* Tell all others something: `item` is what is written before the flag. */
+static void
+tell_all(umx_moe_call *call, umi_moe_flag flag)
+{
+    umx_moe *moe  = call->moe;
+    size_t   n    = (size_t)moe->size;
+    bool     is_unique = (call->flags & UMX_MOE_UNIQUE) != 0;
+
+    for (int i = 0; i < moe->size && moe->state == UMI_MOE_OPEN; i++) {
+        umx_rma_item item = {.offset = 0, .buf = umx_host_buffer(call->sent, 0)};
+        umx_status   status = UMX_OK;
+
+        if (i == moe->rank || call->is_skipped[i]) {
+            continue;
+        }
+        item.offset = call->area + moe->places.counts +
+                      (size_t)moe->rank * moe->places.counts_len *
+                          sizeof(uint32_t);
+        if (flag == UMI_MOE_COUNTED) {
+            item.buf = umx_host_buffer(call->sent, n * sizeof(uint32_t));
+        } else if (flag == UMI_MOE_SENT) {
+            status = put_rows(call, i);
+            if (!is_unique) {
+                item.buf = umx_host_buffer(call->sent +
+                                               (size_t)i * moe->num_local,
+                                           moe->num_local * sizeof(uint32_t));
+            }
+        }
+        if (status == UMX_OK) {
+            status = tell(call, i, flag, &item);
+        }
+        if (status != UMX_OK) {
+            end_badly(call, i, status);
+        }
+    }
+}
+
+umx_status
+umx_moe_count(umx_moe_call *call, const umx_op_params *op, umx_request **req_p)
+{
+    umx_moe *moe = call->moe;
+    UMI_MOE_LOCK(moe);
+    umx_status status = check_step(call, UMI_MOE_BEGUN, moe->num_sent);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    call->step        = UMI_MOE_COUNTING;
+    call->has_counted = true;
+    tell_all(call, UMI_MOE_COUNTED);
+    return wait_for_all(call, op, req_p);
+}
+
+umx_status
+umx_moe_dispatch(umx_moe_call *call, const umx_op_params *op,
+                 umx_request **req_p)
+{
+    umx_moe *moe = call->moe;
+    UMI_MOE_LOCK(moe);
+    umx_status status = check_step(call, UMI_MOE_PACKED, moe->num_sent);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    call->step    = UMI_MOE_SENDING;
+    moe->num_sent = call->number;
+    tell_all(call, UMI_MOE_SENT);
+    return wait_for_all(call, op, req_p);
+}
+
+umx_status
+umx_moe_combine(umx_moe_call *call, const umx_op_params *op,
+                umx_request **req_p)
+{
+    umx_moe *moe = call->moe;
+    UMI_MOE_LOCK(moe);
+    umx_status status = check_step(call, UMI_MOE_RECEIVED, moe->num_combined);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    call->step        = UMI_MOE_COMBINING;
+    moe->num_combined = call->number;
+    for (int i = 0; i < moe->size; i++) {
+        call->is_skipped[i] |= moe->peers[i].is_masked;
+    }
+    tell_all(call, UMI_MOE_READY);
+    return wait_for_all(call, op, req_p);
+}
