@@ -8,6 +8,9 @@
 #include "comm/bytes_block.h"
 #include "comm/communicator.h"
 #include "comm/type.h"
+#include "moe/moe_buffer.h"
+#include "moe/moe_call.h"
+#include "moe/moe_rows.h"
 #include "op/low_level.h"
 #include "outputs/block.h"
 #include "outputs/fetch.h"
@@ -268,6 +271,7 @@ module_exec(PyObject *module)
 #undef ADD_TYPE
     if (PyModule_AddFunctions(module, callback_methods) < 0 ||
         PyModule_AddFunctions(module, partition_methods) < 0 ||
+        PyModule_AddFunctions(module, moe_methods) < 0 ||
         PyModule_AddFunctions(module, topology_methods) < 0) {
         return -1;
     }

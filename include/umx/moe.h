@@ -145,8 +145,18 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_moe_create(umx_comm *comm, umx_memh *memh, const umx_moe_params *params,
                const umx_op_params *op, umx_moe **moe_p, umx_request **req_p);
 
+/**
+ * Wait until every rank calls this: then nobody needs the memory of this one any
+ * more, and no call can begin.
+ *
+ * @return UMX_OK, UMX_INPROGRESS; umx_moe_state(); UMX_ERR_NO_MEMORY
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_moe_leave(umx_moe             *moe,
+                                                const umx_op_params *op,
+                                                umx_request        **req_p);
+
 /** Give it back; operations under way end with UMX_ERR_CLOSED. Other ranks that
- * wait for this one fail, or mask it. */
+ * wait for this one fail, or mask it: umx_moe_leave() comes first. */
 UMX_API void umx_moe_destroy(umx_moe *moe);
 
 /** Its communicator, derived from that of umx_moe_create(), for

@@ -39,8 +39,9 @@ is_unique(const umx_moe_call *call)
     return (call->flags & UMX_MOE_UNIQUE) != 0;
 }
 
-static umx_moe_call *
-new_call(umx_moe *moe, unsigned flags, size_t num_tokens, size_t num_topk)
+umx_moe_call *
+umi_moe_new_call(umx_moe *moe, unsigned flags, size_t num_tokens,
+                 size_t num_topk)
 {
     umx_moe_call *call = calloc(1, sizeof(*call));
     size_t        n    = (size_t)moe->size;
@@ -144,7 +145,8 @@ umx_moe_begin(umx_moe *moe, const umx_moe_routing *routing, unsigned flags,
     if (status != UMX_OK) {
         return status;
     }
-    call = new_call(moe, flags, routing->num_tokens, routing->num_topk);
+    call = umi_moe_new_call(moe, flags, routing->num_tokens,
+                            routing->num_topk);
     if (call == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -176,8 +178,8 @@ umx_moe_begin_like(umx_moe_call *like, unsigned flags, umx_moe_call **call_p)
     if (!is_unique(like) || like->step < UMI_MOE_COUNTED_ALL) {
         return UMX_ERR_INVALID_PARAM;
     }
-    call = new_call(moe, flags | UMX_MOE_UNIQUE, like->num_tokens,
-                    like->num_topk);
+    call = umi_moe_new_call(moe, flags | UMX_MOE_UNIQUE, like->num_tokens,
+                            like->num_topk);
     if (call == NULL) {
         return UMX_ERR_NO_MEMORY;
     }

@@ -62,8 +62,8 @@ leave(umx_moe *moe, umx_status status, int rank)
 {
     char reason[128];
 
-    if (status == UMX_ERR_CLOSED) {
-        umx_comm_close(moe->comm);
+    if (status == UMX_ERR_CLOSED || status == UMX_ERR_INVALID_PARAM) {
+        umx_comm_close(moe->comm); /* all find wrong numbers by themselves */
         return;
     }
     if (rank >= 0) {

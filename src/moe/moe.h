@@ -30,6 +30,7 @@ typedef enum umi_moe_flag {
     UMI_MOE_COUNTED, /* how many rows it will send */
     UMI_MOE_SENT,    /* its rows are there */
     UMI_MOE_READY,   /* the outputs of its experts can be read */
+    UMI_MOE_LEFT,    /* it needs nothing more: the number is 1 */
     UMI_MOE_NUM_FLAGS
 } umi_moe_flag;
 
@@ -165,7 +166,8 @@ typedef enum umi_moe_step {
     UMI_MOE_RECEIVED,
     UMI_MOE_COMBINING,
     UMI_MOE_READY_ALL,
-    UMI_MOE_SUMMED
+    UMI_MOE_SUMMED,
+    UMI_MOE_LEAVING /* what umx_moe_leave() waits with */
 } umi_moe_step;
 
 /* Rows for a rank whose memory is not mapped, or that come from there. */
@@ -207,7 +209,10 @@ struct umx_moe_call {
     umx_timer    timer;
 };
 
-void umi_moe_call_put(umx_moe_call *call);
+/* A call without a number; NULL: out of memory. */
+umx_moe_call *umi_moe_new_call(umx_moe *moe, unsigned flags, size_t num_tokens,
+                               size_t num_topk);
+void          umi_moe_call_put(umx_moe_call *call);
 
 /* Is there a row for a rank that is to get it? */
 static inline bool

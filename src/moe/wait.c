@@ -24,6 +24,8 @@ flag_of(const umx_moe_call *call)
         return UMI_MOE_COUNTED;
     case UMI_MOE_SENDING:
         return UMI_MOE_SENT;
+    case UMI_MOE_LEAVING:
+        return UMI_MOE_LEFT;
     default:
         return UMI_MOE_READY;
     }
@@ -297,6 +299,8 @@ end_step(umx_moe_call *call)
         return end_count(call);
     case UMI_MOE_SENDING:
         return end_dispatch(call);
+    case UMI_MOE_LEAVING:
+        return UMX_OK;
     default:
         call->step = UMI_MOE_READY_ALL;
         return UMX_OK;
@@ -358,7 +362,7 @@ look(void *arg)
 bool
 umi_moe_look(umx_moe *moe)
 {
-    bool is_new = false;
+    bool is_new = false, is_end;
 
     umi_moe_hold(moe);
     UMI_LIST_FOREACH_SAFE(node, &moe->waits) {
@@ -377,7 +381,11 @@ umi_moe_look(umx_moe *moe)
             umi_moe_fail(moe, status, -1);
             break;
         }
+        is_end = call->step == UMI_MOE_LEAVING;
         umi_moe_end_wait(call, UMX_OK);
+        if (is_end) {
+            umi_moe_fail(moe, UMX_ERR_CLOSED, -1);
+        }
     }
     is_new |= moe->state != UMI_MOE_OPEN;
     umi_moe_put(moe);
@@ -612,4 +620,33 @@ umx_moe_combine(umx_moe_call *call, const umx_op_params *op,
     }
     tell_all(call, UMI_MOE_READY);
     return wait_for_all(call, op, req_p);
+}
+
+umx_status
+umx_moe_leave(umx_moe *moe, const umx_op_params *op, umx_request **req_p)
+{
+    UMI_MOE_LOCK(moe);
+    umx_status    status = umx_moe_state(moe);
+    umx_moe_call *call;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    call = umi_moe_new_call(moe, 0, 0, 0);
+    if (call == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    call->number = 1;
+    call->area   = moe->places.first;
+    call->step   = UMI_MOE_LEAVING;
+    for (int i = 0; i < moe->size; i++) {
+        call->is_skipped[i] = moe->peers[i].is_masked;
+    }
+    tell_all(call, UMI_MOE_LEFT);
+    status = wait_for_all(call, op, req_p);
+    umi_moe_call_put(call);
+    if (status == UMX_OK) {
+        umi_moe_fail(moe, UMX_ERR_CLOSED, -1);
+    }
+    return status;
 }

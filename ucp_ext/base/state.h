@@ -100,6 +100,8 @@ typedef struct block                 block;
     X(map_block)        \
     X(symmetric_heap)   \
     X(symmetric_memory) \
+    X(moe_buffer)       \
+    X(moe_call)         \
     X(bytes_block)
 
 struct mod_state {

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* moe_buffer.c: a group of experts, as one rank has it. */
+#include "moe/moe_buffer.h"
+
+#include "base/args.h"
+#include "buffer/memh.h"
+#include "moe/event.h"
+#include "moe/moe_call.h"
+#include "worker/worker.h"
+
+/* ---- errors --------------------------------------------------------------
+ */
+
+int
+moe_check(const MoeBufferObject *self)
+{
+    return owned_check(self->worker, self->umx, "buffer");
+}
+
+/* A rank has failed, has cancelled a call, or has left. */
+static PyObject *
+rank_error(const MoeBufferObject *self, umx_status status, const char *op)
+{
+    const umx_comm  *comm = (self->umx == NULL) ? NULL :
+                                                  umx_moe_comm(self->umx);
+    umx_comm_failure failure;
+    char             text[64];
+
+    if (comm != NULL && umx_comm_get_failure(comm, &failure)) {
+        return comm_failure_error(self->worker->st, comm, op);
+    }
+    if (self->umx == NULL || umx_moe_failed_rank(self->umx) < 0) {
+        return comm_error(self->comm, status, op, -1);
+    }
+    snprintf(text, sizeof(text), "rank %d has closed its buffer",
+             umx_moe_failed_rank(self->umx));
+    return errors_new(self->worker->st, status, op, text);
+}
+
+PyObject *
+moe_error(const MoeBufferObject *self, umx_status status, const char *op)
+{
+    mod_state  *st = self->worker->st;
+    char        text[96];
+    const char *detail = NULL;
+
+    switch (status) {
+    case UMX_ERR_RANK_FAILED:
+        return rank_error(self, status, op);
+    case UMX_ERR_CLOSED:
+        return errors_new_text(st, status, op,
+                               "the buffer or its communicator is closed");
+    case UMX_ERR_CANCELED:
+        detail = "a call was cancelled here, which has ended the buffer on all "
+                 "ranks: make another one";
+        break;
+    case UMX_ERR_TIMED_OUT:
+        snprintf(text, sizeof(text),
+                 "rank %d has not come within the time limit",
+                 (self->umx == NULL) ? -1 : umx_moe_failed_rank(self->umx));
+        detail = text;
+        break;
+    case UMX_ERR_BUSY:
+        detail = "two calls are live: combine the older one first";
+        break;
+    case UMX_ERR_INVALID_PARAM:
+        detail = (strcmp(op, "create") == 0) ?
+                     "the ranks give different numbers" :
+                     "calls are dispatched and combined once each, in the "
+                     "order in which they began";
+        break;
+    case UMX_ERR_UNSUPPORTED:
+        detail = "a rank is masked: dispatch() and combine() need all";
+        break;
+    default:
+        break;
+    }
+    return errors_new(st, status, op, detail);
+}
+
+/* ---- operations ----------------------------------------------------------
+ */
+
+RequestObject *
+moe_request(MoeBufferObject *self, PyObject *call, const op_type *type)
+{
+    RequestObject *req = request_new(self->worker, NULL, type);
+
+    if (req != NULL) {
+        TAIL_OF(req, moe_tail)->buffer = (MoeBufferObject *)Py_NewRef(self);
+        TAIL_OF(req, moe_tail)->call   = Py_XNewRef(call);
+    }
+    return req;
+}
+
+PyObject *
+moe_request_error(RequestObject *req)
+{
+    return moe_error(TAIL_OF(req, moe_tail)->buffer, req->status,
+                     req->type->name);
+}
+
+void
+moe_request_clear(RequestObject *req)
+{
+    Py_CLEAR(TAIL_OF(req, moe_tail)->call);
+    Py_CLEAR(TAIL_OF(req, moe_tail)->buffer);
+}
+
+int
+moe_request_traverse(const RequestObject *req, visitproc visit, void *arg)
+{
+    Py_VISIT(TAIL_OF(req, moe_tail)->call);
+    Py_VISIT(TAIL_OF(req, moe_tail)->buffer);
+    return 0;
+}
+
+/* ---- creation ------------------------------------------------------------
+ */
+
+static umx_status
+create_post(RequestObject *req, const umx_op_params *params)
+{
+    MoeBufferObject *self   = TAIL_OF(req, moe_tail)->buffer;
+    MemoryObject    *memory = (MemoryObject *)self->memory;
+
+    if (self->umx != NULL || self->comm->umx == NULL || memory->umx == NULL) {
+        return UMX_ERR_CLOSED;
+    }
+    return umx_moe_create(self->comm->umx, memory->umx, &self->params, params,
+                          &self->umx, &req->op);
+}
+
+static const op_type op_create = {
+    .name     = "create",
+    .flags    = OP_PLAIN,
+    .post     = create_post,
+    .error    = moe_request_error,
+    .clear    = moe_request_clear,
+    .traverse = moe_request_traverse,
+};
+
+PyDoc_STRVAR(create_doc, "_create($self, /)\n--\n\n"
+                         "Meet the other ranks; awaitable.");
+
+static PyObject *
+create(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RequestObject *req = moe_request((MoeBufferObject *)op, NULL, &op_create);
+
+    return (req == NULL) ? NULL : request_post(req);
+}
+
+/* Numbers that the package has checked by moe_memory_size(). */
+static PyObject *
+moe_buffer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"comm",     "memory",  "num_experts",
+                               "max_tokens", "max_topk", "hidden",
+                               "dtype",    "timeout", "mask",
+                               NULL};
+    mod_state       *st = state_of_type(type);
+    umx_moe_params   params = {.field_mask = UMX_MOE_FIELD_FLAGS |
+                                             UMX_MOE_FIELD_TIMEOUT};
+    PyObject        *comm, *memory, *timeout = Py_None;
+    unsigned         dtype;
+    int              mask = 0;
+    MoeBufferObject *self;
+
+    if (st == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!IIIII|Op:MoeBuffer",
+                                     keywords, st->comm_type, &comm,
+                                     st->memory_type, &memory,
+                                     &params.num_experts, &params.max_tokens,
+                                     &params.max_topk, &params.hidden, &dtype,
+                                     &timeout, &mask) ||
+        args_timeout(timeout, UMX_TIMEOUT_INFINITE, &params.timeout_ns) < 0 ||
+        comm_check((CommObject *)comm) < 0 || memory_check_open(memory) < 0) {
+        return NULL;
+    }
+    if (dtype > UMX_MOE_FP8) {
+        return PyErr_Format(PyExc_ValueError, "there is no dtype %u", dtype);
+    }
+    params.dtype = (umx_moe_dtype)dtype;
+    params.flags = mask ? UMX_MOE_FLAG_MASK : 0;
+    self         = (MoeBufferObject *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->worker = (WorkerObject *)Py_NewRef(((CommObject *)comm)->worker);
+        self->comm   = (CommObject *)Py_NewRef(comm);
+        self->memory = Py_NewRef(memory);
+        self->params = params;
+    }
+    return (PyObject *)self;
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static void
+give_back(PyObject *op)
+{
+    MoeBufferObject *self = (MoeBufferObject *)op;
+    umx_moe         *umx  = self->umx;
+
+    self->umx = NULL;
+    if (umx != NULL && event_drop_moe(self->worker, umx)) {
+        worker_schedule_drain(self->worker);
+    }
+}
+
+static void
+dealloc(PyObject *op)
+{
+    PyObject *memory = ((MoeBufferObject *)op)->memory;
+
+    owned_dealloc_with(op, give_back,
+                       (PyObject *)((MoeBufferObject *)op)->comm);
+    Py_XDECREF(memory);
+}
+
+static int
+traverse(PyObject *op, visitproc visit, void *arg)
+{
+    Py_VISIT(((MoeBufferObject *)op)->comm);
+    Py_VISIT(((MoeBufferObject *)op)->memory);
+    return owned_traverse(op, visit, arg);
+}
+
+static umx_status
+leave_post(RequestObject *req, const umx_op_params *params)
+{
+    umx_moe *umx = TAIL_OF(req, moe_tail)->buffer->umx;
+
+    return (umx == NULL) ? UMX_OK : umx_moe_leave(umx, params, &req->op);
+}
+
+static const op_type op_leave = {
+    .name     = "close",
+    .flags    = OP_PLAIN,
+    .post     = leave_post,
+    .error    = moe_request_error,
+    .clear    = moe_request_clear,
+    .traverse = moe_request_traverse,
+};
+
+PyDoc_STRVAR(leave_doc, "_leave($self, /)\n--\n\n"
+                        "Wait until every rank does so; awaitable.");
+
+static PyObject *
+leave(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RequestObject *req = moe_request((MoeBufferObject *)op, NULL, &op_leave);
+
+    return (req == NULL) ? NULL : request_post(req);
+}
+
+PyDoc_STRVAR(abort_doc, "abort($self, /)\n--\n\n"
+                        "Leave at once: calls that are under way end, and other\n"
+                        "ranks fail, or mask this one, when they wait for it.");
+
+static PyObject *
+moe_buffer_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    give_back(op);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\n"
+                         "True after abort(), and when the worker has ended.");
+
+static PyObject *
+closed(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    const MoeBufferObject *self = (MoeBufferObject *)op;
+
+    return PyBool_FromLong(self->umx == NULL || self->worker->umx == NULL);
+}
+
+/* ---- calls and masks -----------------------------------------------------
+ */
+
+PyDoc_STRVAR(check_doc, "_check($self, op, /)\n--\n\n"
+                        "Raise what has ended the buffer, if anything has.");
+
+static PyObject *
+check(PyObject *op, PyObject *name)
+{
+    const MoeBufferObject *self = (MoeBufferObject *)op;
+    const char            *text = PyUnicode_AsUTF8(name);
+    umx_status             status;
+
+    if (text == NULL || moe_check(self) < 0) {
+        return NULL;
+    }
+    status = umx_moe_state(self->umx);
+    if (status != UMX_OK) {
+        return errors_set(moe_error(self, status, text));
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(set_mask_doc, "_set_mask($self, rank, is_masked, /)\n--\n\n"
+                           "Mask a rank, or take its mask away.");
+
+static PyObject *
+set_mask(PyObject *op, PyObject *args)
+{
+    MoeBufferObject *self = (MoeBufferObject *)op;
+    int              rank, is_masked;
+
+    if (!PyArg_ParseTuple(args, "ip:_set_mask", &rank, &is_masked) ||
+        moe_check(self) < 0) {
+        return NULL;
+    }
+    if (umx_moe_set_mask(self->umx, rank, is_masked != 0) != UMX_OK) {
+        return PyErr_Format(PyExc_ValueError,
+                            "rank is %d: this one, or none of the communicator",
+                            rank);
+    }
+    worker_after_call(self->worker);
+    worker_schedule_drain(self->worker);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(is_masked_doc, "_is_masked($self, rank, /)\n--\n\n"
+                            "Is the rank masked?");
+
+static PyObject *
+is_masked(PyObject *op, PyObject *number)
+{
+    const MoeBufferObject *self = (MoeBufferObject *)op;
+    long                   rank = PyLong_AsLong(number);
+
+    if ((rank == -1 && PyErr_Occurred()) || moe_check(self) < 0) {
+        return NULL;
+    }
+    return PyBool_FromLong(rank >= 0 && rank < INT_MAX &&
+                           umx_moe_is_masked(self->umx, (int)rank));
+}
+
+static PyMethodDef methods[] = {
+    {"_create", create, METH_NOARGS, create_doc},
+    {"_begin", moe_call_begin, METH_VARARGS, moe_call_begin_doc},
+    {"_check", check, METH_O, check_doc},
+    {"_set_mask", set_mask, METH_VARARGS, set_mask_doc},
+    {"_is_masked", is_masked, METH_O, is_masked_doc},
+    {"_leave", leave, METH_NOARGS, leave_doc},
+    {"abort", moe_buffer_abort, METH_NOARGS, abort_doc},
+    {"closed", closed, METH_NOARGS, closed_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef getset[] = {
+    {"worker", owned_get_worker, NULL, "The worker that moves the rows.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(moe_buffer_doc,
+             "MoeBuffer(comm, memory, num_experts, max_tokens, max_topk, "
+             "hidden,\n"
+             "          dtype, timeout=None, mask=False)\n--\n\n"
+             "A group of experts: see ucp.moe.Buffer.");
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, (void *)moe_buffer_doc},
+    {Py_tp_new, moe_buffer_new},
+    {Py_tp_dealloc, dealloc},
+    {Py_tp_traverse, traverse},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getset},
+    {Py_tp_members, owned_members},
+    {0, NULL},
+};
+
+PyType_Spec moe_buffer_spec = {
+    .name      = "ucp._ext.MoeBuffer",
+    .basicsize = sizeof(MoeBufferObject),
+    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
+    .slots = slots,
+};
