@@ -734,6 +734,78 @@ class SymmetricMemory(Buffer):
     def _look_many(
         self, cmp: str, values: Any, seen: bytes, at_least: int, /
     ) -> bytes: ...
+class MoeBuffer:
+    def __new__(
+        cls,
+        comm: Communicator,
+        memory: Memory,
+        num_experts: int,
+        max_tokens: int,
+        max_topk: int,
+        hidden: int,
+        dtype: int,
+        timeout: float | None = None,
+        mask: bool = False,
+    ) -> Self: ...
+    @property
+    def worker(self) -> Worker: ...
+    def _create(self) -> CoroutineRequest[None]: ...
+    def _begin(
+        self,
+        topk_idx: _Buffer,
+        num_tokens: int,
+        num_topk: int,
+        flags: int,
+        like: MoeCall | None,
+        /,
+    ) -> MoeCall: ...
+    def _check(self, op: str, /) -> None: ...
+    def _set_mask(self, rank: int, is_masked: bool, /) -> None: ...
+    def _is_masked(self, rank: int, /) -> bool: ...
+    def _leave(self) -> CoroutineRequest[None]: ...
+    def abort(self) -> None: ...
+    def closed(self) -> bool: ...
+
+@final
+class MoeCall:
+    def _count(self) -> CoroutineRequest[None]: ...
+    def _pack(
+        self, rows: _Buffer, scales: _Buffer | None, weights: _Buffer | None, /
+    ) -> None: ...
+    def _dispatch(self) -> CoroutineRequest[None]: ...
+    def _info(self) -> tuple[int, int, int, int, int, int, int, bytes]: ...
+    def _unpack(
+        self, rows: _Buffer, scales: _Buffer | None, num_rows: int, /
+    ) -> None: ...
+    def _combine(self) -> CoroutineRequest[None]: ...
+    def _sum(self, weights: _Buffer | None, dtype: int, out: _Buffer, /) -> None: ...
+    def _drop(self) -> None: ...
+
+def moe_memory_size(
+    num_experts: int,
+    max_tokens: int,
+    max_topk: int,
+    hidden: int,
+    dtype: int,
+    num_ranks: int,
+    /,
+) -> int: ...
+def moe_layout(
+    topk_idx: _Buffer,
+    num_topk: int,
+    num_experts: int,
+    num_ranks: int,
+    per_rank: _Buffer,
+    per_expert: _Buffer,
+    is_in_rank: _Buffer,
+    /,
+) -> bool: ...
+def moe_to_fp8(
+    fp8: _Buffer, scales: _Buffer, floats: _Buffer, dtype: int, hidden: int, /
+) -> None: ...
+def moe_from_fp8(
+    fp8: _Buffer, scales: _Buffer, floats: _Buffer, dtype: int, hidden: int, /
+) -> None: ...
 
 @disjoint_base
 class MapOutputs:

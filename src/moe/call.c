@@ -62,13 +62,12 @@ umi_moe_new_call(umx_moe *moe, unsigned flags, size_t num_tokens,
     call->row_len    = moe->params.hidden * umx_moe_dtype_size(call->dtype);
     /* One more, so that none is of length 0. */
     call->topk_idx = calloc(num_tokens * num_topk + 1, sizeof(int64_t));
-    call->entries  = calloc(num_tokens * call->width + 1,
-                            sizeof(umi_moe_entry));
-    call->sent     = calloc(is_unique(call) ? n : moe->params.num_experts,
-                            sizeof(uint32_t));
+    call->entries = calloc(num_tokens * call->width + 1, sizeof(umi_moe_entry));
+    call->sent    = calloc(is_unique(call) ? n : moe->params.num_experts,
+                        sizeof(uint32_t));
     call->received = calloc(is_unique(call) ? n : moe->num_local * n,
                             sizeof(uint32_t));
-    call->matrix   = calloc(is_unique(call) ? n * n : 1, sizeof(uint32_t));
+    call->matrix     = calloc(is_unique(call) ? n * n : 1, sizeof(uint32_t));
     call->is_skipped = calloc(n, sizeof(bool));
     call->is_fetched = calloc(n, sizeof(bool));
     if (call->topk_idx == NULL || call->entries == NULL || call->sent == NULL ||
@@ -87,9 +86,9 @@ enter(umx_moe_call *call)
     umx_moe *moe   = call->moe;
     size_t   index = moe->num_calls % UMX_MOE_LIVE_MAX;
 
-    call->number      = ++moe->num_calls;
-    call->area        = moe->places.first + index * moe->places.len;
-    moe->live[index]  = call;
+    call->number     = ++moe->num_calls;
+    call->area       = moe->places.first + index * moe->places.len;
+    moe->live[index] = call;
     for (int i = 0; i < moe->size; i++) {
         call->is_skipped[i] = moe->peers[i].is_masked;
     }
@@ -145,8 +144,7 @@ umx_moe_begin(umx_moe *moe, const umx_moe_routing *routing, unsigned flags,
     if (status != UMX_OK) {
         return status;
     }
-    call = umi_moe_new_call(moe, flags, routing->num_tokens,
-                            routing->num_topk);
+    call = umi_moe_new_call(moe, flags, routing->num_tokens, routing->num_topk);
     if (call == NULL) {
         return UMX_ERR_NO_MEMORY;
     }

@@ -7,7 +7,7 @@
 #include "moe/moe.h"
 
 #define LABEL UINT64_C(0x6d6f65206d6f6520) /* of the derived communicator */
-#define TAG   UINT64_C(0x6d6f652077617463) /* of messages that nobody sends */
+#define TAG UINT64_C(0x6d6f652077617463)   /* of messages that nobody sends */
 
 /* ---- references ----------------------------------------------------------
  */
@@ -56,6 +56,27 @@ stop_watches(umx_moe *moe)
     }
 }
 
+/* Tell the others that this rank cannot go on, and whose fault that is. */
+static void
+blame(umx_moe *moe, umx_status status, int rank)
+{
+    umx_comm_failure failure = {.rank = rank, .op = "", .cause = status};
+    char             reason[128];
+
+    if (status == UMX_ERR_TIMED_OUT) {
+        snprintf(reason, sizeof(reason),
+                 "rank %d has not come within the time limit of rank %d", rank,
+                 moe->rank);
+    } else if (status == UMX_ERR_RANK_FAILED) {
+        snprintf(reason, sizeof(reason), "rank %d has closed its buffer", rank);
+    } else {
+        snprintf(reason, sizeof(reason), "memory of rank %d: %s", rank,
+                 umx_status_string(status));
+    }
+    failure.member = umx_comm_member(moe->comm, rank, &failure.group);
+    umx_comm_abort_for(moe->comm, &failure, reason);
+}
+
 /* Leave, or tell the others why this rank cannot go on. */
 static void
 leave(umx_moe *moe, umx_status status, int rank)
@@ -64,16 +85,13 @@ leave(umx_moe *moe, umx_status status, int rank)
 
     if (status == UMX_ERR_CLOSED || status == UMX_ERR_INVALID_PARAM) {
         umx_comm_close(moe->comm); /* all find wrong numbers by themselves */
-        return;
-    }
-    if (rank >= 0) {
-        snprintf(reason, sizeof(reason), "rank %d: %s of rank %d", moe->rank,
-                 umx_status_string(status), rank);
+    } else if (rank >= 0) {
+        blame(moe, status, rank);
     } else {
         snprintf(reason, sizeof(reason), "a call of rank %d: %s", moe->rank,
                  umx_status_string(status));
+        umx_comm_abort(moe->comm, reason);
     }
-    umx_comm_abort(moe->comm, reason);
 }
 
 void
@@ -344,7 +362,7 @@ meet(umx_moe *moe, const umx_op_params *op, umx_request **req_p)
         return UMX_ERR_NO_MEMORY;
     }
     *(umx_moe **)umx_request_state(moe->create_req) = moe;
-    *req_p = moe->create_req;
+    *req_p                                          = moe->create_req;
     return UMX_INPROGRESS;
 }
 
@@ -393,7 +411,7 @@ new_moe(umx_comm *comm, umx_memh *memh, const umx_moe_params *params)
     umi_list_init(&moe->waits);
     umi_node_init((umi_node *)(void *)&moe->dependent);
     moe->dependent.on_destroy = on_destroy;
-    moe->peers = calloc((size_t)moe->size, sizeof(*moe->peers));
+    moe->peers                = calloc((size_t)moe->size, sizeof(*moe->peers));
     if (moe->peers == NULL) {
         free(moe);
         return NULL;

@@ -9,10 +9,10 @@
  *            only grows, so that nothing has to be cleared
  *   area     one of the two halves of the memory, which calls use in turn
  *
- * Why areas can be used again: a rank begins call c + 2 when its call c has been
- * combined. So every rank has begun to combine call c, and needs none of the
- * rows that it got. And a rank that has got the rows of all ranks for call c + 2
- * knows that they need none of its outputs of call c. */
+ * Why areas can be used again: a rank begins call c + 2 when its call c has
+ * been combined. So every rank has begun to combine call c, and needs none of
+ * the rows that it got. And a rank that has got the rows of all ranks for call
+ * c + 2 knows that they need none of its outputs of call c. */
 #ifndef UMI_MOE_H
 #define UMI_MOE_H
 
@@ -127,13 +127,13 @@ struct umx_moe {
     char          *memory;
     umi_moe_peer  *peers;
     umx_request   *create_req;
-    umx_request   *meeting; /* of the region */
+    umx_request   *meeting;   /* of the region */
     uint64_t       num_calls; /* begun */
     uint64_t       num_sent;
     uint64_t       num_combined;
-    umx_moe_call  *live[UMX_MOE_LIVE_MAX]; /* by the area; borrowed */
+    umx_moe_call  *live[UMX_MOE_LIVE_MAX];    /* by the area; borrowed */
     bool           is_lost[UMX_MOE_LIVE_MAX]; /* destroyed while it was live */
-    umi_list       waits; /* umx_moe_call.node */
+    umi_list       waits;                     /* umx_moe_call.node */
     umx_lookout   *lookout;
 };
 
@@ -156,7 +156,8 @@ void umi_moe_lose(umx_moe *moe, int rank, umx_status status);
 /*   BEGUN --count()--> COUNTING --> COUNTED --pack()--> PACKED
  *     |                                ^                  | dispatch()
  *     +--- not unique, or begun like --+                  v
- *   SUMMED <--sum()-- READY <-- COMBINING <--combine()-- RECEIVED <-- SENDING */
+ *   SUMMED <--sum()-- READY <-- COMBINING <--combine()-- RECEIVED <-- SENDING
+ */
 typedef enum umi_moe_step {
     UMI_MOE_BEGUN,
     UMI_MOE_COUNTING,
@@ -178,28 +179,28 @@ typedef struct umi_moe_parcel {
 } umi_moe_parcel;
 
 struct umx_moe_call {
-    umx_moe       *moe;
-    unsigned       refs; /* operations under way count */
-    umi_moe_step   step;
-    unsigned       flags;
-    uint64_t       number; /* from 1 */
-    size_t         area;   /* offset in the memory */
-    umx_moe_dtype  dtype;  /* of the rows that are sent */
-    size_t         row_len;
-    size_t         num_tokens;
-    size_t         num_topk;
-    size_t         width; /* entries of a token */
-    int64_t       *topk_idx;
-    umi_moe_entry *entries;
-    uint32_t      *sent; /* rows: of each expert; UNIQUE: of each rank */
-    uint32_t      *received;
-    uint32_t      *matrix; /* UNIQUE: [source][destination] */
-    bool           has_counted; /* the other ranks know how many rows come */
-    bool           is_like;     /* begun like another call */
-    bool          *is_skipped; /* of each rank: it was masked */
-    bool          *is_fetched; /* its outputs are on their way, or here */
-    umi_moe_parcel *parcels;   /* of each rank that has not mapped memory */
-    umi_moe_parcel  fetched;   /* all outputs of such ranks, by entry */
+    umx_moe        *moe;
+    unsigned        refs; /* operations under way count */
+    umi_moe_step    step;
+    unsigned        flags;
+    uint64_t        number; /* from 1 */
+    size_t          area;   /* offset in the memory */
+    umx_moe_dtype   dtype;  /* of the rows that are sent */
+    size_t          row_len;
+    size_t          num_tokens;
+    size_t          num_topk;
+    size_t          width; /* entries of a token */
+    int64_t        *topk_idx;
+    umi_moe_entry  *entries;
+    uint32_t       *sent; /* rows: of each expert; UNIQUE: of each rank */
+    uint32_t       *received;
+    uint32_t       *matrix;      /* UNIQUE: [source][destination] */
+    bool            has_counted; /* the other ranks know how many rows come */
+    bool            is_like;     /* begun like another call */
+    bool           *is_skipped;  /* of each rank: it was masked */
+    bool           *is_fetched;  /* its outputs are on their way, or here */
+    umi_moe_parcel *parcels;     /* of each rank that has not mapped memory */
+    umi_moe_parcel  fetched;     /* all outputs of such ranks, by entry */
     /* the step that waits */
     umi_node     node; /* moe->waits */
     umx_request *req;

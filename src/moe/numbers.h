@@ -73,8 +73,8 @@ umi_moe_to_fp8(float value)
 static inline float
 umi_moe_of_fp8(uint8_t number)
 {
-    int32_t code = number & 0x7f;
-    int32_t bits = (code << UMI_MOE_MANTISSA) + UMI_MOE_FP8_BIAS * (1 << 23);
+    int32_t code  = number & 0x7f;
+    int32_t bits  = (code << UMI_MOE_MANTISSA) + UMI_MOE_FP8_BIAS * (1 << 23);
     float   value = (code < 8) ? (float)code * 0x1p-9f : umi_moe_float(bits);
 
     value = (code == 0x7f) ? umi_moe_float(0x7fc00000) : value;

@@ -188,9 +188,8 @@ write_topk(const umx_moe_call *call, size_t token, int rank,
         idx[k]    = is_here ? (int32_t)(experts[k] % moe->num_local) : -1;
         floats[k] = 0;
         if (is_here) {
-            floats[k] = (weights == NULL) ?
-                            1 :
-                            weights[token * call->num_topk + k];
+            floats[k] = (weights == NULL) ? 1 :
+                                            weights[token * call->num_topk + k];
         }
     }
 }
@@ -219,12 +218,12 @@ umx_moe_pack(umx_moe_call *call, const umx_moe_rows *rows)
     bool           is_cast   = (call->flags & UMX_MOE_CAST_FP8) != 0;
     bool           is_unique = (call->flags & UMX_MOE_UNIQUE) != 0;
     size_t         hidden = moe->params.hidden, blocks = hidden / UMX_MOE_BLOCK;
-    packed_row     row  = {.topk_len = 0};
-    char          *temp = malloc(hidden + 2 * topk_len(moe) +
-                                 blocks * sizeof(float) + 64);
-    float         *scales = (float *)(void *)temp;
-    char          *cast   = temp + (blocks + 1) * sizeof(float);
-    char          *topk   = temp + (blocks + 1) * sizeof(float);
+    packed_row     row = {.topk_len = 0};
+    char  *temp   = malloc(hidden + 2 * topk_len(moe) + blocks * sizeof(float) +
+                           64);
+    float *scales = (float *)(void *)temp;
+    char  *cast   = temp + (blocks + 1) * sizeof(float);
+    char  *topk   = temp + (blocks + 1) * sizeof(float);
 
     if (call->step != UMI_MOE_COUNTED_ALL) {
         free(temp);
@@ -318,16 +317,15 @@ find_output(const umx_moe_call *call, const umi_moe_entry *entry,
     }
     data = moe->peers[entry->rank].data;
     if (data == NULL) {
-        data = call->fetched.data + (*index_p)++ * umi_moe_output_len(moe);
-        row->data   = data;
+        data      = call->fetched.data + (*index_p)++ * umi_moe_output_len(moe);
+        row->data = data;
         row->scales = (const float *)(const void *)(data + places->row_len);
     } else {
         data += call->area;
-        row->data   = data + places->outputs + entry->row * places->row_len;
-        row->scales = (const float *)(const void *)(data +
-                                                    places->output_scales +
-                                                    entry->row *
-                                                        places->scales_len);
+        row->data = data + places->outputs + entry->row * places->row_len;
+        row->scales =
+            (const float *)(const void *)(data + places->output_scales +
+                                          entry->row * places->scales_len);
     }
     if (call->is_skipped[entry->rank]) {
         row->data = NULL;

@@ -35,27 +35,27 @@ bool
 umi_moe_find_places(const umx_moe_params *params, int num_ranks,
                     umi_moe_places *places)
 {
-    size_t n     = (size_t)num_ranks;
-    size_t local = params->num_experts / n;
-    size_t size  = umx_moe_dtype_size(params->dtype);
+    size_t n          = (size_t)num_ranks;
+    size_t local      = params->num_experts / n;
+    size_t size       = umx_moe_dtype_size(params->dtype);
     bool   has_scales = params->hidden % UMX_MOE_BLOCK == 0;
     cursor c          = {.at = 0};
 
-    places->num_rows   = params->num_experts * (size_t)params->max_tokens;
-    places->counts_len = (local > n) ? local : n;
-    places->row_len    = params->hidden * size;
-    places->scales_len = has_scales ? params->hidden / UMX_MOE_BLOCK *
-                                          sizeof(float) :
-                                      0;
-    places->counts     = take(&c, n * places->counts_len, sizeof(uint32_t));
-    places->rows       = take(&c, places->num_rows, places->row_len);
-    places->scales     = take(&c, places->num_rows, places->scales_len);
-    places->topk       = take(&c, n * params->max_tokens,
-                              params->max_topk * 2 * sizeof(int32_t));
-    places->outputs    = take(&c, places->num_rows, places->row_len);
-    places->output_scales =
-        take(&c, (params->dtype == UMX_MOE_FP8) ? places->num_rows : 0,
-             places->scales_len);
+    places->num_rows      = params->num_experts * (size_t)params->max_tokens;
+    places->counts_len    = (local > n) ? local : n;
+    places->row_len       = params->hidden * size;
+    places->scales_len    = has_scales ?
+                                params->hidden / UMX_MOE_BLOCK * sizeof(float) :
+                                0;
+    places->counts        = take(&c, n * places->counts_len, sizeof(uint32_t));
+    places->rows          = take(&c, places->num_rows, places->row_len);
+    places->scales        = take(&c, places->num_rows, places->scales_len);
+    places->topk          = take(&c, n * params->max_tokens,
+                                 params->max_topk * 2 * sizeof(int32_t));
+    places->outputs       = take(&c, places->num_rows, places->row_len);
+    places->output_scales = take(
+        &c, (params->dtype == UMX_MOE_FP8) ? places->num_rows : 0,
+        places->scales_len);
     places->len = c.at;
     c.at        = 0;
     (void)take(&c, UMI_MOE_NUM_FLAGS * n, 64);
@@ -73,7 +73,8 @@ umi_moe_check_routing(const umx_moe_routing *routing)
         const int64_t *experts = routing->topk_idx + t * routing->num_topk;
 
         for (size_t k = 0; k < routing->num_topk; k++) {
-            if (experts[k] < -1 || experts[k] >= (int64_t)routing->num_experts) {
+            if (experts[k] < -1 ||
+                experts[k] >= (int64_t)routing->num_experts) {
                 return UMX_ERR_OUT_OF_RANGE;
             }
             for (size_t i = 0; i < k; i++) {

@@ -13,7 +13,8 @@
 #include "moe/numbers.h"
 
 enum {
-    PART = 4 * UMX_MOE_BLOCK /* numbers that are summed at a time: in the cache */
+    PART = 4 *
+           UMX_MOE_BLOCK /* numbers that are summed at a time: in the cache */
 };
 
 static void

@@ -95,7 +95,7 @@ end_part(umx_moe_call *call, int rank, umx_status status)
 static void
 on_part(umx_request *req, umx_status status, void *arg)
 {
-    part          p = *(part *)arg;
+    part          p    = *(part *)arg;
     umx_moe_call *call = p.call;
 
     (void)req;
@@ -135,12 +135,12 @@ note_part(umx_moe_call *call, umx_op_params *params, umx_status status)
 static umx_status
 tell(umx_moe_call *call, int rank, umi_moe_flag flag, const umx_rma_item *item)
 {
-    umx_moe      *moe    = call->moe;
-    umx_atomic    signal = {.op     = UMX_ATOMIC_SWAP,
-                            .size   = 8,
-                            .offset = umi_moe_flag_offset(moe->size, flag,
-                                                          moe->rank),
-                            .value  = call->number};
+    umx_moe   *moe    = call->moe;
+    umx_atomic signal = {
+        .op     = UMX_ATOMIC_SWAP,
+        .size   = 8,
+        .offset = umi_moe_flag_offset(moe->size, flag, moe->rank),
+        .value  = call->number};
     umx_request  *req;
     umx_op_params params;
 
@@ -182,7 +182,7 @@ get_outputs(umx_moe_call *call, int rank)
 {
     umx_moe              *moe    = call->moe;
     const umi_moe_places *places = &moe->places;
-    size_t                len    = umi_moe_output_len(moe), index = 0, count = 0;
+    size_t                len = umi_moe_output_len(moe), index = 0, count = 0;
     umx_rma_item         *items;
     umx_request          *req;
     umx_op_params         params;
@@ -220,9 +220,9 @@ get_outputs(umx_moe_call *call, int rank)
     if (!begin_part(call, rank, &params)) {
         return UMX_ERR_NO_MEMORY;
     }
-    return note_part(call, &params,
-                     umx_rma_get_many(moe->peers[rank].rkey, items, count,
-                                      &params, &req));
+    return note_part(
+        call, &params,
+        umx_rma_get_many(moe->peers[rank].rkey, items, count, &params, &req));
 }
 
 /* ---- the end of a step ---------------------------------------------------
@@ -271,7 +271,7 @@ end_dispatch(umx_moe_call *call)
     for (size_t s = 0; s < n; s++) {
         const uint32_t *counts = (const void *)(moe->memory + call->area +
                                                 moe->places.counts);
-        bool is_own = (int)s == moe->rank;
+        bool            is_own = (int)s == moe->rank;
 
         if ((call->flags & UMX_MOE_UNIQUE) != 0) {
             call->received[s] = call->matrix[s * n + (size_t)moe->rank];
@@ -409,8 +409,8 @@ start_timer(umx_moe_call *call, uint64_t now)
     }
 }
 
-/* Has the process of a rank ended? Where ranks are masked the communicator tells
- * of the first one only. */
+/* Has the process of a rank ended? Where ranks are masked the communicator
+ * tells of the first one only. */
 static bool
 has_ended(const umi_moe_peer *peer)
 {
@@ -473,16 +473,15 @@ cancel_complete(umx_request *req, umx_status status)
     return UMX_ERR_CANCELED;
 }
 
-static const umx_request_class step_class = {.name            = "moe",
-                                             .cancel          = cancel,
-                                             .cancel_complete = cancel_complete};
+static const umx_request_class step_class = {
+    .name = "moe", .cancel = cancel, .cancel_complete = cancel_complete};
 
 static umx_status
 wait_for_all(umx_moe_call *call, const umx_op_params *op, umx_request **req_p)
 {
-    umx_moe    *moe     = call->moe;
-    uint64_t    now     = umi_clock_ns(), timeout = moe->params.timeout_ns;
-    umx_status  status;
+    umx_moe   *moe = call->moe;
+    uint64_t   now = umi_clock_ns(), timeout = moe->params.timeout_ns;
+    umx_status status;
 
     if (is_over(call)) {
         status = end_step(call);
@@ -536,12 +535,13 @@ check_step(const umx_moe_call *call, umi_moe_step step, uint64_t before)
 static void
 tell_all(umx_moe_call *call, umi_moe_flag flag)
 {
-    umx_moe *moe  = call->moe;
-    size_t   n    = (size_t)moe->size;
+    umx_moe *moe       = call->moe;
+    size_t   n         = (size_t)moe->size;
     bool     is_unique = (call->flags & UMX_MOE_UNIQUE) != 0;
 
     for (int i = 0; i < moe->size && moe->state == UMI_MOE_OPEN; i++) {
-        umx_rma_item item = {.offset = 0, .buf = umx_host_buffer(call->sent, 0)};
+        umx_rma_item item   = {.offset = 0,
+                               .buf    = umx_host_buffer(call->sent, 0)};
         umx_status   status = UMX_OK;
 
         if (i == moe->rank || call->is_skipped[i]) {

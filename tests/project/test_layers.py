@@ -46,6 +46,8 @@ BELOW["region"] = BELOW["comm"] | {"comm"}
 BELOW["shmem"] = BELOW["region"] | {"region"}
 ON_TOP = {"comm", "shuffle", "outputs", "region"}
 ON_TOP.add("shmem")
+BELOW["moe"] = BELOW["region"] | {"region"}
+ON_TOP.add("moe")
 MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 
 # Rooms in which files need each other, and why.
@@ -59,6 +61,7 @@ CIRCLES = {
     "shuffle": "a chunk that comes, or goes, may end the shuffle, which ends them all",
     "outputs": "what a reader opens ends what it fetches, which opens the next",
     "shmem": "a heap that is closed ends its operations, which end at the heap",
+    "moe": "a call that cannot go on ends the group, which ends its calls",
     "messenger": "a sender has operations and batches, which tell it when they end",
 }
 MAY_CALL_UCX = {"core", "ops", "lend"}
@@ -80,6 +83,8 @@ def layer_errors(path: Path) -> Iterator[str]:
 # Public functions that take no lock of a worker that has a progress thread.
 UNLOCKED = {
     "it takes no worker, nor anything under one": """
+        umx_moe_dtype_size umx_moe_from_fp8 umx_moe_layout umx_moe_memory_size
+        umx_moe_to_fp8
         umx_address_check umx_address_worker_id umx_config_check umx_config_default
         umx_cuda_is_present umx_cuda_wait umx_dtype_size umx_hash_partition
         umx_layout_init umx_partition_destroy umx_partition_offsets
@@ -107,6 +112,8 @@ UNLOCKED = {
         umx_worker_is_in_thread umx_worker_signal umx_worker_submit
         umx_shuffle_chunk_release umx_memh_hold umx_memh_put umx_set_errno
         umx_shuffler_spill_error umx_worker_post""",
+    "only one thread uses a call at a time, and it has what it needs": """
+        umx_moe_call_info umx_moe_pack umx_moe_sum umx_moe_unpack""",
     "it never changes": """
         umx_outputs_block_query umx_outputs_num_maps umx_outputs_num_partitions
         umx_shuffle_chunk_query umx_comm_get_worker umx_comm_member umx_comm_name
@@ -120,6 +127,8 @@ UNLOCKED = {
         umx_request_worker umx_rkey_is_readonly
         umx_rkey_length umx_timer_init umx_worker_fd umx_worker_get_context
        """,
+    "the thread changes it, in one step": """
+        umx_moe_comm umx_moe_failed_rank umx_moe_is_masked umx_moe_state""",
     "the thread does not change it: only the owner": """
         umx_outputs_block_get umx_shmem_reason
         umx_comm_reason umx_comm_result umx_ep_get_arg umx_message_copy_frames
@@ -143,6 +152,7 @@ UNLOCKED = {
 }
 LOCK = re.compile(
     r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLE_LOCK|UMI_OUTPUTS_LOCK|UMI_SHMEM_LOCK|UMX_LAYER_LOCK|umx_worker_lock)\w*\("
+    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLE_LOCK|UMI_OUTPUTS_LOCK|UMI_MOE_LOCK|UMX_LAYER_LOCK|umx_worker_lock)\w*\("
 )
 DECLARED = re.compile(r"UMX_API\b[^;{]*?\b(umx_\w+)\s*\(")
 DEFINED = re.compile(r"^(umx_\w+)\([^;{]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
@@ -277,6 +287,7 @@ NOUNS = {
     "shuffle": "shuffle",
     "outputs": "outputs",
     "shmem": "shmem",
+    "moe": "moe",
 }
 
 

@@ -32,6 +32,8 @@ BELOW["outputs"] = BELOW["comm"] | {"comm"}
 BELOW["shmem"] = BELOW["comm"] | {"comm", "op"}
 SLICES = {"comm", "shuffle", "outputs", "topology"}
 SLICES.add("shmem")
+BELOW["moe"] = BELOW["comm"] | {"comm"}
+SLICES.add("moe")
 BELOW["ucp_ext"] = set(BELOW)  # module.c
 
 # Rooms in which files need each other, and why.
@@ -43,6 +45,7 @@ CIRCLES = {
     "request": "an awaitable ends its operation, which ends the awaitable",
     "op": "operations of several kinds are posted by the methods of one",
     "type": "a listener asks libumx to call what it has",
+    "moe": "a buffer begins calls, and a call holds its buffer",
     "outputs": "a reader begins fetches, and a fetch holds its reader",
 }
 

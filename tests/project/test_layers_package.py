@@ -29,6 +29,7 @@ BELOW["_communicator"] = BELOW["_core"] | {"_core"}
 BELOW["_run"] = BELOW["shmem"] = BELOW["_communicator"] | {"_communicator"}
 BELOW["sync"] = BELOW["shmem"] | {"shmem"}
 BELOW["shuffle"] = BELOW["_communicator"] | {"_communicator", "_data"}
+BELOW["moe"] = BELOW["_communicator"] | {"_communicator"}
 BELOW["_tables"] = BELOW["shuffle"] | {"shuffle"}
 BELOW["join"] = BELOW["table"] = BELOW["_tables"] | {"_tables"}
 BELOW["compat"] = BELOW["_core"] | {"_core"}

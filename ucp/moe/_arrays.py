@@ -108,14 +108,14 @@ def floats_of(obj: Any, shape: tuple[int, ...], what: str) -> Array:
 
 
 def experts_of(obj: Any, num_experts: int) -> npt.NDArray[np.int64]:
-    """``topk_idx`` as a contiguous array [token][k]."""
+    """``topk_idx`` as a contiguous array [token][k], a copy."""
     array = np.asarray(obj) if isinstance(obj, list) else as_array(obj, "topk_idx")
     if array.dtype.kind not in "iu" or array.ndim != 2:
         raise ValueError(
             f"topk_idx has dtype {array.dtype} and shape {array.shape}, not integers "
             "[token][k]"
         )
-    experts = np.ascontiguousarray(array, np.int64)
+    experts = np.array(array, np.int64, order="C")
     if experts.size:
         least, most = int(experts.min()), int(experts.max())
         if least < -1 or most >= num_experts:

@@ -139,7 +139,7 @@ class Buffer(_ext.MoeBuffer):
         self._memory = memory
         self._order = asyncio.Lock()
         self._sizes = sizes
-        self._view = np.frombuffer(memory, np.uint8)
+        self._view = np.frombuffer(memoryview(memory), np.uint8)
         try:
             await self._create()
         except BaseException:
@@ -489,7 +489,9 @@ class Buffer(_ext.MoeBuffer):
         if like is None:
             _layout_of(experts, self.num_experts, self._comm.size)
         earlier = None if like is None else like._call
-        call = self._begin(experts.reshape(-1), *experts.shape, flags, earlier)
+        num_tokens, num_topk = experts.shape
+        flat = experts.reshape(-1)
+        call = self._begin(flat, num_tokens, num_topk, flags, earlier)
         lead = (self.num_local_experts, self._comm.size, self.num_max_tokens)
         part = _Part(
             self._view,

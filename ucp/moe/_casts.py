@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from .. import _ext
-from ._arrays import BLOCK, FP8, Array, as_array, floats_of, kind_of, plain_kind, rows_of
+from ._arrays import (
+    BLOCK,
+    FP8,
+    Array,
+    as_array,
+    floats_of,
+    kind_of,
+    plain_kind,
+    rows_of,
+)
 
 
 def to_fp8(x: Any) -> tuple[Array, Array]:

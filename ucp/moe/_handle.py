@@ -77,7 +77,15 @@ class Handle:
 class _Part:
     """Where the rows of a call are in the memory of this rank."""
 
-    __slots__ = ("counts_shape", "hidden", "kind", "lead", "max_topk", "memory", "num_rows")
+    __slots__ = (
+        "counts_shape",
+        "hidden",
+        "kind",
+        "lead",
+        "max_topk",
+        "memory",
+        "num_rows",
+    )
 
     def __init__(
         self,

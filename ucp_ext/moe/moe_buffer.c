@@ -21,8 +21,7 @@ moe_check(const MoeBufferObject *self)
 static PyObject *
 rank_error(const MoeBufferObject *self, umx_status status, const char *op)
 {
-    const umx_comm  *comm = (self->umx == NULL) ? NULL :
-                                                  umx_moe_comm(self->umx);
+    const umx_comm *comm = (self->umx == NULL) ? NULL : umx_moe_comm(self->umx);
     umx_comm_failure failure;
     char             text[64];
 
@@ -155,11 +154,10 @@ create(PyObject *op, PyObject *Py_UNUSED(ignored))
 static PyObject *
 moe_buffer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"comm",     "memory",  "num_experts",
-                               "max_tokens", "max_topk", "hidden",
-                               "dtype",    "timeout", "mask",
-                               NULL};
-    mod_state       *st = state_of_type(type);
+    static char *keywords[] = {
+        "comm",   "memory", "num_experts", "max_tokens", "max_topk",
+        "hidden", "dtype",  "timeout",     "mask",       NULL};
+    mod_state       *st     = state_of_type(type);
     umx_moe_params   params = {.field_mask = UMX_MOE_FIELD_FLAGS |
                                              UMX_MOE_FIELD_TIMEOUT};
     PyObject        *comm, *memory, *timeout = Py_None;
@@ -168,12 +166,11 @@ moe_buffer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     MoeBufferObject *self;
 
     if (st == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!IIIII|Op:MoeBuffer",
-                                     keywords, st->comm_type, &comm,
-                                     st->memory_type, &memory,
-                                     &params.num_experts, &params.max_tokens,
-                                     &params.max_topk, &params.hidden, &dtype,
-                                     &timeout, &mask) ||
+        !PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O!O!IIIII|Op:MoeBuffer", keywords, st->comm_type,
+            &comm, st->memory_type, &memory, &params.num_experts,
+            &params.max_tokens, &params.max_topk, &params.hidden, &dtype,
+            &timeout, &mask) ||
         args_timeout(timeout, UMX_TIMEOUT_INFINITE, &params.timeout_ns) < 0 ||
         comm_check((CommObject *)comm) < 0 || memory_check_open(memory) < 0) {
         return NULL;
@@ -254,9 +251,10 @@ leave(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (req == NULL) ? NULL : request_post(req);
 }
 
-PyDoc_STRVAR(abort_doc, "abort($self, /)\n--\n\n"
-                        "Leave at once: calls that are under way end, and other\n"
-                        "ranks fail, or mask this one, when they wait for it.");
+PyDoc_STRVAR(abort_doc,
+             "abort($self, /)\n--\n\n"
+             "Leave at once: calls that are under way end, and other\n"
+             "ranks fail, or mask this one, when they wait for it.");
 
 static PyObject *
 moe_buffer_abort(PyObject *op, PyObject *Py_UNUSED(ignored))

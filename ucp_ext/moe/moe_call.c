@@ -180,28 +180,28 @@ post(RequestObject *req, const umx_op_params *params, step_fn *step)
     return step(call->umx, params, &req->op);
 }
 
-#define STEP(noun, text, function)                                           \
-    static umx_status noun##_post(RequestObject       *req,                  \
-                                  const umx_op_params *params)               \
-    {                                                                        \
-        return post(req, params, function);                                  \
-    }                                                                        \
-                                                                             \
-    static const op_type op_##noun = {                                       \
-        .name     = text,                                                    \
-        .flags    = OP_PLAIN,                                                \
-        .post     = noun##_post,                                             \
-        .error    = moe_request_error,                                       \
-        .clear    = moe_request_clear,                                       \
-        .traverse = moe_request_traverse,                                    \
-    };                                                                       \
-                                                                             \
-    static PyObject *noun(PyObject *op, PyObject *Py_UNUSED(ignored))        \
-    {                                                                        \
-        RequestObject *req = moe_request(((MoeCallObject *)op)->buffer, op,  \
-                                         &op_##noun);                        \
-                                                                             \
-        return (req == NULL) ? NULL : request_post(req);                     \
+#define STEP(noun, text, function)                                          \
+    static umx_status noun##_post(RequestObject       *req,                 \
+                                  const umx_op_params *params)              \
+    {                                                                       \
+        return post(req, params, function);                                 \
+    }                                                                       \
+                                                                            \
+    static const op_type op_##noun = {                                      \
+        .name     = text,                                                   \
+        .flags    = OP_PLAIN,                                               \
+        .post     = noun##_post,                                            \
+        .error    = moe_request_error,                                      \
+        .clear    = moe_request_clear,                                      \
+        .traverse = moe_request_traverse,                                   \
+    };                                                                      \
+                                                                            \
+    static PyObject *noun(PyObject *op, PyObject *Py_UNUSED(ignored))       \
+    {                                                                       \
+        RequestObject *req = moe_request(((MoeCallObject *)op)->buffer, op, \
+                                         &op_##noun);                       \
+                                                                            \
+        return (req == NULL) ? NULL : request_post(req);                    \
     }
 
 STEP(tell_counts, "dispatch", umx_moe_count)
@@ -230,11 +230,11 @@ PyDoc_STRVAR(pack_doc, "_pack($self, rows, scales, weights, /)\n--\n\n"
 static PyObject *
 pack(PyObject *op, PyObject *args)
 {
-    MoeCallObject *self   = (MoeCallObject *)op;
-    Py_buffer      data   = {.obj = NULL}, scales = {.obj = NULL};
+    MoeCallObject *self = (MoeCallObject *)op;
+    Py_buffer      data = {.obj = NULL}, scales = {.obj = NULL};
     Py_buffer      weights = {.obj = NULL};
     umx_status     status  = UMX_OK;
-    bool is_fp8 = self->buffer->params.dtype == UMX_MOE_FP8;
+    bool           is_fp8  = self->buffer->params.dtype == UMX_MOE_FP8;
 
     if (!PyArg_ParseTuple(args, "y*z*z*:_pack", &data, &scales, &weights)) {
         return NULL;
@@ -272,10 +272,10 @@ unpack(PyObject *op, PyObject *args)
 {
     MoeCallObject        *self   = (MoeCallObject *)op;
     const umx_moe_params *params = &self->buffer->params;
-    size_t                most = params->num_experts * (size_t)params->max_tokens;
-    Py_buffer             data   = {.obj = NULL}, scales = {.obj = NULL};
-    Py_ssize_t            num_rows;
-    umx_status            status = UMX_OK;
+    size_t     most = params->num_experts * (size_t)params->max_tokens;
+    Py_buffer  data = {.obj = NULL}, scales = {.obj = NULL};
+    Py_ssize_t num_rows;
+    umx_status status = UMX_OK;
 
     if (!PyArg_ParseTuple(args, "y*z*n:_unpack", &data, &scales, &num_rows)) {
         return NULL;
@@ -347,7 +347,7 @@ PyDoc_STRVAR(info_doc,
 static PyObject *
 info(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    MoeCallObject        *self = (MoeCallObject *)op;
+    MoeCallObject        *self   = (MoeCallObject *)op;
     const umx_moe_params *params = &self->buffer->params;
     umx_moe_info          i;
     size_t                count;

@@ -4,10 +4,11 @@
 
 #include <umx/moe.h>
 
-PyDoc_STRVAR(size_doc,
-             "moe_memory_size(num_experts, max_tokens, max_topk, hidden, dtype,\n"
-             "                num_ranks, /)\n--\n\n"
-             "Bytes of memory of a MoeBuffer; 0: a number makes no sense.");
+PyDoc_STRVAR(
+    size_doc,
+    "moe_memory_size(num_experts, max_tokens, max_topk, hidden, dtype,\n"
+    "                num_ranks, /)\n--\n\n"
+    "Bytes of memory of a MoeBuffer; 0: a number makes no sense.");
 
 static PyObject *
 memory_size(PyObject *module, PyObject *args)
@@ -26,10 +27,11 @@ memory_size(PyObject *module, PyObject *args)
     return PyLong_FromSize_t(umx_moe_memory_size(&params, num_ranks));
 }
 
-PyDoc_STRVAR(layout_doc,
-             "moe_layout(topk_idx, num_topk, num_experts, num_ranks, per_rank,\n"
-             "           per_expert, is_in_rank, /)\n--\n\n"
-             "Count tokens: see umx_moe_layout(). False: an expert twice.");
+PyDoc_STRVAR(
+    layout_doc,
+    "moe_layout(topk_idx, num_topk, num_experts, num_ranks, per_rank,\n"
+    "           per_expert, is_in_rank, /)\n--\n\n"
+    "Count tokens: see umx_moe_layout(). False: an expert twice.");
 
 static PyObject *
 layout(PyObject *module, PyObject *args)
@@ -82,17 +84,16 @@ cast(PyObject *args, bool is_to_fp8)
     unsigned   dtype;
     bool       is_right;
 
-    if (!PyArg_ParseTuple(args,
-                          is_to_fp8 ? "w*w*y*In:moe_to_fp8" :
-                                      "y*y*w*In:moe_from_fp8",
-                          &fp8, &scales, &floats, &dtype, &hidden)) {
+    if (!PyArg_ParseTuple(
+            args, is_to_fp8 ? "w*w*y*In:moe_to_fp8" : "y*y*w*In:moe_from_fp8",
+            &fp8, &scales, &floats, &dtype, &hidden)) {
         return NULL;
     }
     num_rows = (hidden > 0) ? fp8.len / hidden : 0;
     is_right = dtype < UMX_MOE_FP8 && hidden > 0 &&
                hidden % UMX_MOE_BLOCK == 0 && num_rows * hidden == fp8.len &&
-               scales.len == fp8.len / UMX_MOE_BLOCK *
-                                 (Py_ssize_t)sizeof(float) &&
+               scales.len ==
+                   fp8.len / UMX_MOE_BLOCK * (Py_ssize_t)sizeof(float) &&
                floats.len == fp8.len * (Py_ssize_t)umx_moe_dtype_size(
                                            (umx_moe_dtype)dtype);
     if (is_right) {

@@ -36,17 +36,16 @@ typedef struct layer {
 static umx_moe_params
 params_of(const layer *l)
 {
-    return (umx_moe_params){.field_mask = UMX_MOE_FIELD_FLAGS |
-                                          UMX_MOE_FIELD_TIMEOUT,
-                            .num_experts = EXPERTS,
-                            .max_tokens  = MAX_TOKENS,
-                            .max_topk    = MAX_TOPK,
-                            .hidden      = HIDDEN,
-                            .dtype       = l->dtype,
-                            .timeout_ns  = (l->timeout_ns == 0) ?
-                                               UMX_TIMEOUT_INFINITE :
-                                               l->timeout_ns,
-                            .flags       = l->flags};
+    return (umx_moe_params){
+        .field_mask  = UMX_MOE_FIELD_FLAGS | UMX_MOE_FIELD_TIMEOUT,
+        .num_experts = EXPERTS,
+        .max_tokens  = MAX_TOKENS,
+        .max_topk    = MAX_TOPK,
+        .hidden      = HIDDEN,
+        .dtype       = l->dtype,
+        .timeout_ns  = (l->timeout_ns == 0) ? UMX_TIMEOUT_INFINITE :
+                                              l->timeout_ns,
+        .flags       = l->flags};
 }
 
 static void
@@ -57,11 +56,11 @@ create(layer *l, int rank, const umx_moe_params *params)
     size_t        len = umx_moe_memory_size(params, l->size);
 
     assert_true(len > 0);
-    assert_int_equal(l->is_private ? umx_memh_alloc_private(l->w->context, len,
-                                                            &l->memhs[rank]) :
-                                     umx_memh_alloc(l->w->context, len,
-                                                    &l->memhs[rank]),
-                     UMX_OK);
+    assert_int_equal(
+        l->is_private ?
+            umx_memh_alloc_private(l->w->context, len, &l->memhs[rank]) :
+            umx_memh_alloc(l->w->context, len, &l->memhs[rank]),
+        UMX_OK);
     job_posted(&l->jobs[rank],
                umx_moe_create(l->w->comms[rank], l->memhs[rank], params, &how,
                               &l->moes[rank], &req),
@@ -122,9 +121,8 @@ fill(layer *l)
             int64_t  first   = (int64_t)next_random(EXPERTS);
 
             for (int k = 0; k < MAX_TOPK; k++) {
-                experts[k] = (next_random(5) == 0) ?
-                                 -1 :
-                                 (first + k * 5) % EXPERTS;
+                experts[k] = (next_random(5) == 0) ? -1 :
+                                                     (first + k * 5) % EXPERTS;
                 l->weights[r][t * MAX_TOPK + (size_t)k] =
                     (float)next_random(8) / 4;
             }
@@ -169,8 +167,7 @@ static void
 pack(layer *l, int rank)
 {
     static uint16_t halves[MAX_TOKENS * HIDDEN];
-    umx_moe_rows    rows = {.data    = l->x[rank],
-                            .weights = l->weights[rank]};
+    umx_moe_rows    rows = {.data = l->x[rank], .weights = l->weights[rank]};
 
     if (l->dtype == UMX_MOE_BF16) {
         for (size_t i = 0; i < l->num_tokens[rank] * HIDDEN; i++) {
@@ -270,18 +267,18 @@ run_experts(layer *l, int rank)
             float factor = (float)((size_t)rank * local + i / n + 1);
 
             if (l->is_unique) { /* its experts and weights come with it */
-                const int32_t *idx = (const void *)(memory + info.topk_idx +
+                const int32_t *idx     = (const void *)(memory + info.topk_idx +
                                                     row * MAX_TOPK * 8);
                 const float   *weights = (const void *)(memory +
-                                                        info.topk_weights +
-                                                        row * MAX_TOPK * 8);
+                                                      info.topk_weights +
+                                                      row * MAX_TOPK * 8);
 
                 factor = 0;
                 for (int j = 0; j < MAX_TOPK; j++) {
-                    factor += (idx[j] < 0) ? 0 :
-                                             weights[j] *
-                                                 (float)((size_t)rank * local +
-                                                         (size_t)idx[j] + 1);
+                    factor += (idx[j] < 0) ?
+                                  0 :
+                                  weights[j] * (float)((size_t)rank * local +
+                                                       (size_t)idx[j] + 1);
                 }
                 multiply(l, rank, row++, factor);
             } else {
@@ -404,11 +401,10 @@ test_a_token_goes_once_to_a_rank(void **state)
 static void
 test_a_token_goes_once_to_memory_that_is_not_mapped(void **state)
 {
-    run_calls(*state,
-              (layer){.dtype      = UMX_MOE_F32,
-                      .is_unique  = true,
-                      .is_private = true},
-              2, 5);
+    run_calls(
+        *state,
+        (layer){.dtype = UMX_MOE_F32, .is_unique = true, .is_private = true}, 2,
+        5);
 }
 
 static void
@@ -627,8 +623,8 @@ test_ranks_give_different_numbers(void **state)
 static void
 test_wrong_numbers_are_refused(void **state)
 {
-    layer           l       = {.dtype = UMX_MOE_F32};
-    umx_moe_params  params  = params_of(&l);
+    layer           l      = {.dtype = UMX_MOE_F32};
+    umx_moe_params  params = params_of(&l);
     umx_moe_routing routing;
     umx_moe_call   *call;
 
@@ -638,11 +634,10 @@ test_wrong_numbers_are_refused(void **state)
     params.dtype  = UMX_MOE_FP8;
     params.hidden = 100;
     assert_int_equal(umx_moe_memory_size(&params, 2), 0);
-    params.dtype       = UMX_MOE_F32;
-    params.max_tokens  = UINT32_MAX / EXPERTS;
-    params.hidden      = UINT32_MAX;
-    assert_true(umx_moe_memory_size(&params, 2) == 0 ||
-                sizeof(size_t) == 8);
+    params.dtype      = UMX_MOE_F32;
+    params.max_tokens = UINT32_MAX / EXPERTS;
+    params.hidden     = UINT32_MAX;
+    assert_true(umx_moe_memory_size(&params, 2) == 0 || sizeof(size_t) == 8);
     open_layer(&l, *state, 1);
     l.num_tokens[0] = 1;
     routing         = routing_of(&l, 0);
