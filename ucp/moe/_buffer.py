@@ -139,7 +139,7 @@ class Buffer(_ext.MoeBuffer):
         self._memory = memory
         self._order = asyncio.Lock()
         self._sizes = sizes
-        self._view = np.frombuffer(memoryview(memory), np.uint8)
+        self._view = np.asarray(memory)
         try:
             await self._create()
         except BaseException:
