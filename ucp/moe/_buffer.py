@@ -44,8 +44,8 @@ class Buffer(_ext.MoeBuffer):
         ) as buffer:
             recv_x, recv_count, handle = await buffer.low_latency_dispatch(x, topk_idx)
             for e, s in np.ndindex(recv_count.shape):
-                n = recv_count[e, s]
-                handle.outputs[e, s, :n] = experts[e](recv_x[e, s, :n])
+                expert, n = experts[e], recv_count[e, s]
+                handle.outputs[e, s, :n] = expert(recv_x[e, s, :n])
             y = await buffer.low_latency_combine(
                 handle.outputs, topk_idx, topk_weights, handle
             )
