@@ -33,12 +33,6 @@ umi_moe_call_put(umx_moe_call *call)
 /* ---- the begin -----------------------------------------------------------
  */
 
-static bool
-is_unique(const umx_moe_call *call)
-{
-    return (call->flags & UMX_MOE_UNIQUE) != 0;
-}
-
 umx_moe_call *
 umi_moe_new_call(umx_moe *moe, unsigned flags, size_t num_tokens,
                  size_t num_topk)
@@ -56,18 +50,19 @@ umi_moe_new_call(umx_moe *moe, unsigned flags, size_t num_tokens,
     call->flags      = flags;
     call->num_tokens = num_tokens;
     call->num_topk   = num_topk;
-    call->width      = is_unique(call) ? n : num_topk;
+    call->width      = umi_moe_is_unique(call) ? n : num_topk;
     call->dtype      = ((flags & UMX_MOE_CAST_FP8) != 0) ? UMX_MOE_FP8 :
                                                            moe->params.dtype;
     call->row_len    = moe->params.hidden * umx_moe_dtype_size(call->dtype);
     /* One more, so that none is of length 0. */
     call->topk_idx = calloc(num_tokens * num_topk + 1, sizeof(int64_t));
     call->entries = calloc(num_tokens * call->width + 1, sizeof(umi_moe_entry));
-    call->sent    = calloc(is_unique(call) ? n : moe->params.num_experts,
+    call->sent = calloc(umi_moe_is_unique(call) ? n : moe->params.num_experts,
                         sizeof(uint32_t));
-    call->received = calloc(is_unique(call) ? n : moe->num_local * n,
+    call->received = calloc(umi_moe_is_unique(call) ? n : moe->num_local * n,
                             sizeof(uint32_t));
-    call->matrix     = calloc(is_unique(call) ? n * n : 1, sizeof(uint32_t));
+    call->matrix = calloc(umi_moe_is_unique(call) ? n * n : 1,
+                          sizeof(uint32_t));
     call->is_skipped = calloc(n, sizeof(bool));
     call->is_fetched = calloc(n, sizeof(bool));
     if (call->topk_idx == NULL || call->entries == NULL || call->sent == NULL ||
@@ -109,10 +104,8 @@ check_begin(const umx_moe *moe, unsigned flags)
         (moe->places.scales_len == 0 || moe->params.dtype == UMX_MOE_FP8)) {
         return UMX_ERR_INVALID_PARAM;
     }
-    for (int i = 0; i < moe->size; i++) {
-        if (moe->peers[i].is_masked && (flags & UMX_MOE_UNIQUE) != 0) {
-            return UMX_ERR_UNSUPPORTED;
-        }
+    if ((flags & UMX_MOE_UNIQUE) != 0 && umi_moe_has_mask(moe)) {
+        return UMX_ERR_UNSUPPORTED;
     }
     return (moe->is_lost[index] ||
             (before != NULL && before->step != UMI_MOE_SUMMED)) ?
@@ -148,15 +141,17 @@ umx_moe_begin(umx_moe *moe, const umx_moe_routing *routing, unsigned flags,
     if (call == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    memcpy(call->topk_idx, routing->topk_idx, count * sizeof(int64_t));
-    if (is_unique(call)) {
+    if (count != 0) {
+        memcpy(call->topk_idx, routing->topk_idx, count * sizeof(int64_t));
+    }
+    if (umi_moe_is_unique(call)) {
         umi_moe_plan_ranks(routing, call->entries, call->sent);
     } else {
         umi_moe_plan_experts(routing, moe->rank, moe->params.max_tokens,
                              call->entries, call->sent);
     }
     enter(call);
-    call->step = is_unique(call) ? UMI_MOE_BEGUN : UMI_MOE_COUNTED_ALL;
+    call->step = umi_moe_is_unique(call) ? UMI_MOE_BEGUN : UMI_MOE_COUNTED_ALL;
     *call_p    = call;
     return UMX_OK;
 }
@@ -173,7 +168,7 @@ umx_moe_begin_like(umx_moe_call *like, unsigned flags, umx_moe_call **call_p)
     if (status != UMX_OK) {
         return status;
     }
-    if (!is_unique(like) || like->step < UMI_MOE_COUNTED_ALL) {
+    if (!umi_moe_is_unique(like) || like->step < UMI_MOE_COUNTED_ALL) {
         return UMX_ERR_INVALID_PARAM;
     }
     call = umi_moe_new_call(moe, flags | UMX_MOE_UNIQUE, like->num_tokens,
@@ -239,6 +234,6 @@ umx_moe_call_info(const umx_moe_call *call, umx_moe_info *info)
                         call->moe->params.max_topk * sizeof(int32_t),
         .counts   = call->received,
         .num_topk = (uint32_t)call->num_topk,
-        .has_topk = is_unique(call) && !call->is_like,
+        .has_topk = umi_moe_is_unique(call) && !call->is_like,
     };
 }

@@ -123,35 +123,41 @@ umi_moe_fail(umx_moe *moe, umx_status status, int rank)
     umi_moe_put(moe);
 }
 
-/* Does a call need all ranks? Where a rank's rows begin depends on all. */
+/* Does a call wait that needs all ranks? Where the rows of a rank begin depends
+ * on all. */
 static bool
-has_unique_call(const umx_moe *moe)
+has_unique_wait(const umx_moe *moe)
 {
     UMI_LIST_FOREACH(node, &moe->waits) {
-        const umx_moe_call *call = umi_container_of(node, umx_moe_call, node);
-
-        if ((call->flags & UMX_MOE_UNIQUE) != 0) {
+        if (umi_moe_is_unique(umi_container_of(node, umx_moe_call, node))) {
             return true;
         }
     }
     return false;
 }
 
+/* Calls that wait do so without a rank that is masked. */
+static void
+mask(umx_moe *moe, int rank)
+{
+    moe->peers[rank].is_masked = true;
+    UMI_LIST_FOREACH(node, &moe->waits) {
+        umx_moe_call *call = umi_container_of(node, umx_moe_call, node);
+
+        call->is_skipped[rank] |= !umi_moe_is_unique(call);
+    }
+}
+
 void
 umi_moe_lose(umx_moe *moe, int rank, umx_status status)
 {
-    bool may_mask = (moe->params.flags & UMX_MOE_FLAG_MASK) != 0;
-
-    if (moe->state != UMI_MOE_OPEN || moe->peers[rank].is_masked) {
+    if (moe->state != UMI_MOE_OPEN) {
         return;
     }
-    if (!may_mask || has_unique_call(moe)) {
+    if ((moe->params.flags & UMX_MOE_FLAG_MASK) == 0 || has_unique_wait(moe)) {
         umi_moe_fail(moe, status, rank);
-        return;
-    }
-    moe->peers[rank].is_masked = true;
-    UMI_LIST_FOREACH(node, &moe->waits) {
-        umi_container_of(node, umx_moe_call, node)->is_skipped[rank] = true;
+    } else {
+        mask(moe, rank);
     }
 }
 
@@ -234,14 +240,23 @@ umx_moe_set_mask(umx_moe *moe, int rank, bool is_masked)
     if (rank < 0 || rank >= moe->size || rank == moe->rank) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    moe->peers[rank].is_masked = is_masked;
-    if (is_masked && moe->state == UMI_MOE_OPEN) {
-        UMI_LIST_FOREACH(node, &moe->waits) {
-            umi_container_of(node, umx_moe_call, node)->is_skipped[rank] = true;
-        }
+    moe->peers[rank].is_masked = false;
+    if (is_masked) {
+        mask(moe, rank);
         (void)umi_moe_look(moe);
     }
     return UMX_OK;
+}
+
+bool
+umi_moe_has_mask(const umx_moe *moe)
+{
+    for (int i = 0; i < moe->size; i++) {
+        if (moe->peers[i].is_masked) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool

@@ -147,6 +147,9 @@ void umi_moe_fail(umx_moe *moe, umx_status status, int rank);
 /* A rank cannot be reached, or has not come: mask it, or end everything. */
 void umi_moe_lose(umx_moe *moe, int rank, umx_status status);
 
+/* Is any rank masked? */
+bool umi_moe_has_mask(const umx_moe *moe);
+
 /* Keep the progress thread out until the end of the block. */
 #define UMI_MOE_LOCK(moe) UMX_LAYER_LOCK((moe)->worker)
 
@@ -214,6 +217,13 @@ struct umx_moe_call {
 umx_moe_call *umi_moe_new_call(umx_moe *moe, unsigned flags, size_t num_tokens,
                                size_t num_topk);
 void          umi_moe_call_put(umx_moe_call *call);
+
+/* Does a row go once to each rank? Leaving is the same to all calls. */
+static inline bool
+umi_moe_is_unique(const umx_moe_call *call)
+{
+    return (call->flags & UMX_MOE_UNIQUE) != 0;
+}
 
 /* Is there a row for a rank that is to get it? */
 static inline bool

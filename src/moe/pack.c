@@ -214,33 +214,30 @@ pack_token(umx_moe_call *call, size_t token, packed_row *row, void *topk,
 umx_status
 umx_moe_pack(umx_moe_call *call, const umx_moe_rows *rows)
 {
-    const umx_moe *moe       = call->moe;
-    bool           is_cast   = (call->flags & UMX_MOE_CAST_FP8) != 0;
-    bool           is_unique = (call->flags & UMX_MOE_UNIQUE) != 0;
+    const umx_moe *moe    = call->moe;
     size_t         hidden = moe->params.hidden, blocks = hidden / UMX_MOE_BLOCK;
     packed_row     row = {.topk_len = 0};
-    char  *temp   = malloc(hidden + 2 * topk_len(moe) + blocks * sizeof(float) +
-                           64);
-    float *scales = (float *)(void *)temp;
-    char  *cast   = temp + (blocks + 1) * sizeof(float);
-    char  *topk   = temp + (blocks + 1) * sizeof(float);
+    float         *scales;
+    char          *topk, *cast;
 
     if (call->step != UMI_MOE_COUNTED_ALL) {
-        free(temp);
         return UMX_ERR_INVALID_PARAM;
     }
-    if (temp == NULL || !make_parcels(call)) {
-        free(temp);
+    scales = malloc((blocks + 1) * sizeof(*scales) + topk_len(moe) + hidden);
+    if (scales == NULL || !make_parcels(call)) {
+        free(scales);
         return UMX_ERR_NO_MEMORY;
     }
-    cast += topk_len(moe);
-    row.topk       = topk;
-    row.topk_len   = (is_unique && !call->is_like) ? topk_len(moe) : 0;
+    topk         = (char *)(scales + blocks + 1);
+    cast         = topk + topk_len(moe);
+    row.topk     = topk;
+    row.topk_len = (umi_moe_is_unique(call) && !call->is_like) ? topk_len(moe) :
+                                                                 0;
     row.scales_len = (call->dtype == UMX_MOE_FP8) ? blocks * sizeof(float) : 0;
     for (size_t t = 0; t < call->num_tokens; t++) {
         row.data   = (const char *)rows->data + t * moe->places.row_len;
         row.scales = (rows->scales == NULL) ? NULL : rows->scales + t * blocks;
-        if (is_cast) {
+        if ((call->flags & UMX_MOE_CAST_FP8) != 0) {
             umx_moe_to_fp8((uint8_t *)cast, scales, row.data, moe->params.dtype,
                            1, hidden);
             row.data   = cast;
@@ -248,7 +245,7 @@ umx_moe_pack(umx_moe_call *call, const umx_moe_rows *rows)
         }
         pack_token(call, t, &row, topk, rows->weights);
     }
-    free(temp);
+    free(scales);
     call->step = UMI_MOE_PACKED;
     return UMX_OK;
 }
@@ -287,7 +284,7 @@ umx_moe_unpack(umx_moe_call *call, const void *data, const float *scales)
     if (data == moe->memory + call->area + moe->places.outputs) {
         return UMX_OK;
     }
-    if ((call->flags & UMX_MOE_UNIQUE) != 0) {
+    if (umi_moe_is_unique(call)) {
         for (size_t i = 0; i < n; i++) {
             first += call->received[i];
         }

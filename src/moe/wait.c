@@ -58,6 +58,21 @@ typedef struct part {
     int           rank;
 } part;
 
+/* A rank has failed that a call needs, which may be one that does not wait yet.
+ */
+static void
+lose(umx_moe_call *call, int rank)
+{
+    umx_moe *moe = call->moe;
+
+    if (umi_moe_is_unique(call)) {
+        umi_moe_fail(moe, UMX_ERR_RANK_FAILED, rank);
+    } else {
+        umi_moe_lose(moe, rank, UMX_ERR_RANK_FAILED);
+        call->is_skipped[rank] |= moe->peers[rank].is_masked;
+    }
+}
+
 /* An operation has failed: its rank has ended, or another fault has. */
 static void
 end_badly(umx_moe_call *call, int rank, umx_status status)
@@ -68,7 +83,7 @@ end_badly(umx_moe_call *call, int rank, umx_status status)
         return;
     }
     if ((moe->params.flags & UMX_MOE_FLAG_MASK) != 0) {
-        umi_moe_lose(moe, rank, UMX_ERR_RANK_FAILED);
+        lose(call, rank);
     } else {
         call->has_failed = true;
         if (!umx_comm_doubt(moe->comm, rank, status, "its memory is lost")) {
@@ -273,7 +288,7 @@ end_dispatch(umx_moe_call *call)
                                                 moe->places.counts);
         bool            is_own = (int)s == moe->rank;
 
-        if ((call->flags & UMX_MOE_UNIQUE) != 0) {
+        if (umi_moe_is_unique(call)) {
             call->received[s] = call->matrix[s * n + (size_t)moe->rank];
             continue;
         }
@@ -333,7 +348,7 @@ is_over(umx_moe_call *call)
     for (int i = 0; i < moe->size && moe->state == UMI_MOE_OPEN; i++) {
         if (is_waited_for(call, i)) {
             if (moe->peers[i].has_left) {
-                umi_moe_lose(moe, i, UMX_ERR_RANK_FAILED);
+                lose(call, i);
             } else {
                 is_over = false;
             }
@@ -526,18 +541,20 @@ check_step(const umx_moe_call *call, umi_moe_step step, uint64_t before)
     if (status != UMX_OK) {
         return status;
     }
-    return (call->step == step && before + 1 == call->number) ?
-               UMX_OK :
-               UMX_ERR_INVALID_PARAM;
+    if (call->step != step || before + 1 != call->number) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    return (umi_moe_is_unique(call) && umi_moe_has_mask(call->moe)) ?
+               UMX_ERR_UNSUPPORTED :
+               UMX_OK;
 }
 
 /* Tell all others something: `item` is what is written before the flag. */
 static void
 tell_all(umx_moe_call *call, umi_moe_flag flag)
 {
-    umx_moe *moe       = call->moe;
-    size_t   n         = (size_t)moe->size;
-    bool     is_unique = (call->flags & UMX_MOE_UNIQUE) != 0;
+    umx_moe *moe = call->moe;
+    size_t   n   = (size_t)moe->size;
 
     for (int i = 0; i < moe->size && moe->state == UMI_MOE_OPEN; i++) {
         umx_rma_item item   = {.offset = 0,
@@ -554,7 +571,7 @@ tell_all(umx_moe_call *call, umi_moe_flag flag)
             item.buf = umx_host_buffer(call->sent, n * sizeof(uint32_t));
         } else if (flag == UMI_MOE_SENT) {
             status = put_rows(call, i);
-            if (!is_unique) {
+            if (!umi_moe_is_unique(call)) {
                 item.buf = umx_host_buffer(call->sent +
                                                (size_t)i * moe->num_local,
                                            moe->num_local * sizeof(uint32_t));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ext/moe_buffer ext/moe_call ucp/handle ucp/moe
+# tests: ext/moe_buffer ext/moe_call ucp/blocking ucp/handle ucp/moe
 """``ucp.moe.Buffer``."""
 
 import asyncio
@@ -19,7 +19,7 @@ from moe_model import (
     run_rank,
     to_bf16,
 )
-from worlds import good_world
+from worlds import good_world, sync_world
 
 import ucp
 import ucp.moe
@@ -437,3 +437,28 @@ def test_numbers_of_ml_dtypes():
             same(out.view(np.uint16), layer.combined())
 
     good_world(1, main)
+
+
+def test_blocking_calls():
+    def main(comm):
+        layer = layer_of(comm)
+        with ucp.moe.SyncBuffer.create(comm, E, T, H, "float32") as buffer:
+            for _ in range(3):
+                recv_x, count, handle = buffer.low_latency_dispatch(
+                    layer.x, layer.topk_idx
+                )
+                run_experts(buffer._async, recv_x, count, handle.outputs, layer.numbers)
+                out = buffer.low_latency_combine(
+                    handle.outputs, layer.topk_idx, layer.weights, handle
+                )
+                same(out, layer.combined())
+            recv_x, idx, weights, _, handle = buffer.dispatch(
+                layer.x, layer.topk_idx, layer.weights
+            )
+            y = np.empty_like(recv_x)
+            run_rank(buffer._async, recv_x, idx, weights, y, layer.numbers)
+            same(buffer.combine(y, handle), layer.combined_by_ranks(comm.size))
+            assert not buffer.query_mask().any()
+        assert buffer.closed()
+
+    sync_world(2, main)

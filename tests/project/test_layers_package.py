@@ -28,8 +28,9 @@ BELOW["message"] = BELOW["testing"] = BELOW["_core"] | {"_core"}
 BELOW["_communicator"] = BELOW["_core"] | {"_core"}
 BELOW["_run"] = BELOW["shmem"] = BELOW["_communicator"] | {"_communicator"}
 BELOW["sync"] = BELOW["shmem"] | {"shmem"}
+BELOW["sync"] = BELOW["_run"] = BELOW["_communicator"] | {"_communicator"}
+BELOW["moe"] = BELOW["sync"] | {"sync"}
 BELOW["shuffle"] = BELOW["_communicator"] | {"_communicator", "_data"}
-BELOW["moe"] = BELOW["_communicator"] | {"_communicator"}
 BELOW["_tables"] = BELOW["shuffle"] | {"shuffle"}
 BELOW["join"] = BELOW["table"] = BELOW["_tables"] | {"_tables"}
 BELOW["compat"] = BELOW["_core"] | {"_core"}

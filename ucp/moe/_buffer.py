@@ -77,7 +77,7 @@ class Buffer(_ext.MoeBuffer):
     _comm: Communicator
     _kind: Kind
     _memory: Memory
-    _order: asyncio.Lock  # of dispatches that count first
+    _order: asyncio.Lock  # of dispatches: some wait before they send
     _sizes: tuple[int, int, int, int]  # experts, max_tokens, max_topk, hidden
     _view: Array
 
@@ -141,7 +141,7 @@ class Buffer(_ext.MoeBuffer):
         self._sizes = sizes
         self._view = np.asarray(memory)
         try:
-            await self._create()
+            await self._until(self._create())
         except BaseException:
             self.abort()
             raise
@@ -225,17 +225,18 @@ class Buffer(_ext.MoeBuffer):
         """
         experts = self._experts_of(topk_idx)
         data, scales = self._rows_of(x, (len(experts), self.hidden), "x")
-        handle = self._new_handle(experts, CAST_FP8 if use_fp8 else 0, None)
-        try:
-            handle._call._pack(data, scales, None)
-            arrival = handle._call._dispatch()
-        except BaseException:
-            handle._call._drop()
-            raise
+        async with self._order:
+            handle = self._new_handle(experts, CAST_FP8 if use_fp8 else 0, None)
+            try:
+                handle._call._pack(data, scales, None)
+                arrival = handle._call._dispatch()
+            except BaseException:
+                handle._call._drop()
+                raise
 
         async def hook() -> None:
             if not handle._has_dispatched:
-                await arrival
+                await self._until(arrival)
                 handle._received()
 
         if return_recv_hook:
@@ -349,9 +350,9 @@ class Buffer(_ext.MoeBuffer):
             made = self._new_handle(experts, flags, handle)
             try:
                 if handle is None:
-                    await made._call._count()
+                    await self._until(made._call._count())
                 made._call._pack(data, scales, weights)
-                await made._call._dispatch()
+                await self._until(made._call._dispatch())
             except BaseException:
                 made._call._drop()
                 raise
@@ -413,7 +414,7 @@ class Buffer(_ext.MoeBuffer):
         if self.closed():
             return
         try:
-            await self._leave()
+            await self._until(self._leave())
         finally:
             self.abort()
 
@@ -448,6 +449,10 @@ class Buffer(_ext.MoeBuffer):
         )
 
     # ---- parts --------------------------------------------------------------
+
+    def _until(self, request: _ext.Request[None]) -> Awaitable[None]:
+        """What is awaited until a request is done."""
+        return request
 
     def _experts_of(self, topk_idx: Any) -> npt.NDArray[np.int64]:
         experts = experts_of(topk_idx, self.num_experts)
@@ -523,7 +528,7 @@ class Buffer(_ext.MoeBuffer):
         data, scales = self._rows_of(y, (*lead, self.hidden), "y")
         result, target, code = self._out_of(out, shape)
         call._unpack(data, scales, int(np.prod(lead)))
-        await call._combine()
+        await self._until(call._combine())
         call._sum(weights, code, target)
         return result
 

@@ -571,6 +571,27 @@ test_a_rank_that_leaves_is_masked(void **state)
 }
 
 static void
+test_a_call_to_all_ranks_is_not_combined_with_a_mask(void **state)
+{
+    layer l = {
+        .dtype = UMX_MOE_F32, .flags = UMX_MOE_FLAG_MASK, .is_unique = true};
+
+    open_layer(&l, *state, 3);
+    fill(&l);
+    dispatch(&l);
+    assert_int_equal(umx_moe_set_mask(l.moes[0], 2, true), UMX_OK);
+    post(&l, 0, umx_moe_combine);
+    assert_int_equal(l.jobs[0].status, UMX_ERR_UNSUPPORTED);
+    assert_int_equal(umx_moe_set_mask(l.moes[0], 2, false), UMX_OK);
+    post(&l, 0, umx_moe_combine);
+    umx_moe_destroy(l.moes[2]);
+    l.moes[2] = NULL;
+    assert_int_equal(world_wait_one(l.w, &l.jobs[0]), UMX_ERR_RANK_FAILED);
+    assert_int_equal(umx_moe_failed_rank(l.moes[0]), 2);
+    close_layer(&l);
+}
+
+static void
 test_a_rank_that_is_late_is_masked(void **state)
 {
     layer l = {.dtype      = UMX_MOE_F32,
@@ -672,6 +693,7 @@ main(void)
         WORLD_TEST(test_a_cancelled_dispatch_ends_all),
         WORLD_TEST(test_a_rank_that_leaves_fails_who_waits_for_it),
         WORLD_TEST(test_a_rank_that_leaves_is_masked),
+        WORLD_TEST(test_a_call_to_all_ranks_is_not_combined_with_a_mask),
         WORLD_TEST(test_a_rank_that_is_late_is_masked),
         WORLD_TEST(test_a_rank_that_is_late_is_an_error),
         WORLD_TEST(test_ranks_give_different_numbers),
