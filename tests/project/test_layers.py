@@ -43,11 +43,8 @@ BELOW["comm"] = BELOW["library"] | {"library"}
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
 BELOW["outputs"] = BELOW["comm"] | {"comm"}
 BELOW["region"] = BELOW["comm"] | {"comm"}
-BELOW["shmem"] = BELOW["region"] | {"region"}
-ON_TOP = {"comm", "shuffle", "outputs", "region"}
-ON_TOP.add("shmem")
-BELOW["moe"] = BELOW["region"] | {"region"}
-ON_TOP.add("moe")
+BELOW["shmem"] = BELOW["moe"] = BELOW["region"] | {"region"}
+ON_TOP = {"comm", "shuffle", "outputs", "region", "shmem", "moe"}
 MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 
 # Rooms in which files need each other, and why.
@@ -151,8 +148,8 @@ UNLOCKED = {
         umx_worker_unlock umx_worker_wait""",
 }
 LOCK = re.compile(
-    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLE_LOCK|UMI_OUTPUTS_LOCK|UMI_SHMEM_LOCK|UMX_LAYER_LOCK|umx_worker_lock)\w*\("
-    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLE_LOCK|UMI_OUTPUTS_LOCK|UMI_MOE_LOCK|UMX_LAYER_LOCK|umx_worker_lock)\w*\("
+    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_(?:COMM|SHUFFLE|OUTPUTS|SHMEM|MOE)_LOCK"
+    r"|UMX_LAYER_LOCK|umx_worker_lock)\w*\("
 )
 DECLARED = re.compile(r"UMX_API\b[^;{]*?\b(umx_\w+)\s*\(")
 DEFINED = re.compile(r"^(umx_\w+)\([^;{]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)

@@ -29,11 +29,8 @@ BELOW["type"] = BELOW["op"] | {"op"}
 BELOW["comm"] = BELOW["op"]
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
 BELOW["outputs"] = BELOW["comm"] | {"comm"}
-BELOW["shmem"] = BELOW["comm"] | {"comm", "op"}
-SLICES = {"comm", "shuffle", "outputs", "topology"}
-SLICES.add("shmem")
-BELOW["moe"] = BELOW["comm"] | {"comm"}
-SLICES.add("moe")
+BELOW["shmem"] = BELOW["moe"] = BELOW["comm"] | {"comm"}
+SLICES = {"comm", "shuffle", "outputs", "topology", "shmem", "moe"}
 BELOW["ucp_ext"] = set(BELOW)  # module.c
 
 # Rooms in which files need each other, and why.

@@ -28,7 +28,6 @@ BELOW["message"] = BELOW["testing"] = BELOW["_core"] | {"_core"}
 BELOW["_communicator"] = BELOW["_core"] | {"_core"}
 BELOW["_run"] = BELOW["shmem"] = BELOW["_communicator"] | {"_communicator"}
 BELOW["sync"] = BELOW["shmem"] | {"shmem"}
-BELOW["sync"] = BELOW["_run"] = BELOW["_communicator"] | {"_communicator"}
 BELOW["moe"] = BELOW["sync"] | {"sync"}
 BELOW["shuffle"] = BELOW["_communicator"] | {"_communicator", "_data"}
 BELOW["_tables"] = BELOW["shuffle"] | {"shuffle"}
