@@ -24,8 +24,10 @@
 #include <umx/outputs.h>
 #include <umx/partition.h>
 #include <umx/progress.h>
+#include <umx/proxy.h>
 #include <umx/region.h>
 #include <umx/request.h>
+#include <umx/ring.h>
 #include <umx/rma.h>
 #include <umx/shmem.h>
 #include <umx/shuffle.h>

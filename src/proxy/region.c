@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tests: proxy/commands */
+/* region.c: the memory that commands reach. */
+#include "proxy/proxy.h"
+
+#include <stdlib.h>
+
+static void
+free_region(umi_proxy_region *region)
+{
+    if (region->region != NULL) {
+        umx_region_destroy(region->region);
+    }
+    if (region->memh != NULL) {
+        umx_memh_put(region->memh);
+    }
+    if (region->source != NULL) {
+        umx_memh_put(region->source);
+    }
+    free(region->targets);
+    free(region);
+}
+
+void
+umi_proxy_free_regions(umx_proxy *proxy)
+{
+    for (int i = 0; i < UMX_PROXY_REGIONS_MAX; i++) {
+        if (proxy->regions[i] != NULL) {
+            free_region(proxy->regions[i]);
+            proxy->regions[i] = NULL;
+        }
+    }
+}
+
+/* ---- adding one ----------------------------------------------------------
+ */
+
+static void
+put_memories(const umi_proxy_task *task)
+{
+    if (task->memh != NULL) {
+        umx_memh_put(task->memh);
+    }
+    if (task->source != NULL) {
+        umx_memh_put(task->source);
+    }
+}
+
+static umx_status
+find_targets(const umx_proxy *proxy, umi_proxy_region *region)
+{
+    umx_status status;
+
+    for (int rank = 0; rank < proxy->size; rank++) {
+        umi_proxy_target *target = &region->targets[rank];
+
+        target->rkey = umx_region_rkey(region->region, rank);
+        if (target->rkey != NULL) {
+            status = umx_comm_get_ep(proxy->comm, rank, &target->ep);
+            if (status != UMX_OK) {
+                return status;
+            }
+        }
+    }
+    return UMX_OK;
+}
+
+/* All ranks have told each other, or have not. */
+static void
+end_add(umi_proxy_task *task, umi_proxy_region *region, umx_status status)
+{
+    umx_proxy *proxy = task->proxy;
+
+    if (status == UMX_OK) {
+        status = find_targets(proxy, region);
+    }
+    if (status == UMX_OK) {
+        proxy->regions[task->number] = region;
+        __atomic_store_n(&proxy->stats.regions, proxy->stats.regions + 1,
+                         __ATOMIC_RELAXED);
+    } else {
+        free_region(region);
+    }
+    umi_proxy_end_task(task, status);
+}
+
+typedef struct adding {
+    umi_proxy_task   *task;
+    umi_proxy_region *region;
+} adding;
+
+static void
+on_region(umx_request *req, umx_status status, void *arg)
+{
+    adding self = *(adding *)arg;
+
+    (void)req;
+    free(arg);
+    end_add(self.task, self.region, status);
+}
+
+static umi_proxy_region *
+new_region(const umx_proxy *proxy, const umi_proxy_task *task)
+{
+    umi_proxy_region *region = calloc(1, sizeof(*region));
+
+    if (region == NULL) {
+        return NULL;
+    }
+    region->targets = calloc((size_t)proxy->size, sizeof(*region->targets));
+    if (region->targets == NULL) {
+        free(region);
+        return NULL;
+    }
+    region->memh   = task->memh;
+    region->source = task->source;
+    return region;
+}
+
+static void
+add(umi_proxy_task *task, umx_status status)
+{
+    umx_proxy        *proxy  = task->proxy;
+    umi_proxy_region *region = NULL;
+    adding           *self   = NULL;
+    umx_op_params     op;
+    umx_request      *req;
+
+    if (status == UMX_OK) {
+        region = new_region(proxy, task);
+        self   = malloc(sizeof(*self));
+        status = (region == NULL || self == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
+    }
+    if (status != UMX_OK) {
+        if (region != NULL) {
+            free(region->targets);
+            free(region);
+        }
+        free(self);
+        put_memories(task);
+        umi_proxy_end_task(task, status);
+        return;
+    }
+    *self  = (adding){.task = task, .region = region};
+    op     = umx_layer_op_params(on_region, self);
+    status = umx_region_create(proxy->comm, task->memh, NULL, 0, &op,
+                               &region->region, &req);
+    if (status != UMX_INPROGRESS) {
+        on_region(NULL, status, self);
+    }
+}
+
+/* The request ends, and the region is made for the other ranks. */
+static void
+cancel(umx_request *req)
+{
+    umi_proxy_complete(*(umi_proxy_task **)umx_request_state(req),
+                       UMX_ERR_CANCELED);
+}
+
+static const umx_request_class add_class = {.name   = "add_region",
+                                            .cancel = cancel};
+
+umx_status
+umx_proxy_add_region(umx_proxy *proxy, umx_memh *memh, umx_memh *source,
+                     const umx_op_params *op, unsigned *number_p,
+                     umx_request **req_p)
+{
+    UMX_LAYER_LOCK(umi_proxy_is_forked(proxy) ? NULL : proxy->home);
+    umx_status      status = umi_proxy_check(proxy);
+    umi_proxy_task *task;
+    umx_request    *req;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (proxy->num_numbers == UMX_PROXY_REGIONS_MAX) {
+        return UMX_ERR_EXCEEDS_LIMIT;
+    }
+    task = umi_proxy_task_new(proxy, add, &add_class, op);
+    if (task == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    task->memh   = memh;
+    task->source = (source == NULL) ? memh : source;
+    task->number = proxy->num_numbers;
+    if (memh != NULL) {
+        umx_memh_hold(memh);
+    }
+    if (task->source != NULL) {
+        umx_memh_hold(task->source);
+    }
+    req    = task->req;
+    status = umi_proxy_post(task);
+    if (status != UMX_OK) {
+        put_memories(task);
+        umi_proxy_task_free(task);
+        return status;
+    }
+    *number_p = proxy->num_numbers++;
+    *req_p    = req;
+    return UMX_INPROGRESS;
+}
