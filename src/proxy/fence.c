@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tests: proxy/ring */
 /* fence.c: a fence that one thread makes for all threads of the process, by the
  * system call membarrier(). The proxy makes one before it sleeps, so producers
  * need none after each command. */

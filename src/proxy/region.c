@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tests: proxy/commands */
 /* region.c: the memory that commands reach. */
 #include "proxy/proxy.h"
 

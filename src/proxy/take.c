@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tests: proxy/commands */
 /* take.c: commands are taken off a ring, in their order.
  *
  * A put or signal is retired once libumx has it; `in_flight` counts those that
@@ -345,22 +344,43 @@ begin_signal(umx_proxy_ring *ring, const umx_ring_command *command,
 /* ---- barriers ------------------------------------------------------------
  */
 
-/* The communicator has failed, or the barrier alone. */
+static umx_ring_command *
+front(const umx_proxy_ring *ring)
+{
+    return &ring->view.commands[ring->tail & ring->view.mask];
+}
+
+static unsigned
+group_of(const umx_ring_command *command)
+{
+    return command->w0 >> 24 & 0xff;
+}
+
+/* Has `comm`, which may be NULL, failed? */
+static bool
+has_failed(const umx_comm *comm, umx_comm_failure *failure)
+{
+    return comm != NULL && umx_comm_get_failure(comm, failure);
+}
+
+/* The barrier has failed: its communicator says which rank, or the proxy's. */
 static void
 fail_barrier(umx_proxy_ring *ring, umx_status status)
 {
-    umx_proxy        *proxy = ring->proxy;
-    umx_ring_command *command;
-    umx_comm_failure  failure;
-    const char       *reason = umx_status_string(status);
-    int               rank   = -1;
+    const umx_proxy  *proxy   = ring->proxy;
+    umx_ring_command *command = front(ring);
+    const umx_comm   *group   = proxy->groups[group_of(command)];
+    const umx_comm   *comm    = NULL;
+    umx_comm_failure  failure = {.rank = -1};
 
-    if (proxy->comm != NULL && umx_comm_get_failure(proxy->comm, &failure)) {
-        rank   = failure.rank;
-        reason = umx_comm_reason(proxy->comm);
+    if (has_failed(group, &failure)) {
+        comm = group;
+    } else if (has_failed(proxy->comm, &failure)) {
+        comm = proxy->comm;
     }
-    command = &ring->view.commands[ring->tail & ring->view.mask];
-    umi_proxy_ring_fail(ring, status, rank, ring->tail, command, reason);
+    umi_proxy_ring_fail(ring, status, failure.rank, ring->tail, command,
+                        (comm == NULL) ? umx_status_string(status) :
+                                         umx_comm_reason(comm));
 }
 
 static void
@@ -381,10 +401,8 @@ on_barrier(umx_request *req, umx_status status, void *arg)
 static void
 begin_barrier(umx_proxy_ring *ring)
 {
-    umx_proxy    *proxy = ring->proxy;
-    unsigned      group = ring->view.commands[ring->tail & ring->view.mask].w0 >>
-                         24 &
-                     0xff;
+    umx_proxy    *proxy  = ring->proxy;
+    unsigned      group  = group_of(front(ring));
     umx_op_params params = umx_layer_op_params(on_barrier, ring);
     umx_request  *req;
     umx_status    status = UMX_OK;
