@@ -127,7 +127,16 @@ __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
 # `import ucp` is enough for these, which are imported on first use. join needs
 # NumPy; programs of ucx-py use the first two.
-_ON_DEMAND = ("_libs", "comm", "join", "shmem", "shuffle", "table")
+_ON_DEMAND = (
+    "_libs",
+    "comm",
+    "join",
+    "moe",
+    "proxy",
+    "shmem",
+    "shuffle",
+    "table",
+)
 
 __all__ = [
     "ANY",

@@ -18,6 +18,8 @@
 #include "outputs/reader.h"
 #include "outputs/writer.h"
 #include "shmem/heap.h"
+#include "proxy/proxy.h"
+#include "proxy/ring.h"
 #include "request/callback.h"
 #include "request/request.h"
 #include "shuffle/chunk.h"

@@ -33,7 +33,7 @@ typedef uint64_t umx_ring_u64;
 #endif
 
 #ifdef __CUDACC__
-#define UMX_RING_FN static __host__ __device__ inline
+#define UMX_RING_FN __host__ __device__ inline
 #else
 #define UMX_RING_FN static inline
 #endif

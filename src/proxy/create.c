@@ -18,10 +18,10 @@
 #define LABEL UINT64_C(0x79786f72702e) /* of the derived communicator */
 
 enum {
-    SPIN_NS    = 50000,
-    TIMEOUT_S  = 60,
-    RECORD     = 16, /* bytes that a rank tells, and the root more */
-    SECOND_NS  = 1000000000
+    SPIN_NS   = 50000,
+    TIMEOUT_S = 60,
+    RECORD    = 16, /* bytes that a rank tells, and the root more */
+    SECOND_NS = 1000000000
 };
 
 /* What a rank tells the others. */
@@ -32,9 +32,10 @@ typedef struct record {
 
 _Static_assert(sizeof(record) == RECORD, "RECORD");
 
-/* What is in use while the ranks tell each other, and until the receive ends. */
+/* What is in use while the ranks tell each other, and until the receive ends.
+ */
 typedef struct meeting {
-    umx_proxy *proxy; /* held */
+    umx_proxy *proxy;   /* held */
     uint64_t   nothing; /* what the receive would get */
     size_t    *counts;
     uint8_t   *sent;
@@ -90,13 +91,13 @@ new_proxy(umx_comm *comm, umx_worker *home)
         return NULL;
     }
     atomic_init(&proxy->refs, 1);
-    proxy->home      = home;
-    proxy->rank      = umx_comm_rank(comm);
-    proxy->size      = umx_comm_size(comm);
-    proxy->made_in   = umi_proxy_forks;
-    proxy->calls_end = &proxy->calls;
-    proxy->done_end  = &proxy->done;
-    proxy->errand.fn = umi_proxy_run_errand;
+    proxy->home                 = home;
+    proxy->rank                 = umx_comm_rank(comm);
+    proxy->size                 = umx_comm_size(comm);
+    proxy->made_in              = umi_proxy_forks;
+    proxy->calls_end            = &proxy->calls;
+    proxy->done_end             = &proxy->done;
+    proxy->errand.fn            = umi_proxy_run_errand;
     proxy->dependent.on_destroy = umi_proxy_on_home_destroy;
     (void)pthread_mutex_init(&proxy->lock, NULL);
     (void)pthread_mutex_init(&proxy->busy, NULL);
@@ -167,8 +168,12 @@ umi_proxy_created(umx_proxy *proxy, umx_status status)
 static void
 fail(umx_proxy *proxy, umx_status status, int rank)
 {
+    const char *why = (status == UMX_ERR_OUT_OF_RANGE) ?
+                          "its process may not run on the CPU that was given" :
+                          umx_status_string(status);
+
     (void)snprintf(proxy->reason, sizeof(proxy->reason), "rank %d: %s", rank,
-                   umx_status_string(status));
+                   why);
     umi_proxy_end_creation(proxy, status);
 }
 
@@ -334,8 +339,8 @@ meet(umx_proxy *proxy, umx_status own, const void *address, size_t len)
     received = umx_host_buffer(self->received,
                                (size_t)proxy->size * RECORD + UMX_ADDRESS_MAX);
     pieces   = (umx_pieces){.counts = self->counts};
-    status = umx_allgatherv(proxy->exchange, &sent, &received, &pieces, &op,
-                            &req);
+    status   = umx_allgatherv(proxy->exchange, &sent, &received, &pieces, &op,
+                              &req);
     if (status == UMX_OK) {
         on_met(NULL, UMX_OK, self);
     } else if (status != UMX_INPROGRESS) {
@@ -368,8 +373,8 @@ static const umx_request_class create_class = {.name   = "create",
 
 /* What this rank can do, which the others are told. */
 static umx_status
-prepare(umx_proxy *proxy, const umx_proxy_params *params, const void **address_p,
-        size_t *len_p)
+prepare(umx_proxy *proxy, const umx_proxy_params *params,
+        const void **address_p, size_t *len_p)
 {
     umx_status status = read_params(proxy, params);
 

@@ -48,8 +48,7 @@ umi_proxy_check(const umx_proxy *proxy)
  */
 
 umi_proxy_task *
-umi_proxy_task_new(umx_proxy *proxy,
-                   void (*run)(umi_proxy_task *, umx_status),
+umi_proxy_task_new(umx_proxy *proxy, void (*run)(umi_proxy_task *, umx_status),
                    const umx_request_class *cls, const umx_op_params *op)
 {
     umi_proxy_task *task = calloc(1, sizeof(*task));
@@ -208,8 +207,7 @@ umi_proxy_on_home_destroy(umx_dependent *dependent)
     umx_proxy *proxy = umi_container_of(dependent, umx_proxy, dependent);
 
     umi_proxy_hold(proxy);
-    UMI_LIST_FOREACH_SAFE(node, &proxy->tasks)
-    {
+    UMI_LIST_FOREACH_SAFE(node, &proxy->tasks) {
         umi_proxy_complete(umi_container_of(node, umi_proxy_task, home),
                            UMX_ERR_CANCELED);
     }

@@ -3,10 +3,10 @@
  *
  * Two threads have a part of a proxy each. The home is the thread of the
  * worker on which the proxy was made: requests complete there. The proxy's own
- * thread has the second worker, the regions and the rings. What one wants of the
- * other is a task: any thread queues it by umi_proxy_post(), the proxy's thread
- * runs it and ends it by umi_proxy_end_task(), and its request completes at
- * home. */
+ * thread has the second worker, the regions and the rings. What one wants of
+ * the other is a task: any thread queues it by umi_proxy_post(), the proxy's
+ * thread runs it and ends it by umi_proxy_end_task(), and its request completes
+ * at home. */
 #ifndef UMI_PROXY_H
 #define UMI_PROXY_H
 
@@ -31,7 +31,8 @@ typedef struct umi_proxy_sleeper {
     umx_status     status;
 } umi_proxy_sleeper;
 
-/* What somebody waits for: the ring has retired all commands before `number`. */
+/* What somebody waits for: the ring has retired all commands before `number`.
+ */
 typedef struct umi_proxy_goal {
     umx_proxy_ring *ring; /* held */
     umx_ring_u64    number;
@@ -139,15 +140,15 @@ struct umx_proxy {
     uint64_t    timeout_ns;
     uint32_t    made_in; /* umi_proxy_forks */
     /* The home's. */
-    umx_worker   *home; /* NULL: it has been destroyed */
-    umx_dependent dependent;
-    umi_list      tasks; /* that have a request */
-    bool          is_open;
-    bool          is_closing;
-    bool          has_thread;
-    pthread_t     thread;
-    unsigned      num_numbers; /* of regions */
-    umx_comm     *exchange;    /* while it is being made; or NULL */
+    umx_worker     *home; /* NULL: it has been destroyed */
+    umx_dependent   dependent;
+    umi_list        tasks; /* that have a request */
+    bool            is_open;
+    bool            is_closing;
+    bool            has_thread;
+    pthread_t       thread;
+    unsigned        num_numbers; /* of regions */
+    umx_comm       *exchange;    /* while it is being made; or NULL */
     umi_proxy_task *creation;
     /* Shared. */
     pthread_mutex_t lock; /* of what follows, and of sleepers */
@@ -267,10 +268,11 @@ void umi_proxy_free_regions(umx_proxy *proxy);
 void umi_proxy_ring_hold(umx_proxy_ring *ring);
 void umi_proxy_ring_put(umx_proxy_ring *ring);
 
-/* End a ring; the text says what was wrong with `command`, or without one why. */
+/* End a ring; the text says what was wrong with `command`, or without one why.
+ */
 void umi_proxy_ring_fail(umx_proxy_ring *ring, umx_status status, int rank,
-                         umx_ring_u64            number,
-                         const umx_ring_command *command, const char *text);
+                         umx_ring_u64 number, const umx_ring_command *command,
+                         const char *text);
 
 /* ---- take.c --------------------------------------------------------------
  */

@@ -57,8 +57,7 @@ describe(const umx_ring_command *command, char *text, size_t size)
                        "a put of %u bytes from %llu to %llu in region %u of "
                        "rank %u",
                        (unsigned)(command->w0 >> 32),
-                       (unsigned long long)(command->w1 >> 1 & 0x7fffffff)
-                           << 4,
+                       (unsigned long long)(command->w1 >> 1 & 0x7fffffff) << 4,
                        (unsigned long long)(command->w1 >> 32) << 4, region,
                        dst);
         break;
@@ -99,8 +98,9 @@ umi_proxy_ring_fail(umx_proxy_ring *ring, umx_status status, int rank,
     if (command != NULL) {
         ring->error.command = *command;
         describe(command, what, sizeof(what));
-        (void)snprintf(ring->reason, sizeof(ring->reason), "command %llu, %s: %s",
-                       (unsigned long long)number, what, text);
+        (void)snprintf(ring->reason, sizeof(ring->reason),
+                       "command %llu, %s: %s", (unsigned long long)number, what,
+                       text);
     } else {
         (void)snprintf(ring->reason, sizeof(ring->reason), "%s", text);
     }
@@ -195,8 +195,8 @@ init_ring(umx_proxy_ring *ring, const umx_proxy_ring_params *params)
                           UMX_PROXY_LATENCY;
     ring->is_device = (mask & UMX_PROXY_RING_FIELD_DEVICE) != 0 &&
                       params->is_device;
-    ring->ops       = calloc(ring->limit, sizeof(*ring->ops));
-    ring->num_puts  = calloc((size_t)ring->proxy->size, sizeof(uint32_t));
+    ring->ops      = calloc(ring->limit, sizeof(*ring->ops));
+    ring->num_puts = calloc((size_t)ring->proxy->size, sizeof(uint32_t));
     if (ring->ops == NULL || ring->num_puts == NULL) {
         return UMX_ERR_NO_MEMORY;
     }

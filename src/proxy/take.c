@@ -17,7 +17,9 @@ enum {
     BATCH = 32 /* commands of a ring, before others are looked at */
 };
 
-#define GROUP_LABEL UINT64_C(0x70756f7267000000) /* of a derived communicator */
+#define GROUP_LABEL                                           \
+    UINT64_C(0x70756f7267000000) /* of a derived communicator \
+                                  */
 
 /* A command, taken apart. */
 typedef struct fields {
@@ -311,14 +313,14 @@ begin_signal(umx_proxy_ring *ring, const umx_ring_command *command,
     umi_proxy_region       *region = find_region(ring, command, f);
     const umi_proxy_target *target;
     umx_op_params           params;
-    umx_atomic              atomic = {
-                     .op     = ((f->flags & UMX_RING_SET) != 0) ? UMX_ATOMIC_SWAP :
-                                                                  UMX_ATOMIC_ADD,
-                     .size   = 8,
-                     .offset = f->remote,
-                     .value  = f->local};
-    umx_request *req;
-    umx_status   status;
+    umx_atomic              atomic = {.op   = ((f->flags & UMX_RING_SET) != 0) ?
+                                                  UMX_ATOMIC_SWAP :
+                                                  UMX_ATOMIC_ADD,
+                                      .size = 8,
+                                      .offset = f->remote,
+                                      .value  = f->local};
+    umx_request            *req;
+    umx_status              status;
 
     if (region == NULL) {
         return UMX_ERR_OUT_OF_RANGE;
@@ -527,7 +529,7 @@ batch(const umx_proxy_ring *ring)
 unsigned
 umi_proxy_ring_take(umx_proxy_ring *ring)
 {
-    unsigned     num = 0, max;
+    unsigned     num    = 0, max;
     umx_ring_u64 before = ring->tail;
 
     if (ring->is_ended || (ring->held != UMI_PROXY_FREE && !go_on(ring))) {

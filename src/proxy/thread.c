@@ -175,11 +175,11 @@ time_to_sleep(const umx_proxy *proxy, const idleness *idle, uint64_t now)
 static void
 wait_for_event(umx_proxy *proxy, uint64_t ns)
 {
-    struct pollfd   fds[2] = {{.fd     = umx_worker_fd(proxy->worker),
-                               .events = POLLIN},
-                              {.fd = proxy->wake_fd, .events = POLLIN}};
-    struct timespec time   = {.tv_sec  = (time_t)(ns / 1000000000),
-                              .tv_nsec = (long)(ns % 1000000000)};
+    struct pollfd fds[2] = {
+        {.fd = umx_worker_fd(proxy->worker), .events = POLLIN},
+        {.fd = proxy->wake_fd, .events = POLLIN}};
+    struct timespec time = {.tv_sec  = (time_t)(ns / 1000000000),
+                            .tv_nsec = (long)(ns % 1000000000)};
     uint64_t        number;
 
     count(&proxy->stats.sleeps, proxy->stats.sleeps + 1);
@@ -210,8 +210,7 @@ sleep_until_work(umx_proxy *proxy, const idleness *idle)
     set_doze(proxy, 1);
     umi_proxy_fence();
     if (!is_something_ready(proxy) && !atomic_load(&proxy->has_calls) &&
-        !atomic_load(&proxy->is_abort) &&
-        umx_worker_is_armed(proxy->worker)) {
+        !atomic_load(&proxy->is_abort) && umx_worker_is_armed(proxy->worker)) {
         ns = time_to_sleep(proxy, idle, now);
         if (ns != 0) {
             wait_for_event(proxy, ns);

@@ -3,7 +3,8 @@
  *
  * A quiet has a goal for each ring: a number before which all commands had been
  * written. When a ring has come to the goal it begins no further commands until
- * nothing is under way, so that a quiet ends however much is written after it. */
+ * nothing is under way, so that a quiet ends however much is written after it.
+ */
 #include "proxy/proxy.h"
 
 #include <errno.h>
@@ -63,8 +64,7 @@ hold_rings(umx_proxy *proxy)
     for (size_t i = 0; i < proxy->num_rings; i++) {
         proxy->rings[i]->has_hold = false;
     }
-    UMI_LIST_FOREACH(node, &proxy->waits)
-    {
+    UMI_LIST_FOREACH(node, &proxy->waits) {
         umi_proxy_task *task = umi_container_of(node, umi_proxy_task, node);
 
         for (size_t i = 0; task->is_quiet && i < task->num_goals; i++) {
@@ -75,7 +75,8 @@ hold_rings(umx_proxy *proxy)
                 continue;
             }
             goal = has_come_to(ring, goal) ? ring->tail : goal;
-            if (!ring->has_hold || goal - ring->tail < ring->hold - ring->tail) {
+            if (!ring->has_hold ||
+                goal - ring->tail < ring->hold - ring->tail) {
                 ring->has_hold = true;
                 ring->hold     = goal;
             }
@@ -89,8 +90,7 @@ umi_proxy_look_at_waits(umx_proxy *proxy)
     if (umi_list_is_empty(&proxy->waits)) {
         return;
     }
-    UMI_LIST_FOREACH_SAFE(node, &proxy->waits)
-    {
+    UMI_LIST_FOREACH_SAFE(node, &proxy->waits) {
         umi_proxy_task *task   = umi_container_of(node, umi_proxy_task, node);
         umx_status      status = look(task);
 
@@ -163,8 +163,7 @@ cancel(umx_request *req)
                        UMX_ERR_CANCELED);
 }
 
-static const umx_request_class wait_class = {.name   = "quiet",
-                                             .cancel = cancel};
+static const umx_request_class wait_class = {.name = "quiet", .cancel = cancel};
 
 /* The status of a ring that has ended; UMX_OK: none has. */
 static umx_status
@@ -228,8 +227,8 @@ post_wait(umx_proxy_ring *const *rings, size_t count,
           const umx_ring_u64 *number_p, const umx_op_params *op,
           umx_request **req_p)
 {
-    umx_proxy  *proxy  = rings[0]->proxy;
-    umx_status  status = check_rings(rings, count, number_p == NULL);
+    umx_proxy *proxy  = rings[0]->proxy;
+    umx_status status = check_rings(rings, count, number_p == NULL);
     UMX_LAYER_LOCK((status == UMX_ERR_FORKED) ? NULL : proxy->home);
     umi_proxy_task *task;
     umx_request    *req;

@@ -9,7 +9,7 @@ create_proxies(rings *r)
     job jobs[MAX_RANKS];
 
     for (int i = 0; i < r->w->size; i++) {
-        umx_op_params how  = job_params(&jobs[i]);
+        umx_op_params how = job_params(&jobs[i]);
         umx_request  *req = NULL;
 
         job_posted(&jobs[i],
@@ -27,7 +27,7 @@ add_region(rings *r, umx_memh *const *memhs, umx_memh *const *sources,
     job jobs[MAX_RANKS];
 
     for (int i = 0; i < r->w->size; i++) {
-        umx_op_params how    = job_params(&jobs[i]);
+        umx_op_params how   = job_params(&jobs[i]);
         umx_request  *req   = NULL;
         unsigned      given = 1000;
 
@@ -98,7 +98,7 @@ push(rings *r, int rank, umx_ring_command command)
 void
 post_quiet(rings *r, int rank, job *j, umx_request **req_p)
 {
-    umx_op_params how  = job_params(j);
+    umx_op_params how = job_params(j);
     umx_request  *req = NULL;
 
     job_posted(j, umx_proxy_quiet(&r->rings[rank], 1, &how, &req), &req);
@@ -120,7 +120,7 @@ void
 expect_close(rings *r, int rank, uint64_t timeout_ns, umx_status status)
 {
     job           j;
-    umx_op_params how  = job_params(&j);
+    umx_op_params how = job_params(&j);
     umx_request  *req = NULL;
 
     job_posted(&j, umx_proxy_close(r->proxies[rank], timeout_ns, &how, &req),

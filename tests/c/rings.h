@@ -11,12 +11,12 @@ enum {
 };
 
 typedef struct rings {
-    world            *w;
-    umx_proxy_params  params;
-    umx_proxy        *proxies[MAX_RANKS];
-    umx_memh         *memhs[MAX_RANKS];
-    unsigned char    *data[MAX_RANKS]; /* of the memories: rank + 1 in each byte
-                                        of the first 64 KiB; then zeros */
+    world           *w;
+    umx_proxy_params params;
+    umx_proxy       *proxies[MAX_RANKS];
+    umx_memh        *memhs[MAX_RANKS];
+    unsigned char   *data[MAX_RANKS]; /* of the memories: rank + 1 in each byte
+                                       of the first 64 KiB; then zeros */
     umx_proxy_ring   *rings[MAX_RANKS];
     umx_ring_producer producers[MAX_RANKS];
 } rings;

@@ -138,7 +138,9 @@ class Views:
             return self
 
         def since(view: View) -> View:
-            return tuple(max(0, at - first) for at, first in zip(view, old, strict=True))
+            return tuple(
+                max(0, at - first) for at, first in zip(view, old, strict=True)
+            )
 
         return Views(
             tuple(
@@ -161,9 +163,7 @@ class Views:
             after = self._know(thread, self._at(variable, index))
             yield value, after._know(thread, carried) if is_acquire else after
 
-    def store(
-        self, thread: int, variable: int, value: int, is_release: bool
-    ) -> Views:
+    def store(self, thread: int, variable: int, value: int, is_release: bool) -> Views:
         index = len(self.values[variable])
         after = self._know(thread, self._at(variable, index))
         carried = after.views[thread] if is_release else NOTHING
@@ -378,9 +378,7 @@ class Protocol:
         else:
             for old, after in memory.swap(thread, DOZE, lambda _: 0):
                 is_woken = state.is_woken or old != 0
-                yield state.go(
-                    thread, after_it, *rest, memory=after, is_woken=is_woken
-                )
+                yield state.go(thread, after_it, *rest, memory=after, is_woken=is_woken)
 
 
 def explore(
@@ -414,11 +412,13 @@ SHAPES = {
     "two laps, one by one": Shape(batches=4),
     "two laps at once": Shape(sizes=(4,)),
     "two producers": Shape(sizes=(1, 1)),
-    "two producers, a full ring": Shape(sizes=(2, 1)),
 }
 
-# Half a minute and more; main() tries them, too.
-LONG = {"two producers, two laps": Shape(sizes=(2, 2))}
+# Seconds to minutes; main() tries them, too.
+LONG = {
+    "two producers, a full ring": Shape(sizes=(2, 1)),
+    "two producers, two laps": Shape(sizes=(2, 2)),
+}
 
 BOTH = ("Tso", "Views")
 

@@ -43,8 +43,8 @@ BELOW["comm"] = BELOW["library"] | {"library"}
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
 BELOW["outputs"] = BELOW["comm"] | {"comm"}
 BELOW["region"] = BELOW["comm"] | {"comm"}
-BELOW["shmem"] = BELOW["moe"] = BELOW["region"] | {"region"}
-ON_TOP = {"comm", "shuffle", "outputs", "region", "shmem", "moe"}
+BELOW["shmem"] = BELOW["proxy"] = BELOW["moe"] = BELOW["region"] | {"region"}
+ON_TOP = {"comm", "shuffle", "outputs", "region", "shmem", "proxy", "moe"}
 MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 
 # Rooms in which files need each other, and why.
@@ -59,6 +59,7 @@ CIRCLES = {
     "outputs": "what a reader opens ends what it fetches, which opens the next",
     "shmem": "a heap that is closed ends its operations, which end at the heap",
     "moe": "a call that cannot go on ends the group, which ends its calls",
+    "proxy": "the end of the thread ends all, and all tell the thread",
     "messenger": "a sender has operations and batches, which tell it when they end",
 }
 MAY_CALL_UCX = {"core", "ops", "lend"}
@@ -97,7 +98,9 @@ UNLOCKED = {
         umx_metadata_init umx_metadata_is_valid umx_metadata_next
         umx_worker_create""",
     "any thread: it has a lock of its own": """
-        umx_outputs_block_release
+        umx_outputs_block_release umx_proxy_query umx_proxy_quiet_wait
+        umx_proxy_ring_destroy umx_proxy_ring_get umx_proxy_ring_get_error
+        umx_proxy_ring_query umx_proxy_ring_wait
         umx_context_config umx_context_create umx_context_handle umx_context_info
         umx_context_options umx_context_release umx_ep_retire umx_heap_alloc
         umx_heap_create umx_heap_destroy umx_heap_query umx_hwloc_load
@@ -127,7 +130,7 @@ UNLOCKED = {
     "the thread changes it, in one step": """
         umx_moe_comm umx_moe_failed_rank umx_moe_is_masked umx_moe_state""",
     "the thread does not change it: only the owner": """
-        umx_outputs_block_get umx_shmem_reason
+        umx_outputs_block_get umx_proxy_reason umx_shmem_reason
         umx_comm_reason umx_comm_result umx_ep_get_arg umx_message_copy_frames
         umx_message_data umx_message_frames umx_message_has_frames
         umx_message_header umx_message_info umx_request_info
@@ -143,6 +146,7 @@ UNLOCKED = {
     "it locks where it has to": """
         umx_shmem_atomic umx_shmem_get umx_shmem_iget umx_shmem_iput
         umx_shmem_notify umx_shmem_put umx_shmem_put_signal umx_shmem_test
+        umx_proxy_quiet umx_proxy_ring_retire
         umx_progress_fd umx_progress_hold_off umx_progress_is_running
         umx_progress_stop umx_request_wait umx_worker_destroy umx_worker_lock
         umx_worker_unlock umx_worker_wait""",
@@ -285,6 +289,7 @@ NOUNS = {
     "outputs": "outputs",
     "shmem": "shmem",
     "moe": "moe",
+    "proxy": "proxy",
 }
 
 

@@ -29,8 +29,8 @@ BELOW["type"] = BELOW["op"] | {"op"}
 BELOW["comm"] = BELOW["op"]
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
 BELOW["outputs"] = BELOW["comm"] | {"comm"}
-BELOW["shmem"] = BELOW["moe"] = BELOW["comm"] | {"comm"}
-SLICES = {"comm", "shuffle", "outputs", "topology", "shmem", "moe"}
+BELOW["shmem"] = BELOW["proxy"] = BELOW["moe"] = BELOW["comm"] | {"comm"}
+SLICES = {"comm", "shuffle", "outputs", "topology", "shmem", "proxy", "moe"}
 BELOW["ucp_ext"] = set(BELOW)  # module.c
 
 # Rooms in which files need each other, and why.

@@ -30,6 +30,7 @@ BELOW["_run"] = BELOW["shmem"] = BELOW["_communicator"] | {"_communicator"}
 BELOW["sync"] = BELOW["shmem"] | {"shmem"}
 BELOW["moe"] = BELOW["sync"] | {"sync"}
 BELOW["shuffle"] = BELOW["_communicator"] | {"_communicator", "_data"}
+BELOW["proxy"] = BELOW["_communicator"] | {"_communicator"}
 BELOW["_tables"] = BELOW["shuffle"] | {"shuffle"}
 BELOW["join"] = BELOW["table"] = BELOW["_tables"] | {"_tables"}
 BELOW["compat"] = BELOW["_core"] | {"_core"}

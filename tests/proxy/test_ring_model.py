@@ -2,7 +2,7 @@
 """No interleaving of producers and a proxy loses a command: tests/model/ring.py."""
 
 import pytest
-from model.ring import MEMORIES, SHAPES, VARIANTS, explore
+from model.ring import LONG, MEMORIES, SHAPES, VARIANTS, explore
 
 WHOLE = [name for name, (_, shapes, _) in VARIANTS.items() if not shapes]
 BROKEN = [
@@ -21,6 +21,12 @@ def test_every_command_is_read_as_it_was_written(name, shape, memory):
     assert states > 50
     assert ends > 0
     assert wrong == 0
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_two_producers_may_fill_the_ring(memory):
+    shape = LONG["two producers, a full ring"]
+    assert explore(shape, VARIANTS["whole"][0], MEMORIES[memory])[2] == 0
 
 
 @pytest.mark.parametrize(("name", "shape", "memory"), BROKEN)

@@ -93,6 +93,8 @@ typedef struct block                 block;
     X(comm_message)     \
     X(shuffler)         \
     X(chunk)            \
+    X(proxy)            \
+    X(ring)             \
     X(map_outputs)      \
     X(map_writer)       \
     X(map_reader)       \

@@ -47,9 +47,8 @@ another_ring(rings *r, const umx_proxy_ring_params *params,
 static void
 wait_for(uint64_t *number, uint64_t value)
 {
-    for (int i = 0; i < 20000 && __atomic_load_n(number, __ATOMIC_ACQUIRE) !=
-                                     value;
-         i++) {
+    for (int i = 0;
+         i < 20000 && __atomic_load_n(number, __ATOMIC_ACQUIRE) != value; i++) {
         usleep(1000);
     }
     assert_int_equal(__atomic_load_n(number, __ATOMIC_ACQUIRE), value);
@@ -117,14 +116,14 @@ test_a_rank_reaches_its_own_memory(void **state)
 static void
 test_puts_read_the_source_of_a_region(void **state)
 {
-    umx_memh *none[2] = {NULL, NULL}, *memhs[2], *sources[2] = {NULL, NULL};
-    char      bytes[64] = "what another memory has";
-    umx_buffer buf = umx_host_buffer(bytes, sizeof(bytes));
+    umx_memh  *none[2] = {NULL, NULL}, *memhs[2], *sources[2] = {NULL, NULL};
+    char       bytes[64] = "what another memory has";
+    umx_buffer buf       = umx_host_buffer(bytes, sizeof(bytes));
     rings      r;
 
     open_rings(&r, *state, 2);
-    assert_int_equal(
-        umx_memh_register(r.w->context, &buf, NULL, &sources[0]), UMX_OK);
+    assert_int_equal(umx_memh_register(r.w->context, &buf, NULL, &sources[0]),
+                     UMX_OK);
     memhs[0] = NULL;
     memhs[1] = r.memhs[1];
     add_region(&r, memhs, sources, 1);
@@ -206,9 +205,9 @@ test_barriers_of_a_group_wait_for_all_ranks(void **state)
     for (unsigned i = 0; i < 3; i++) {
         push(&r, (int)i, umx_ring_put((i + 1) % 3, 0, 16, 0, 65536));
         if (i == 2) {
-            assert_int_equal(umx_proxy_ring_wait(r.rings[0], numbers[0],
-                                                 SECOND_NS / 100),
-                             UMX_ERR_TIMED_OUT);
+            assert_int_equal(
+                umx_proxy_ring_wait(r.rings[0], numbers[0], SECOND_NS / 100),
+                UMX_ERR_TIMED_OUT);
         }
         numbers[i] = push(&r, (int)i, umx_ring_barrier(255));
         push(&r, (int)i, umx_ring_barrier(255));
@@ -259,10 +258,11 @@ test_commands_go_on_beyond_32_and_64_bits(void **state)
     open_rings(&r, *state, 2);
     for (int i = 0; i < 4; i++) {
         umx_proxy_ring_params params = {
-            .field_mask = UMX_PROXY_RING_FIELD_FIRST | UMX_PROXY_RING_FIELD_KIND,
-            .capacity   = 8,
-            .kind       = kinds[i / 2],
-            .first      = firsts[i % 2]};
+            .field_mask = UMX_PROXY_RING_FIELD_FIRST |
+                          UMX_PROXY_RING_FIELD_KIND,
+            .capacity = 8,
+            .kind     = kinds[i / 2],
+            .first    = firsts[i % 2]};
         umx_ring_command     one = umx_ring_nop();
         umx_proxy_ring      *ring;
         umx_ring_producer    p;
@@ -272,12 +272,12 @@ test_commands_go_on_beyond_32_and_64_bits(void **state)
         for (int k = 0; k < 50; k++) {
             assert_int_equal(umx_ring_push(&p, &one, 1), 0);
             if (k % 7 == 0) {
-                assert_int_equal(
-                    umx_proxy_quiet_wait(&ring, 1, 20 * SECOND_NS), UMX_OK);
+                assert_int_equal(umx_proxy_quiet_wait(&ring, 1, 20 * SECOND_NS),
+                                 UMX_OK);
             }
         }
-        assert_int_equal(
-            umx_proxy_ring_wait(ring, p.head - 1, 20 * SECOND_NS), UMX_OK);
+        assert_int_equal(umx_proxy_ring_wait(ring, p.head - 1, 20 * SECOND_NS),
+                         UMX_OK);
         umx_proxy_ring_query(ring, &stats);
         assert_int_equal(stats.nops, 50);
         umx_proxy_ring_destroy(ring);
@@ -424,9 +424,9 @@ test_there_are_at_most_256_regions(void **state)
     for (unsigned i = 1; i < UMX_PROXY_REGIONS_MAX; i++) {
         add_region(&r, r.memhs, NULL, i);
     }
-    assert_int_equal(umx_proxy_add_region(r.proxies[0], NULL, NULL, NULL,
-                                          &number, &req),
-                     UMX_ERR_EXCEEDS_LIMIT);
+    assert_int_equal(
+        umx_proxy_add_region(r.proxies[0], NULL, NULL, NULL, &number, &req),
+        UMX_ERR_EXCEEDS_LIMIT);
     push(&r, 0, umx_ring_put(0, 255, 16, 0, 65536));
     expect_quiet(&r, 0, UMX_OK);
     close_rings(&r);

@@ -34,7 +34,7 @@ test_a_cpu_that_is_not_there_is_refused_on_all_ranks(void **state)
 
     world_open(r.w, 2);
     for (int i = 0; i < 2; i++) {
-        umx_op_params how  = job_params(&jobs[i]);
+        umx_op_params how = job_params(&jobs[i]);
         umx_request  *req = NULL;
 
         job_posted(&jobs[i],
@@ -60,9 +60,8 @@ test_a_pinned_thread_carries_out_commands(void **state)
     while (!CPU_ISSET(cpu, &set)) {
         cpu++;
     }
-    r.params = (umx_proxy_params){.field_mask = UMX_PROXY_FIELD_CPU |
-                                                UMX_PROXY_FIELD_SPIN,
-                                  .cpu        = cpu};
+    r.params = (umx_proxy_params){
+        .field_mask = UMX_PROXY_FIELD_CPU | UMX_PROXY_FIELD_SPIN, .cpu = cpu};
     open_rings_with(&r, *state, 2, true);
     push(&r, 0, umx_ring_put(1, 0, 16, 0, 64));
     expect_quiet(&r, 0, UMX_OK);
@@ -82,10 +81,10 @@ test_a_rank_that_gives_up_ends_the_making_on_all(void **state)
         umx_op_params how = job_params(&jobs[i]);
 
         req = NULL;
-        job_posted(&jobs[i],
-                   umx_proxy_create(r.w->comms[i], NULL, &how, &r.proxies[i],
-                                    &req),
-                   &req);
+        job_posted(
+            &jobs[i],
+            umx_proxy_create(r.w->comms[i], NULL, &how, &r.proxies[i], &req),
+            &req);
         if (i == 0) {
             assert_int_equal(umx_request_cancel(req), UMX_OK);
         }
@@ -101,7 +100,7 @@ test_one_that_is_being_made_can_be_destroyed(void **state)
 {
     rings         r = {.w = *state};
     job           j;
-    umx_op_params how  = job_params(&j);
+    umx_op_params how = job_params(&j);
     umx_request  *req = NULL;
 
     world_open(r.w, 2);
@@ -196,14 +195,12 @@ test_a_child_of_fork_is_told(void **state)
         umx_request     *req;
         bool             is_told;
 
-        is_told = umx_ring_push(&r.producers[0], nops, RING_CAPACITY + 1) ==
-                      UMX_RING_FORKED &&
-                  umx_proxy_quiet(&r.rings[0], 1, NULL, &req) ==
-                      UMX_ERR_FORKED &&
-                  umx_proxy_quiet_wait(&r.rings[0], 1, SECOND_NS) ==
-                      UMX_ERR_FORKED &&
-                  umx_proxy_close(r.proxies[0], 0, NULL, &req) ==
-                      UMX_ERR_FORKED;
+        is_told =
+            umx_ring_push(&r.producers[0], nops, RING_CAPACITY + 1) ==
+                UMX_RING_FORKED &&
+            umx_proxy_quiet(&r.rings[0], 1, NULL, &req) == UMX_ERR_FORKED &&
+            umx_proxy_quiet_wait(&r.rings[0], 1, SECOND_NS) == UMX_ERR_FORKED &&
+            umx_proxy_close(r.proxies[0], 0, NULL, &req) == UMX_ERR_FORKED;
         umx_proxy_ring_destroy(r.rings[0]);
         umx_proxy_destroy(r.proxies[0]);
         _exit(is_told ? 0 : 1);
@@ -271,12 +268,12 @@ test_an_idle_proxy_sleeps(void **state)
 static void
 test_a_ring_of_a_device_is_looked_at_from_time_to_time(void **state)
 {
-    umx_proxy_ring_params params = {
-        .field_mask = UMX_PROXY_RING_FIELD_DEVICE | UMX_PROXY_RING_FIELD_MEMORY,
-        .capacity   = RING_CAPACITY,
-        .is_device  = true};
-    const umx_ring *view;
-    rings           r;
+    umx_proxy_ring_params params = {.field_mask = UMX_PROXY_RING_FIELD_DEVICE |
+                                                  UMX_PROXY_RING_FIELD_MEMORY,
+                                    .capacity  = RING_CAPACITY,
+                                    .is_device = true};
+    const umx_ring       *view;
+    rings                 r;
 
     open_rings(&r, *state, 2);
     assert_int_equal(umx_memh_alloc(r.w->context, UMX_RING_BYTES(RING_CAPACITY),

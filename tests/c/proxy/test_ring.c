@@ -71,8 +71,8 @@ test_commands_have_their_fields(void **state)
     assert_int_equal(signal.w0, UINT64_C(0x02000112));
     assert_int_equal(signal.w1, UINT64_C(0xfffffffffffffffe));
     assert_int_equal(umx_ring_quiet().w0, UMX_RING_QUIET);
-    assert_int_equal(umx_ring_barrier(7).w0,
-                     UMX_RING_BARRIER | UINT64_C(7) << 24);
+    assert_int_equal(umx_ring_barrier(7).w0, UMX_RING_BARRIER | UINT64_C(7)
+                                                                    << 24);
     assert_int_equal(umx_ring_nop().w0, UMX_RING_NOP);
 }
 
@@ -157,7 +157,7 @@ test_a_producer_wakes_a_proxy_that_sleeps_once(void **state)
 {
     static fixture    f;
     umx_ring_producer p;
-    umx_ring_command  nop = umx_ring_nop();
+    umx_ring_command  nop     = umx_ring_nop();
     umx_ring_u32      kinds[] = {0, UMX_RING_FENCE};
 
     (void)state;

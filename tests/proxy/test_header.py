@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""include/umx/ring.h alone: as C, as C++, and as CUDA by NVRTC."""
+
+import ctypes
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+HEADER = ROOT / "include/umx/ring.h"
+
+USER = """
+#include <umx/ring.h>
+int main(void)
+{
+    umx_ring ring;
+    umx_ring_producer producer;
+    static umx_ring_u64 memory[UMX_RING_BYTES(4) / 8];
+    umx_ring_command put = umx_ring_put(1, 0, 16, 32, 48);
+    umx_ring_init(&ring, memory, 2, UMX_RING_SEVERAL, 0);
+    umx_ring_producer_init(&producer, &ring);
+    return umx_ring_push(&producer, &put, 1) != 0 ||
+           umx_ring_try_push(&producer, &put, 9) != 3 ||
+           umx_ring_is_retired(&ring, 0);
+}
+"""
+
+KERNEL = """
+extern "C" __global__ void produce(umx_ring_producer p, unsigned n) {
+    for (unsigned i = 0; i < n; i++) {
+        umx_ring_command put = umx_ring_put(1, 0, 7168, 0, 16 * i);
+        if (umx_ring_push(&p, &put, 1) != 0) return;
+    }
+    umx_ring_wait(&p.ring, p.head - 1);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("compiler", "standard", "suffix"),
+    [("cc", "c11", ".c"), ("c++", "c++17", ".cc")],
+)
+def test_the_header_stands_alone(tmp_path, compiler, standard, suffix):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler}")
+    source = (tmp_path / "user").with_suffix(suffix)
+    source.write_text(USER)
+    flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wno-unused-function"]
+    subprocess.run(
+        [compiler, f"-std={standard}", *flags, f"-I{ROOT / 'include'}", source]
+        + ["-o", tmp_path / "user"],
+        check=True,
+    )
+    subprocess.run([tmp_path / "user"], check=True, timeout=10)
+
+
+def nvrtc():
+    """The library of NVIDIA's package, or None."""
+    for package in ("nvidia.cuda_nvrtc", "nvidia.cu13"):
+        try:
+            spec = importlib.util.find_spec(package)
+        except ModuleNotFoundError:
+            continue
+        for place in (spec.submodule_search_locations or ()) if spec else ():
+            lib = Path(place) / "lib"
+            for builtins in lib.glob("libnvrtc-builtins.so.*"):
+                ctypes.CDLL(str(builtins), ctypes.RTLD_GLOBAL)
+            for path in lib.glob("libnvrtc.so.*"):
+                return ctypes.CDLL(str(path))
+    return None
+
+
+def text_of(library, program, what):
+    size = ctypes.c_size_t()
+    assert getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)) == 0
+    buffer = ctypes.create_string_buffer(size.value)
+    assert getattr(library, f"nvrtcGet{what}")(program, buffer) == 0
+    return buffer.raw
+
+
+def compiled(library, arch):
+    """The log, PTX and cubin of the kernel."""
+    source = (HEADER.read_text() + KERNEL).encode()
+    program = ctypes.c_void_p()
+    made = library.nvrtcCreateProgram(
+        ctypes.byref(program), source, b"ring.cu", 0, None, None
+    )
+    assert made == 0
+    try:
+        options = (ctypes.c_char_p * 1)(b"--gpu-architecture=" + arch.encode())
+        status = library.nvrtcCompileProgram(program, 1, options)
+        log = text_of(library, program, "ProgramLog").decode()
+        assert status == 0, log
+        ptx = text_of(library, program, "PTX").decode()
+        return log, ptx, text_of(library, program, "CUBIN")
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_nvrtc_makes_the_three_instructions(arch):
+    library = nvrtc()
+    if library is None:
+        pytest.skip("NVRTC is not installed: pip install nvidia-cuda-nvrtc-cu12")
+    log, ptx, cubin = compiled(library, arch)
+    assert "warning" not in log
+    found = set(re.findall(r"\b((?:st|ld|atom)\.[\w.]*sys[\w.]*)", ptx))
+    assert found == {
+        "st.relaxed.sys.global.u64",
+        "st.release.sys.global.u64",
+        "ld.acquire.sys.global.u64",
+        "atom.add.relaxed.sys.global.u64",
+    }
+    release = ptx.index("st.release.sys")
+    assert ptx.rindex("st.relaxed.sys", 0, release) < release
+    assert cubin.startswith(b"\x7fELF")

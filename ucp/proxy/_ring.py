@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rings of commands, and their producers in Python."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+from .. import _ext
+from . import _commands
+
+
+@dataclass(frozen=True, slots=True)
+class RingError:
+    """What has ended a ring: ``Ring.error``.
+
+    Attributes:
+        status: the number of the status.
+        rank: the rank whose fault it is, or None.
+        number: the number of the command.
+        command: the command as it was given; zeros if there is none.
+        reason: why, for people.
+    """
+
+    status: int
+    rank: int | None
+    number: int
+    command: tuple[int, int]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RingStatistics:
+    """What a ring has done: ``Ring.statistics``.
+
+    Attributes:
+        puts, signals, quiets, barriers, nops: commands that have begun.
+        nbytes: bytes of puts.
+        fences: signals that were ordered behind puts that were under way.
+        in_flight: puts and signals that are under way now.
+        in_flight_peak: the largest value of ``in_flight`` so far.
+        stalls: how often the limit of ``in_flight`` has made a command wait.
+    """
+
+    puts: int
+    signals: int
+    quiets: int
+    barriers: int
+    nops: int
+    nbytes: int
+    fences: int
+    in_flight: int
+    in_flight_peak: int
+    stalls: int
+
+
+class Ring(_ext.Ring):
+    """A ring of commands: ``Proxy.ring()``.
+
+        number = ring.put(1, 4096, local=0, remote=65536)
+        ring.signal(1, slot=0)
+        await ring.quiet()
+
+    A command is over at once, unless it is a quiet or a barrier: a put or a signal
+    has been handed over then, and its bytes may be read until a ``quiet()`` has
+    ended. Any thread may write commands, and wait by ``wait()`` or
+    ``wait_quiet()``; what is awaited belongs to the event loop of the proxy.
+
+    When the ring has ended, every call raises an exception that says why, with the
+    attribute ``rank``: the rank whose fault that was, or None. It is an IndexError
+    for a rank, region or range that does not exist, a ValueError for a command
+    that makes no sense, and a UCXError otherwise.
+    """
+
+    __slots__ = ()
+
+    @property
+    def capacity(self) -> int:
+        """How many commands there is room for."""
+        return 1 << self._layout[3]
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Where the words and the commands of the ring are, for producers in C or
+        CUDA: the struct ``umx_ring`` of include/umx/ring.h."""
+        return self._layout[:2]
+
+    @property
+    def retired(self) -> int:
+        """The number of the first command that is not over."""
+        return self._retired
+
+    @property
+    def error(self) -> RingError | None:
+        """What has ended the ring; None: it has not ended."""
+        if self._error is None:
+            return None
+        status, rank, number, w0, w1, reason = self._error
+        at = None if rank < 0 else rank
+        return RingError(status, at, number, (w0, w1), reason)
+
+    @property
+    def statistics(self) -> RingStatistics:
+        """Counts, since the ring was made."""
+        return RingStatistics(*self._numbers)
+
+    # Producing.
+
+    def put(
+        self,
+        rank: SupportsIndex,
+        nbytes: SupportsIndex,
+        local: SupportsIndex,
+        remote: SupportsIndex,
+        region: SupportsIndex = 0,
+    ) -> int:
+        """Write the command ``ucp.proxy.put()``, and return its number.
+
+        While the ring is full this blocks.
+
+        Raises:
+            ValueError: a number that a command cannot hold.
+            UCXError, IndexError, ValueError: the ring has ended.
+        """
+        return self._one(_commands.put(rank, nbytes, local, remote, region))
+
+    def signal(
+        self,
+        rank: SupportsIndex,
+        slot: SupportsIndex,
+        value: SupportsIndex = 1,
+        region: SupportsIndex = 0,
+        *,
+        set: bool = False,
+    ) -> int:
+        """Write the command ``ucp.proxy.signal()``; as ``put()``."""
+        return self._one(_commands.signal(rank, slot, value, region, set=set))
+
+    def barrier(self, group: SupportsIndex = 0) -> int:
+        """Write the command ``ucp.proxy.barrier()``; as ``put()``."""
+        return self._one(_commands.barrier(group))
+
+    def nop(self) -> int:
+        """Write a command that does nothing; as ``put()``."""
+        return self._one(_commands.nop())
+
+    def _one(self, command: tuple[int, int]) -> int:
+        data = struct.pack("=QQ", *command)
+        while not self._push(data, 0):
+            self._wait((self,), self._retired, None)
+        return self._head - 1
+
+    async def push(self, commands: Any) -> int:
+        """Write commands, and wait for room as long as there is none.
+
+        Args:
+            commands: a C-contiguous buffer of 16 bytes for each, for example a
+                NumPy array of the shape ``(n, 2)`` and the dtype ``uint64``. Other
+                producers may write between them.
+
+        Returns:
+            The number of the last.
+
+        Raises:
+            UCXError, IndexError, ValueError: the ring has ended.
+
+        When cancelled, some of them have been written.
+        """
+        done, total = 0, memoryview(commands).nbytes // 16
+        while True:
+            done += self._push(commands, done)
+            if done == total:
+                return self._head - 1
+            await self._retire(self._retired)
+
+    def push_wait(self, commands: Any, timeout: float | None = None) -> int:
+        """``push()`` that blocks.
+
+        Raises:
+            UCXTimeout: there was no room for ``timeout`` seconds; some of the
+                commands have been written.
+        """
+        done, total = 0, memoryview(commands).nbytes // 16
+        while True:
+            done += self._push(commands, done)
+            if done == total:
+                return self._head - 1
+            self._wait((self,), self._retired, timeout)
+
+    # Waiting.
+
+    def retire(self, number: int) -> _ext.CoroutineRequest[None]:
+        """Wait until the command of that number is over; awaitable.
+
+        Raises:
+            UCXError, IndexError, ValueError: the ring has ended before.
+        """
+        return self._retire(number)
+
+    def quiet(self) -> _ext.CoroutineRequest[None]:
+        """Wait until all that was written to the ring is over, and the bytes of its
+        puts are in the ranks' memory; awaitable.
+
+        Cancelling changes nothing: the commands are carried out.
+
+        Raises:
+            UCXError, IndexError, ValueError: the ring has ended.
+        """
+        return self._quiet((self,))
+
+    def wait(self, number: int, timeout: float | None = None) -> None:
+        """``retire()`` that blocks; in any thread.
+
+        Raises:
+            UCXTimeout: the command was not over in ``timeout`` seconds.
+        """
+        self._wait((self,), number, timeout)
+
+    def wait_quiet(self, timeout: float | None = None) -> None:
+        """``quiet()`` that blocks; in any thread.
+
+        Raises:
+            UCXTimeout: the commands were not over in ``timeout`` seconds.
+        """
+        self._wait((self,), None, timeout)
+
+    def __repr__(self) -> str:
+        state = ", ended" if self._error is not None else ""
+        return f"<ucp.proxy.Ring of {self.capacity} commands{state}>"
+
+
+async def quiet_all(rings: Iterable[Ring]) -> None:
+    """Wait until all that was written to the rings of a proxy is over: the same as
+    ``Ring.quiet()`` of each.
+
+    Raises:
+        ValueError: the rings are of several proxies.
+        UCXError, IndexError, ValueError: one of the rings has ended.
+    """
+    all_rings = tuple(rings)
+    if all_rings:
+        await all_rings[0]._quiet(all_rings)
+
+
+def wait_quiet_all(rings: Iterable[Ring], timeout: float | None = None) -> None:
+    """``quiet_all()`` that blocks; in any thread.
+
+    Raises:
+        UCXTimeout: the commands were not over in ``timeout`` seconds.
+    """
+    all_rings = tuple(rings)
+    if all_rings:
+        all_rings[0]._wait(all_rings, None, timeout)

@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* event.c: callbacks of libumx about proxies: see base/event.h. */
+#include "proxy/event.h"
+
+EVENT_DROP(drop_proxy, umx_proxy, umx_proxy_destroy)
