@@ -734,6 +734,7 @@ class SymmetricMemory(Buffer):
     def _look_many(
         self, cmp: str, values: Any, seen: bytes, at_least: int, /
     ) -> bytes: ...
+
 class MoeBuffer:
     def __new__(
         cls,
@@ -806,6 +807,7 @@ def moe_to_fp8(
 def moe_from_fp8(
     fp8: _Buffer, scales: _Buffer, floats: _Buffer, dtype: int, hidden: int, /
 ) -> None: ...
+
 class Proxy:
     def __new__(
         cls,

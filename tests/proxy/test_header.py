@@ -51,8 +51,10 @@ def test_the_header_stands_alone(tmp_path, compiler, standard, suffix):
     source.write_text(USER)
     flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wno-unused-function"]
     subprocess.run(
-        [compiler, f"-std={standard}", *flags, f"-I{ROOT / 'include'}", source]
-        + ["-o", tmp_path / "user"],
+        [
+            *(compiler, f"-std={standard}", *flags, f"-I{ROOT / 'include'}"),
+            *(source, "-o", tmp_path / "user"),
+        ],
         check=True,
     )
     subprocess.run([tmp_path / "user"], check=True, timeout=10)
