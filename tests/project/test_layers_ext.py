@@ -29,7 +29,8 @@ BELOW["type"] = BELOW["op"] | {"op"}
 BELOW["comm"] = BELOW["op"]
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
 BELOW["outputs"] = BELOW["comm"] | {"comm"}
-BELOW["shmem"] = BELOW["proxy"] = BELOW["moe"] = BELOW["comm"] | {"comm"}
+BELOW["proxy"] = BELOW["moe"] = BELOW["comm"] | {"comm"}
+BELOW["shmem"] = BELOW["comm"] | {"comm", "op"}
 SLICES = {"comm", "shuffle", "outputs", "topology", "shmem", "proxy", "moe"}
 BELOW["ucp_ext"] = set(BELOW)  # module.c
 
