@@ -1,8 +1,11 @@
-# python -P -m ucp run -n 2 examples/proxy_ring.py
+# SPDX-License-Identifier: BSD-3-Clause
 """A thread without a worker writes commands, which a proxy carries out.
 
 Rank 0 has a producer: a thread that knows a ring, and nothing of endpoints. The
-proxy puts its blocks into the memory of rank 1, and counts each by a signal."""
+proxy puts its blocks into the memory of rank 1, and counts each by a signal.
+
+    python -P -m ucp run -n 2 examples/proxy_ring.py
+"""
 
 import asyncio
 import threading

@@ -97,6 +97,7 @@ umi_proxy_ring_fail(umx_proxy_ring *ring, umx_status status, int rank,
     ring->error.reason = ring->reason;
     if (command != NULL) {
         ring->error.command = *command;
+        ring->error.command.w1 &= ~(umx_ring_u64)1; /* the phase */
         describe(command, what, sizeof(what));
         (void)snprintf(ring->reason, sizeof(ring->reason),
                        "command %llu, %s: %s", (unsigned long long)number, what,

@@ -6,11 +6,14 @@ import asyncio
 import gc
 import os
 import re
+import subprocess
+import sys
 import threading
 import weakref
 
 import numpy as np
 import pytest
+from paths import EXAMPLES
 from worlds import Ranks, good_world
 
 import ucp
@@ -409,3 +412,24 @@ def test_commands_of_a_compiled_producer():
             assert (np.asarray(memory)[1 << 18 :][:1600] == 1).all()
 
     good_world(1, main)
+
+
+def test_the_example_runs():
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "ucp",
+            "run",
+            "-n",
+            "2",
+            EXAMPLES / "proxy_ring.py",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[1] 100 blocks are there" in done.stdout
+    assert "puts=100, signals=100" in done.stdout
