@@ -735,6 +735,7 @@ class SymmetricMemory(Buffer):
         self, cmp: str, values: Any, seen: bytes, at_least: int, /
     ) -> bytes: ...
 
+@disjoint_base
 class MoeBuffer:
     def __new__(
         cls,
@@ -808,6 +809,7 @@ def moe_from_fp8(
     fp8: _Buffer, scales: _Buffer, floats: _Buffer, dtype: int, hidden: int, /
 ) -> None: ...
 
+@disjoint_base
 class Proxy:
     def __new__(
         cls,
