@@ -82,7 +82,9 @@ end_badly(umx_moe_call *call, int rank, umx_status status)
     if (moe->state != UMI_MOE_OPEN || call->is_skipped[rank]) {
         return;
     }
-    if ((moe->params.flags & UMX_MOE_FLAG_MASK) != 0) {
+    if (status == UMX_ERR_NO_MEMORY) {
+        umi_moe_fail(moe, status, -1); /* here: the rank is well */
+    } else if ((moe->params.flags & UMX_MOE_FLAG_MASK) != 0) {
         lose(call, rank);
     } else {
         call->has_failed = true;

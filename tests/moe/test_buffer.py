@@ -223,6 +223,17 @@ def test_layout_counts_a_token_once_for_a_rank():
     good_world(2, main)
 
 
+def test_a_thread_makes_the_progress():
+    async def main(comm):
+        async with await create(comm) as buffer:
+            layer = layer_of(comm)
+            for _ in range(3):
+                same(await low_latency(buffer, layer), layer.combined())
+                same(await high_throughput(buffer, layer), layer.combined_by_ranks(2))
+
+    good_world(2, main, progress="thread")
+
+
 def test_a_third_call_is_refused():
     async def main(comm):
         async with await create(comm) as buffer:

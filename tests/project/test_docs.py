@@ -16,6 +16,7 @@ from paths import ROOT
 
 import ucp
 import ucp.message
+import ucp.moe
 import ucp.shuffle
 import ucp.sync
 
@@ -207,6 +208,7 @@ CLASSES = {
             ucp.shuffle.StagingQueue,
         )
     },
+    "moe.Buffer": ucp.moe.Buffer,
     "sync.Communicator": ucp.sync.Communicator,
     "sync.Endpoint": ucp.sync.Endpoint,
     "sync.Listener": ucp.sync.Listener,

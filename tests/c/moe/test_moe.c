@@ -700,5 +700,5 @@ main(void)
         WORLD_TEST(test_wrong_numbers_are_refused),
     };
 
-    return UNIT_RUN(tests);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,5 +156,5 @@ main(void)
         cmocka_unit_test(test_sums_are_made_in_the_order_of_rows),
     };
 
-    return UNIT_RUN(tests);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
