@@ -9,7 +9,6 @@
  */
 #define _GNU_SOURCE /* sched_setaffinity() */
 #include <arpa/inet.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +22,7 @@ enum {
     CAPACITY  = 1024,
     COMMANDS  = 1000000,
     LATENCIES = 2000,
-    MEMORY    = 8 << 20,
-    PRODUCERS = 2
+    MEMORY    = 8 << 20
 };
 
 static umx_context *context;
@@ -231,33 +229,8 @@ measure_latency(umx_ring_producer *producer, int rounds)
     }
 }
 
-/* ---- several producers, and idleness -------------------------------------
+/* ---- idleness ------------------------------------------------------------
  */
-
-static void *
-produce(void *arg)
-{
-    return (rate(arg, umx_ring_nop()) > 0) ? NULL : arg;
-}
-
-static double
-rate_of_threads(umx_proxy_ring *ring)
-{
-    umx_ring_producer producers[PRODUCERS];
-    pthread_t         threads[PRODUCERS];
-    double            begin = now();
-
-    for (int i = 0; i < PRODUCERS; i++) {
-        umx_ring_producer_init(&producers[i], umx_proxy_ring_get(ring));
-        if (pthread_create(&threads[i], NULL, produce, &producers[i]) != 0) {
-            exit(1);
-        }
-    }
-    for (int i = 0; i < PRODUCERS; i++) {
-        (void)pthread_join(threads[i], NULL);
-    }
-    return (now() - begin) / (PRODUCERS * (double)COMMANDS) * 1e9;
-}
 
 /* The share of a processor that this process uses while nothing comes. */
 static double
@@ -281,7 +254,7 @@ measure(int rounds)
 {
     umx_proxy_ring *one = make_ring(0), *several = make_ring(UMX_RING_SEVERAL);
     umx_ring_producer alone, among;
-    double nop = 0, reserved = 0, threads = 0, put = 0, signalled = 0;
+    double nop = 0, reserved = 0, put = 0, signalled = 0;
 
     umx_ring_producer_init(&alone, umx_proxy_ring_get(one));
     umx_ring_producer_init(&among, umx_proxy_ring_get(several));
@@ -290,10 +263,8 @@ measure(int rounds)
         keep_best(&reserved, rate(&among, umx_ring_nop()));
         keep_best(&put, rate(&alone, umx_ring_put(1, 0, 8, 0, 0)));
         keep_best(&signalled, rate(&alone, umx_ring_signal(1, 0, 0, 1, 0)));
-        keep_best(&threads, rate_of_threads(several));
     }
-    printf("one_producer %.2f\nreserved %.2f\nthreads %.2f\n", nop, reserved,
-           threads);
+    printf("one_producer %.2f\nreserved %.2f\n", nop, reserved);
     printf("put_8 %.2f\nsignal %.2f\n", put, signalled);
     measure_latency(&alone, rounds);
     printf("idle_share %.4f\n", idle_share());

@@ -14,7 +14,9 @@
 #include "util/atomic.h"
 
 enum {
-    BATCH = 32 /* commands of a ring, before others are looked at */
+    BATCH    = 32, /* commands of a ring, before others are looked at */
+    PER_LINE = 4,  /* commands in a line of the cache */
+    AHEAD    = 16
 };
 
 #define GROUP_LABEL                                           \
@@ -462,19 +464,21 @@ go_on(umx_proxy_ring *ring)
 static umx_status
 begin(umx_proxy_ring *ring, const umx_ring_command *command)
 {
-    fields f = take_apart(command);
+    fields f;
 
-    switch (f.op) {
+    switch (command->w0 & 15) {
     case UMX_RING_PUT:
+        f = take_apart(command);
         return begin_put(ring, command, &f);
     case UMX_RING_SIGNAL:
+        f = take_apart(command);
         return begin_signal(ring, command, &f);
     case UMX_RING_NOP:
         count(&ring->stats.nops, 1);
         return UMX_OK;
     case UMX_RING_QUIET:
         count(&ring->stats.quiets, 1);
-        ring->held = UMI_PROXY_QUIET;
+        ring->held = (ring->in_flight == 0) ? UMI_PROXY_FREE : UMI_PROXY_QUIET;
         return (ring->in_flight == 0) ? UMX_OK : UMX_INPROGRESS;
     case UMX_RING_BARRIER:
         count(&ring->stats.barriers, 1);
@@ -487,6 +491,18 @@ begin(umx_proxy_ring *ring, const umx_ring_command *command)
     default:
         return refuse(ring, command, UMX_ERR_INVALID_PARAM,
                       "there is no such operation");
+    }
+}
+
+/* Fetch commands that are to come next: where several have been found there are
+ * more, and the producer has left their cache lines. */
+static inline void
+fetch_ahead(const umx_proxy_ring *ring)
+{
+    umx_ring_u64 ahead = ring->tail + AHEAD;
+
+    if (ring->tail % PER_LINE == 0) {
+        __builtin_prefetch(&ring->view.commands[ahead & ring->view.mask]);
     }
 }
 
@@ -545,9 +561,11 @@ umi_proxy_ring_take(umx_proxy_ring *ring)
         if (!is_written(ring, &command) || begin(ring, &command) != UMX_OK) {
             break;
         }
-        ring->held       = UMI_PROXY_FREE; /* of a quiet with nothing to do */
         ring->is_stalled = false;
         ring->tail++;
+        if (num >= PER_LINE) {
+            fetch_ahead(ring);
+        }
     }
     if (ring->tail != before) {
         umx_ring_store_release(&ring->view.words->retired, ring->tail);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair world port rings */
+/* link: pair world port rings tsan */
 /* tests: proxy/take proxy/region proxy/ring */
 #include <string.h>
 

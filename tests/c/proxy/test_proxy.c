@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair world port rings */
+/* link: pair world port rings tsan */
 /* tests: proxy/create proxy/thread proxy/process proxy/fence proxy/wait */
 #define _GNU_SOURCE
 #include <pthread.h>
