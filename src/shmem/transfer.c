@@ -30,6 +30,38 @@ ended(umx_shmem *shmem, int pe, umx_status status)
     return (status >= 0) ? status : umi_shmem_blame(shmem, pe, status);
 }
 
+/* ---- memory that is mapped -----------------------------------------------
+ */
+
+/* Is the memory of another PE mapped, and has the communicator not failed? Then
+ * operations are loads and stores; an operation on its key would say why not.
+ */
+static inline bool
+is_direct(const umx_shmem *shmem, int pe)
+{
+    return shmem->pes[pe].waiters != NULL &&
+           __atomic_load_n(&shmem->watch, __ATOMIC_RELAXED) != NULL;
+}
+
+/* Wake who sleeps at a PE that has been stored to; `is_fenced`: by an atomic
+ * operation. */
+static inline umx_status
+ring(umx_shmem *shmem, int pe, bool is_fenced)
+{
+    const umx_shmem_pe *to = &shmem->pes[pe];
+
+    if (to->is_ordered || is_fenced) {
+        atomic_signal_fence(memory_order_seq_cst);
+    } else {
+        atomic_thread_fence(memory_order_seq_cst);
+    }
+    if ((__atomic_load_n(to->waiters, __ATOMIC_RELAXED) & UMX_WAITERS_MASK) ==
+        0) {
+        return UMX_OK;
+    }
+    return ended(shmem, pe, umx_rkey_notify(umi_shmem_rkey(shmem, pe)));
+}
+
 /* ---- put and get ---------------------------------------------------------
  */
 
@@ -42,6 +74,10 @@ umx_shmem_put(umx_shmem *shmem, void *dest, const void *source, size_t len,
 
     if (status != UMX_OK) {
         return status;
+    }
+    if (is_direct(shmem, pe)) {
+        memcpy(shmem->pes[pe].base + item.offset, source, len);
+        return ring(shmem, pe, false);
     }
     if (pe == shmem->rank) {
         memmove(dest, source, len);
@@ -61,6 +97,11 @@ umx_shmem_get(umx_shmem *shmem, void *dest, const void *source, size_t len,
 
     if (status != UMX_OK) {
         return status;
+    }
+    if (is_direct(shmem, pe)) {
+        atomic_thread_fence(memory_order_acquire);
+        memcpy(dest, shmem->pes[pe].base + item.offset, len);
+        return UMX_OK;
     }
     if (pe == shmem->rank) {
         memmove(dest, source, len);
@@ -256,6 +297,11 @@ umx_shmem_put_signal(umx_shmem *shmem, void *dest, const void *source,
     if ((how != UMX_ATOMIC_SWAP && how != UMX_ATOMIC_ADD) ||
         !umi_atomic_is_valid(&atomic)) {
         return UMX_ERR_INVALID_PARAM;
+    }
+    if (is_direct(shmem, pe)) {
+        memcpy(shmem->pes[pe].base + item.offset, source, len);
+        (void)umi_atomic_apply(&atomic, shmem->pes[pe].base + atomic.offset);
+        return ring(shmem, pe, true);
     }
     if (pe == shmem->rank) {
         memmove(dest, source, len);
