@@ -254,7 +254,7 @@ measure(int rounds)
 {
     umx_proxy_ring *one = make_ring(0), *several = make_ring(UMX_RING_SEVERAL);
     umx_ring_producer alone, among;
-    double nop = 0, reserved = 0, put = 0, signalled = 0;
+    double            nop = 0, reserved = 0, put = 0, signalled = 0;
 
     umx_ring_producer_init(&alone, umx_proxy_ring_get(one));
     umx_ring_producer_init(&among, umx_proxy_ring_get(several));
