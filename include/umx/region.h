@@ -3,8 +3,9 @@
  * @file region.h  A region: a memory of each rank of a communicator, with the
  * keys of all, so that every rank reaches every other one's.
  *
- * Symmetric heaps (shmem.h), proxies (proxy.h) and buffers of experts (moe.h)
- * are made of regions. Thread: the worker's owner.
+ * Symmetric heaps (shmem.h), proxies (proxy.h), layers of experts (moe.h) and the
+ * table of outputs of maps (outputs.h) are made of regions. Thread: the worker's
+ * owner.
  */
 #ifndef UMX_REGION_H
 #define UMX_REGION_H

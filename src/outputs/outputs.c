@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <umx/collective.h>
 
 #include "outputs/post.h"
 #include "outputs/transfer.h"
@@ -14,41 +13,23 @@
 #include "util/hash.h"
 
 enum {
-    RECORD     = 8192, /* bytes that each rank tells the others */
-    RECORD_KEY = RECORD - 18,
-    PAUSE_NS   = 200000, /* between looks at what is mapped, at first */
-    PAUSE_MAX  = 20000000
+    RECORD    = 16,     /* bytes that each rank tells the others */
+    PAUSE_NS  = 200000, /* between looks at what is mapped, at first */
+    PAUSE_MAX = 20000000
 };
-
-#define LABEL UINT64_C(0x7374757074756f2e) /* of the derived communicator */
 
 /* ---- references ----------------------------------------------------------
  */
 
 static void
-leave_comm(umx_outputs *outputs)
-{
-    umx_comm *comm = outputs->comm;
-
-    outputs->comm = NULL;
-    if (comm != NULL) {
-        umx_comm_close(comm);
-        umx_comm_destroy(comm);
-    }
-}
-
-static void
 free_outputs(umx_outputs *outputs)
 {
-    leave_comm(outputs);
     umx_worker_detach(&outputs->dependent);
     umi_outputs_free_committed(outputs);
     umi_outputs_windows_free(outputs->windows);
     umi_slots_fini(&outputs->ask_ids);
-    for (int i = 0; outputs->peers != NULL && i < outputs->size; i++) {
-        if (outputs->peers[i].table != NULL) {
-            umx_rkey_destroy(outputs->peers[i].table);
-        }
+    if (outputs->tables != NULL) {
+        umx_region_destroy(outputs->tables);
     }
     if (outputs->table != NULL) {
         umx_memh_release(outputs->table);
@@ -56,7 +37,6 @@ free_outputs(umx_outputs *outputs)
     if (outputs->heap != NULL) {
         umx_heap_destroy(outputs->heap);
     }
-    free(outputs->records);
     free(outputs->peers);
     free(outputs);
 }
@@ -262,24 +242,7 @@ look(void *arg)
     return true;
 }
 
-static bool
-write_record(const umx_outputs *outputs, uint8_t *record)
-{
-    umi_writer  w;
-    size_t      len;
-    const void *key = umx_memh_key(outputs->table, &len);
-
-    umi_writer_init(&w, record, RECORD);
-    umi_write_u64(&w, outputs->id);
-    umi_write_u32(&w, outputs->num_maps);
-    umi_write_u32(&w, outputs->num_partitions);
-    umi_write_u16(&w, (uint16_t)len);
-    umi_write_bytes(&w, key, len);
-    return len <= RECORD_KEY;
-}
-
-/* Open the table of a rank. A rank that cannot be reached has ended: it is left
- * out. */
+/* Read what a rank tells, and find its table. */
 static umx_status
 read_record(umx_outputs *outputs, int rank)
 {
@@ -287,32 +250,25 @@ read_record(umx_outputs *outputs, int rank)
     uint32_t          num_maps, num_partitions;
     umi_reader        r;
     size_t            len;
-    const uint8_t    *key;
-    umx_status        status;
+    const void       *record = umx_region_record(outputs->tables, rank, &len);
 
-    umi_reader_init(&r, outputs->records + (size_t)rank * RECORD, RECORD);
+    umi_reader_init(&r, record, len);
     peer->id       = umi_read_u64(&r);
     num_maps       = umi_read_u32(&r);
     num_partitions = umi_read_u32(&r);
-    len            = umi_read_u16(&r);
-    key            = umi_read_bytes(&r, len);
-    if (num_maps != outputs->num_maps ||
-        num_partitions != outputs->num_partitions || key == NULL) {
+    if (r.is_bad || num_maps != outputs->num_maps ||
+        num_partitions != outputs->num_partitions) {
         return UMX_ERR_INVALID_PARAM;
     }
     if (rank == outputs->rank) {
         return UMX_OK;
     }
-    status = umx_comm_get_ep(outputs->parent, rank, &peer->ep);
-    if (status != UMX_OK) {
-        return status;
+    peer->table = umx_region_rkey(outputs->tables, rank);
+    if (umx_region_length(outputs->tables, rank) <
+        umi_outputs_table_size(outputs->num_maps)) {
+        return UMX_ERR_PROTOCOL;
     }
-    status = umx_rkey_open(peer->ep, key, len, &peer->table);
-    if (status == UMX_OK && umx_rkey_length(peer->table) <
-                                umi_outputs_table_size(outputs->num_maps)) {
-        status = UMX_ERR_PROTOCOL;
-    }
-    return status;
+    return umx_comm_get_ep(outputs->comm, rank, &peer->ep);
 }
 
 /* All ranks have come. */
@@ -343,80 +299,67 @@ end_creation(umx_outputs *outputs, umx_status status)
                      open_tables(outputs) :
                      UMX_ERR_CANCELED;
     }
-    free(outputs->records);
-    outputs->records = NULL;
-    outputs->parent  = NULL;
-    leave_comm(outputs);
+    outputs->comm = NULL;
     return status;
 }
 
 static void
-on_gathered(umx_request *req, umx_status status, void *arg)
+on_met(umx_request *req, umx_status status, void *arg)
 {
     umx_outputs *outputs = arg;
 
     (void)req;
-    outputs->gather = NULL;
-    status          = end_creation(outputs, status);
+    outputs->meeting = NULL;
+    status           = end_creation(outputs, status);
     complete(&outputs->create_req, status);
     umi_outputs_put(outputs);
 }
 
-/* The other ranks learn it, as a collective operation is cancelled. */
+/* The other ranks learn it, as the creation of a region is cancelled. */
 static void
 cancel_create(umx_request *req)
 {
     umx_outputs *outputs = *(umx_outputs **)umx_request_state(req);
 
-    if (outputs->gather != NULL) {
-        (void)umx_request_cancel(outputs->gather);
+    if (outputs->meeting != NULL) {
+        (void)umx_request_cancel(outputs->meeting);
     }
 }
 
 static const umx_request_class create_class = {.name   = "create",
                                                .cancel = cancel_create};
 
-/* Send the record to every other rank: afterwards each has an endpoint to each.
- */
+/* Make the region of all tables. */
 static umx_status
-post_gather(umx_outputs *outputs)
+post_meeting(umx_outputs *outputs)
 {
-    umx_op_params params = umx_layer_op_params(on_gathered, outputs);
-    size_t        size   = (size_t)outputs->size;
-    size_t       *counts = calloc(2 * size, sizeof(*counts));
-    umx_pieces    to     = {.counts = counts, .displs = counts + size};
-    umx_pieces    from   = {.counts = counts};
-    umx_buffer    send, recv;
-    umx_status    status;
+    umx_op_params params = umx_layer_op_params(on_met, outputs);
+    uint8_t       record[RECORD];
+    umi_writer    w;
 
-    if (counts == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < size; i++) {
-        counts[i] = RECORD;
-    }
-    send   = umx_host_buffer(outputs->records + size * RECORD, RECORD);
-    recv   = umx_host_buffer(outputs->records, size * RECORD);
-    status = umx_alltoallv(outputs->comm, &send, &to, &recv, &from, &params,
-                           &outputs->gather);
-    free(counts);
-    return status;
+    umi_writer_init(&w, record, sizeof(record));
+    umi_write_u64(&w, outputs->id);
+    umi_write_u32(&w, outputs->num_maps);
+    umi_write_u32(&w, outputs->num_partitions);
+    return umx_region_create(outputs->comm, outputs->table, record,
+                             sizeof(record), &params, &outputs->tables,
+                             &outputs->meeting);
 }
 
 static umx_status
-gather(umx_outputs *outputs, const umx_op_params *op, umx_request **req_p)
+meet(umx_outputs *outputs, const umx_op_params *op, umx_request **req_p)
 {
-    umx_status status = post_gather(outputs);
+    umx_status status = post_meeting(outputs);
 
     if (status != UMX_INPROGRESS) {
-        outputs->gather = NULL;
+        outputs->meeting = NULL;
         return end_creation(outputs, status);
     }
     umi_outputs_hold(outputs);
     outputs->create_req = umx_request_create(outputs->worker, &create_class,
                                              op);
     if (outputs->create_req == NULL) {
-        (void)umx_request_cancel(outputs->gather);
+        (void)umx_request_cancel(outputs->meeting);
         return UMX_ERR_NO_MEMORY;
     }
     *(umx_outputs **)umx_request_state(outputs->create_req) = outputs;
@@ -449,7 +392,7 @@ new_outputs(umx_comm *comm, const umx_outputs_params *params)
     }
     outputs->refs                 = 1;
     outputs->worker               = umx_comm_get_worker(comm);
-    outputs->parent               = comm;
+    outputs->comm                 = comm;
     outputs->rank                 = umx_comm_rank(comm);
     outputs->size                 = umx_comm_size(comm);
     outputs->num_maps             = params->num_maps;
@@ -470,11 +413,9 @@ set_up(umx_outputs *outputs, const umx_outputs_params *params)
 {
     umx_context *context = umx_worker_get_context(outputs->worker);
     umx_status   status;
-    uint8_t     *record;
 
-    outputs->peers   = calloc((size_t)outputs->size, sizeof(*outputs->peers));
-    outputs->records = calloc((size_t)outputs->size + 1, RECORD);
-    if (outputs->peers == NULL || outputs->records == NULL ||
+    outputs->peers = calloc((size_t)outputs->size, sizeof(*outputs->peers));
+    if (outputs->peers == NULL ||
         !umi_random_bytes(&outputs->id, sizeof(outputs->id))) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -482,19 +423,11 @@ set_up(umx_outputs *outputs, const umx_outputs_params *params)
     if (status == UMX_OK) {
         status = umi_outputs_post_join(outputs);
     }
-    if (status != UMX_OK) {
-        return status;
+    if (status == UMX_OK) {
+        status = umx_memh_alloc(
+            context, umi_outputs_table_size(params->num_maps), &outputs->table);
     }
-    status = umx_memh_alloc(context, umi_outputs_table_size(params->num_maps),
-                            &outputs->table);
-    if (status != UMX_OK) {
-        return status;
-    }
-    record = outputs->records + (size_t)outputs->size * RECORD;
-    if (!write_record(outputs, record)) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    return umx_comm_derive(outputs->parent, LABEL, &outputs->comm);
+    return status;
 }
 
 umx_status
@@ -521,7 +454,7 @@ umx_outputs_create(umx_comm *comm, const umx_outputs_params *params,
     status = set_up(outputs, params);
     if (status == UMX_OK) {
         umx_worker_attach(worker, &outputs->dependent);
-        status = gather(outputs, op, req_p);
+        status = meet(outputs, op, req_p);
     }
     if (status != UMX_OK && status != UMX_INPROGRESS) {
         shut(outputs);

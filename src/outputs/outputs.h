@@ -15,6 +15,7 @@
 #include <umx/heap.h>
 #include <umx/layer.h>
 #include <umx/outputs.h>
+#include <umx/region.h>
 #include <umx/wait.h>
 
 #include "outputs/file.h"
@@ -60,14 +61,13 @@ struct umx_outputs {
     umi_outputs_peer *peers;
     /* the table */
     umx_memh    *table;
+    umx_region  *tables; /* those of all ranks; NULL: the ranks have not met */
     umx_lookout *lookout;
     uint64_t     seen; /* of the count of commits */
     /* the creation */
-    umx_comm    *comm;   /* derived, owned; NULL once it is over */
-    umx_comm    *parent; /* the user's, during the creation */
+    umx_comm    *comm; /* the user's; NULL once it is over */
     umx_request *create_req;
-    umx_request *gather;
-    uint8_t     *records;
+    umx_request *meeting;
     /* what was committed here */
     umx_heap *heap;      /* of overflows; or NULL */
     umi_list  committed; /* umi_outputs_output.node */

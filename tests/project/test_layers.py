@@ -41,9 +41,9 @@ BELOW["data"] = BELOW["topology"] = {"util"}
 # Libraries on top: they call what is public, and include no other room.
 BELOW["comm"] = BELOW["library"] | {"library"}
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
-BELOW["outputs"] = BELOW["comm"] | {"comm"}
 BELOW["region"] = BELOW["comm"] | {"comm"}
-BELOW["shmem"] = BELOW["proxy"] = BELOW["moe"] = BELOW["region"] | {"region"}
+BELOW["outputs"] = BELOW["shmem"] = BELOW["region"] | {"region"}
+BELOW["proxy"] = BELOW["moe"] = BELOW["region"] | {"region"}
 ON_TOP = {"comm", "shuffle", "outputs", "region", "shmem", "proxy", "moe"}
 MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 
