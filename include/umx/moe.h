@@ -63,8 +63,8 @@ typedef enum umx_moe_dtype {
 UMX_API size_t umx_moe_dtype_size(umx_moe_dtype dtype);
 
 /** Cast rows of F32 or BF16, which lie one after the other, to FP8. The scale
- * of a block is its largest magnitude, 1e-30 at least, divided by 448. `hidden`
- * is a multiple of UMX_MOE_BLOCK. */
+ * of a block is its largest finite magnitude, 1e-30 at least, divided by 448;
+ * infinities become NaN. `hidden` is a multiple of UMX_MOE_BLOCK. */
 UMX_API void umx_moe_to_fp8(uint8_t *to, float *scales, const void *from,
                             umx_moe_dtype dtype, size_t num_rows,
                             size_t hidden);
@@ -120,7 +120,7 @@ typedef struct umx_moe_params {
     uint32_t      max_topk;    /* experts of a token; UMX_MOE_TOPK_MAX at most */
     uint32_t      hidden;      /* numbers of a row */
     umx_moe_dtype dtype;       /* FP8: `hidden` is a multiple of the block */
-    uint64_t      timeout_ns;  /* of each step that waits for ranks */
+    uint64_t      timeout_ns;  /* of the creation, and each step that waits */
     uint64_t      flags;
 } umx_moe_params;
 
@@ -171,6 +171,9 @@ UMX_API umx_status umx_moe_state(const umx_moe *moe);
 /** The rank that did not come in time, or could not be reached; -1: none. */
 UMX_API int umx_moe_failed_rank(const umx_moe *moe);
 
+/** End it as a call that is cancelled does. */
+UMX_API void umx_moe_cancel(umx_moe *moe);
+
 /* ---- masks --------------------------------------------------------------- */
 
 /**
@@ -183,6 +186,10 @@ UMX_API int umx_moe_failed_rank(const umx_moe *moe);
 UMX_API UMX_MUST_CHECK umx_status umx_moe_set_mask(umx_moe *moe, int rank,
                                                    bool is_masked);
 UMX_API bool umx_moe_is_masked(const umx_moe *moe, int rank);
+
+/** A rank that has masked this one, and is not masked here; -1: there is none.
+ * A step that waits ends with UMX_ERR_RANK_FAILED then. */
+UMX_API int umx_moe_masked_by(const umx_moe *moe);
 
 /* ---- calls --------------------------------------------------------------- */
 
@@ -266,7 +273,8 @@ typedef struct umx_moe_info {
     size_t rows;
     size_t scales; /* of FP8: floats, hidden / UMX_MOE_BLOCK of each row */
     /* Outputs of the experts, where the rows are, in the dtype of the
-     * umx_moe; scales as above if that is FP8. */
+     * umx_moe; scales as above if that is FP8. Other ranks may read those of an
+     * earlier call there until umx_moe_dispatch() is complete. */
     size_t outputs;
     size_t output_scales;
     /* UMX_MOE_UNIQUE: of each row max_topk numbers of experts of this rank
@@ -276,7 +284,7 @@ typedef struct umx_moe_info {
     /* Rows that have come: [expert][source]; UMX_MOE_UNIQUE: [source]. As long
      * as the call. */
     const uint32_t *counts;
-    uint32_t        num_topk; /* UMX_MOE_UNIQUE: that have been given here */
+    uint32_t        num_topk; /* UMX_MOE_UNIQUE: the largest of any rank */
     bool            has_topk; /* UMX_MOE_UNIQUE: not begun like another call */
 } umx_moe_info;
 
@@ -285,8 +293,8 @@ UMX_API void umx_moe_call_info(const umx_moe_call *call, umx_moe_info *info);
 
 /**
  * Copy what the experts gave to umx_moe_info.outputs: rows that have come only.
- * `data` has as many rows as that, in the same places. Nothing is done if it is
- * there.
+ * `data` has as many rows as that, in the same places, and so has `scales`. What
+ * is there already is not copied.
  *
  * Thread: any, while no other function is called with `call`.
  * @return UMX_OK; UMX_ERR_INVALID_PARAM: not now
@@ -310,9 +318,13 @@ UMX_API UMX_MUST_CHECK umx_status umx_moe_combine(umx_moe_call        *call,
  * the order of topk_idx; UMX_MOE_UNIQUE: of ranks. The call is not live after
  * this.
  *
+ * Where a rank has masked this one meanwhile, the outputs may have been those of
+ * later calls: `out` is worth nothing then.
+ *
  * Thread: any, while no other function is called with `call`.
  * @param weights  num_tokens * num_topk; NULL: 1, as it is for UMX_MOE_UNIQUE
- * @return UMX_OK; UMX_ERR_INVALID_PARAM: not now, dtype
+ * @return UMX_OK; UMX_ERR_INVALID_PARAM: not now, dtype; UMX_ERR_RANK_FAILED:
+ *         umx_moe_masked_by(); UMX_ERR_NO_MEMORY
  */
 UMX_API UMX_MUST_CHECK umx_status umx_moe_sum(umx_moe_call  *call,
                                               const float   *weights,

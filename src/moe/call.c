@@ -18,6 +18,7 @@ free_call(umx_moe_call *call)
     free(call->matrix);
     free(call->is_skipped);
     free(call->is_fetched);
+    free(call->num_pending);
     free(call);
     umi_moe_put(moe);
 }
@@ -57,17 +58,20 @@ umi_moe_new_call(umx_moe *moe, unsigned flags, size_t num_tokens,
     /* One more, so that none is of length 0. */
     call->topk_idx = calloc(num_tokens * num_topk + 1, sizeof(int64_t));
     call->entries = calloc(num_tokens * call->width + 1, sizeof(umi_moe_entry));
-    call->sent = calloc(umi_moe_is_unique(call) ? n : moe->params.num_experts,
+    call->sent    = calloc(umi_moe_is_unique(call) ? n + 1 :
+                                                     moe->params.num_experts,
                         sizeof(uint32_t));
     call->received = calloc(umi_moe_is_unique(call) ? n : moe->num_local * n,
                             sizeof(uint32_t));
     call->matrix = calloc(umi_moe_is_unique(call) ? n * n : 1,
                           sizeof(uint32_t));
-    call->is_skipped = calloc(n, sizeof(bool));
-    call->is_fetched = calloc(n, sizeof(bool));
+    call->is_skipped  = calloc(n, sizeof(bool));
+    call->is_fetched  = calloc(n, sizeof(bool));
+    call->num_pending = calloc(n, sizeof(uint32_t));
     if (call->topk_idx == NULL || call->entries == NULL || call->sent == NULL ||
         call->received == NULL || call->matrix == NULL ||
-        call->is_skipped == NULL || call->is_fetched == NULL) {
+        call->is_skipped == NULL || call->is_fetched == NULL ||
+        call->num_pending == NULL) {
         free_call(call);
         return NULL;
     }
@@ -146,6 +150,7 @@ umx_moe_begin(umx_moe *moe, const umx_moe_routing *routing, unsigned flags,
     }
     if (umi_moe_is_unique(call)) {
         umi_moe_plan_ranks(routing, call->entries, call->sent);
+        call->sent[moe->size] = (uint32_t)routing->num_topk;
     } else {
         umi_moe_plan_experts(routing, moe->rank, moe->params.max_tokens,
                              call->entries, call->sent);
@@ -182,6 +187,7 @@ umx_moe_begin_like(umx_moe_call *like, unsigned flags, umx_moe_call **call_p)
            like->num_tokens * n * sizeof(umi_moe_entry));
     memcpy(call->sent, like->sent, n * sizeof(uint32_t));
     memcpy(call->matrix, like->matrix, n * n * sizeof(uint32_t));
+    call->most_topk = like->most_topk;
     enter(call);
     call->is_like = true;
     call->step    = UMI_MOE_COUNTED_ALL;
@@ -233,7 +239,7 @@ umx_moe_call_info(const umx_moe_call *call, umx_moe_info *info)
         .topk_weights  = call->area + places->topk +
                         call->moe->params.max_topk * sizeof(int32_t),
         .counts   = call->received,
-        .num_topk = (uint32_t)call->num_topk,
+        .num_topk = (uint32_t)call->most_topk,
         .has_topk = umi_moe_is_unique(call) && !call->is_like,
     };
 }

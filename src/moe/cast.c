@@ -4,8 +4,8 @@
 
 #include "moe/numbers.h"
 
-/* The largest magnitude of a block: as integers, whose order is the same, and
- * for which a compiler makes a vector of the loop. */
+/* The largest finite magnitude of a block: as integers, whose order is the
+ * same, and for which a compiler makes a vector of the loop. */
 static float
 magnitude(const float *block)
 {
@@ -14,6 +14,7 @@ magnitude(const float *block)
     for (int i = 0; i < UMX_MOE_BLOCK; i++) {
         int32_t bits = umi_moe_bits(block[i]) & 0x7fffffff;
 
+        bits = (bits >= 0x7f800000) ? 0 : bits;
         most = (bits > most) ? bits : most;
     }
     return umi_moe_float(most);

@@ -83,8 +83,9 @@ leave(umx_moe *moe, umx_status status, int rank)
 {
     char reason[128];
 
-    if (status == UMX_ERR_CLOSED || status == UMX_ERR_INVALID_PARAM) {
-        umx_comm_close(moe->comm); /* all find wrong numbers by themselves */
+    if (status == UMX_ERR_CLOSED || status == UMX_ERR_INVALID_PARAM ||
+        (moe->peers[moe->rank].data == NULL && status == UMX_ERR_RANK_FAILED)) {
+        umx_comm_close(moe->comm); /* all find by themselves what is wrong */
     } else if (rank >= 0) {
         blame(moe, status, rank);
     } else {
@@ -94,6 +95,63 @@ leave(umx_moe *moe, umx_status status, int rank)
     }
 }
 
+/* ---- flags ---------------------------------------------------------------
+ */
+
+uint64_t
+umi_moe_flag_value(const umx_moe *moe, umi_moe_flag flag, int rank)
+{
+    size_t                  offset = umi_moe_flag_offset(moe->size, flag, rank);
+    const _Atomic uint64_t *at     = (const void *)(moe->memory + offset);
+
+    return atomic_load_explicit(at, memory_order_acquire);
+}
+
+static void
+on_flag_set(umx_request *req, umx_status status, void *arg)
+{
+    (void)req;
+    (void)status; /* a rank that cannot be reached need not know */
+    umi_moe_put(arg);
+}
+
+/* Set a flag at a rank, which may have ended. */
+static void
+set_flag(umx_moe *moe, int rank, umi_moe_flag flag, uint64_t value)
+{
+    umx_op_params params = umx_layer_op_params(on_flag_set, moe);
+    umx_rma_item  item   = {.buf = umx_host_buffer(moe->memory, 0)};
+    umx_atomic    signal = {
+           .op     = UMX_ATOMIC_SWAP,
+           .size   = 8,
+           .offset = umi_moe_flag_offset(moe->size, flag, moe->rank),
+           .value  = value};
+    umx_request *req;
+
+    if (moe->peers[rank].rkey == NULL) {
+        return;
+    }
+    umi_moe_hold(moe);
+    if (umx_rma_put_signal(moe->peers[rank].rkey, &item, &signal, &params,
+                           &req) != UMX_INPROGRESS) {
+        umi_moe_put(moe);
+    }
+}
+
+/* The others wait for nothing of this rank any more. */
+static void
+tell_end(umx_moe *moe, umx_status status, int rank)
+{
+    uint64_t why = (rank >= 0 && status != UMX_ERR_CLOSED) ?
+                       UMI_MOE_BLAMES + (uint64_t)rank :
+                       UMI_MOE_LEAVES;
+
+    for (int i = 0; i < moe->size && !moe->has_left; i++) {
+        set_flag(moe, i, UMI_MOE_LEFT, why);
+    }
+    moe->has_left = true;
+}
+
 void
 umi_moe_fail(umx_moe *moe, umx_status status, int rank)
 {
@@ -101,6 +159,10 @@ umi_moe_fail(umx_moe *moe, umx_status status, int rank)
         return;
     }
     umi_moe_hold(moe);
+    umx_timer_stop(&moe->timer);
+    if (moe->state == UMI_MOE_OPEN) {
+        tell_end(moe, status, rank);
+    }
     moe->state       = UMI_MOE_ENDED;
     moe->status      = status;
     moe->failed_rank = rank;
@@ -136,10 +198,14 @@ has_unique_wait(const umx_moe *moe)
     return false;
 }
 
-/* Calls that wait do so without a rank that is masked. */
+/* Calls that wait do so without a rank that is masked. It is told: if it goes
+ * on, it reads outputs here that are of later calls. */
 static void
 mask(umx_moe *moe, int rank)
 {
+    if (!moe->peers[rank].is_masked) {
+        set_flag(moe, rank, UMI_MOE_MASKED, 1);
+    }
     moe->peers[rank].is_masked = true;
     UMI_LIST_FOREACH(node, &moe->waits) {
         umx_moe_call *call = umi_container_of(node, umx_moe_call, node);
@@ -240,7 +306,10 @@ umx_moe_set_mask(umx_moe *moe, int rank, bool is_masked)
     if (rank < 0 || rank >= moe->size || rank == moe->rank) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    moe->peers[rank].is_masked = false;
+    if (moe->peers[rank].is_masked && !is_masked) {
+        set_flag(moe, rank, UMI_MOE_MASKED, 0);
+        moe->peers[rank].is_masked = false;
+    }
     if (is_masked) {
         mask(moe, rank);
         (void)umi_moe_look(moe);
@@ -263,6 +332,25 @@ bool
 umx_moe_is_masked(const umx_moe *moe, int rank)
 {
     return rank >= 0 && rank < moe->size && moe->peers[rank].is_masked;
+}
+
+int
+umx_moe_masked_by(const umx_moe *moe)
+{
+    for (int i = 0; i < moe->size; i++) {
+        if (i != moe->rank && !moe->peers[i].is_masked &&
+            umi_moe_flag_value(moe, UMI_MOE_MASKED, i) != 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+void
+umx_moe_cancel(umx_moe *moe)
+{
+    UMI_MOE_LOCK(moe);
+    umi_moe_fail(moe, UMX_ERR_CANCELED, -1);
 }
 
 /* ---- creation ------------------------------------------------------------
@@ -338,6 +426,7 @@ on_met(umx_request *req, umx_status status, void *arg)
     umx_request *create = moe->create_req;
 
     (void)req;
+    umx_timer_stop(&moe->timer);
     moe->meeting    = NULL;
     moe->create_req = NULL;
     status          = end_creation(moe, status);
@@ -345,6 +434,14 @@ on_met(umx_request *req, umx_status status, void *arg)
         umx_request_complete(create, status);
     }
     umi_moe_put(moe);
+}
+
+/* Not all ranks have come. */
+static void
+on_create_time(umx_timer *timer)
+{
+    umi_moe_fail(umi_container_of(timer, umx_moe, timer), UMX_ERR_TIMED_OUT,
+                 -1);
 }
 
 static void
@@ -378,6 +475,9 @@ meet(umx_moe *moe, const umx_op_params *op, umx_request **req_p)
     }
     *(umx_moe **)umx_request_state(moe->create_req) = moe;
     *req_p                                          = moe->create_req;
+    if (moe->params.timeout_ns != UMX_TIMEOUT_INFINITE) {
+        umx_timer_start(moe->worker, &moe->timer, moe->params.timeout_ns);
+    }
     return UMX_INPROGRESS;
 }
 
@@ -424,6 +524,7 @@ new_moe(umx_comm *comm, umx_memh *memh, const umx_moe_params *params)
     }
     (void)umi_moe_find_places(params, moe->size, &moe->places);
     umi_list_init(&moe->waits);
+    umx_timer_init(&moe->timer, on_create_time);
     umi_node_init((umi_node *)(void *)&moe->dependent);
     moe->dependent.on_destroy = on_destroy;
     moe->peers                = calloc((size_t)moe->size, sizeof(*moe->peers));

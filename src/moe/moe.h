@@ -30,14 +30,24 @@ typedef enum umi_moe_flag {
     UMI_MOE_COUNTED, /* how many rows it will send */
     UMI_MOE_SENT,    /* its rows are there */
     UMI_MOE_READY,   /* the outputs of its experts can be read */
-    UMI_MOE_LEFT,    /* it needs nothing more: the number is 1 */
+    UMI_MOE_LEFT,    /* it takes part in nothing more: a umi_moe_left */
+    UMI_MOE_MASKED,  /* it has masked the one whose memory that is: 1 */
     UMI_MOE_NUM_FLAGS
 } umi_moe_flag;
+
+/* Why a rank takes part in nothing more; and from BLAMES on, whose fault that
+ * is. */
+enum {
+    UMI_MOE_STAYS  = 0,
+    UMI_MOE_LEAVES = 1,
+    UMI_MOE_BLAMES = 2 /* and the rank */
+};
 
 /* Offsets of the parts of an area from its start, and their strides. */
 typedef struct umi_moe_places {
     size_t num_rows;
-    size_t counts; /* uint32_t: of each source `counts_len` */
+    size_t counts; /* uint32_t: of each source `counts_len`, the last of which
+                      is its number of experts of a token */
     size_t counts_len;
     size_t rows;
     size_t row_len; /* bytes of a row that is not cast */
@@ -128,6 +138,8 @@ struct umx_moe {
     umi_moe_peer  *peers;
     umx_request   *create_req;
     umx_request   *meeting;   /* of the region */
+    umx_timer      timer;     /* of the creation */
+    bool           has_left;  /* the others have been told */
     uint64_t       num_calls; /* begun */
     uint64_t       num_sent;
     uint64_t       num_combined;
@@ -139,6 +151,9 @@ struct umx_moe {
 
 void umi_moe_hold(umx_moe *moe);
 void umi_moe_put(umx_moe *moe);
+
+/* The flag of a rank, in this one's memory. */
+uint64_t umi_moe_flag_value(const umx_moe *moe, umi_moe_flag flag, int rank);
 
 /* End everything, and tell the other ranks. `rank` is whose fault that is, or
  * -1. */
@@ -182,20 +197,22 @@ typedef struct umi_moe_parcel {
 } umi_moe_parcel;
 
 struct umx_moe_call {
-    umx_moe        *moe;
-    unsigned        refs; /* operations under way count */
-    umi_moe_step    step;
-    unsigned        flags;
-    uint64_t        number; /* from 1 */
-    size_t          area;   /* offset in the memory */
-    umx_moe_dtype   dtype;  /* of the rows that are sent */
-    size_t          row_len;
-    size_t          num_tokens;
-    size_t          num_topk;
-    size_t          width; /* entries of a token */
-    int64_t        *topk_idx;
-    umi_moe_entry  *entries;
-    uint32_t       *sent; /* rows: of each expert; UNIQUE: of each rank */
+    umx_moe       *moe;
+    unsigned       refs; /* operations under way count */
+    umi_moe_step   step;
+    unsigned       flags;
+    uint64_t       number; /* from 1 */
+    size_t         area;   /* offset in the memory */
+    umx_moe_dtype  dtype;  /* of the rows that are sent */
+    size_t         row_len;
+    size_t         num_tokens;
+    size_t         num_topk;
+    size_t         most_topk; /* UNIQUE: of any rank */
+    size_t         width;     /* entries of a token */
+    int64_t       *topk_idx;
+    umi_moe_entry *entries;
+    uint32_t      *sent; /* rows: of each expert; UNIQUE: of each rank, and then
+                            num_topk */
     uint32_t       *received;
     uint32_t       *matrix;      /* UNIQUE: [source][destination] */
     bool            has_counted; /* the other ranks know how many rows come */
@@ -207,7 +224,7 @@ struct umx_moe_call {
     /* the step that waits */
     umi_node     node; /* moe->waits */
     umx_request *req;
-    size_t       num_pending; /* operations under way */
+    uint32_t    *num_pending; /* of each rank: operations under way */
     bool         has_failed;  /* one of them: the end of everything comes */
     uint64_t     deadline_ns;
     umx_timer    timer;

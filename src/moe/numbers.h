@@ -50,8 +50,9 @@ umi_moe_to_bf16(float value)
     return (uint16_t)(((bits & 0x7fffffff) > 0x7f800000) ? nan : near);
 }
 
-/* The nearest number, and the even one of two; 448 for what is greater. Numbers
- * below 2^-6 are multiples of 2^-9, which is what a float near 2^14 is, too. */
+/* The nearest number, and the even one of two; 448 for what is greater, and no
+ * number for infinities. Numbers below 2^-6 are multiples of 2^-9, which is
+ * what a float near 2^14 is, too. */
 static inline uint8_t
 umi_moe_to_fp8(float value)
 {
@@ -66,7 +67,7 @@ umi_moe_to_fp8(float value)
                     umi_moe_bits(magic);
     int32_t code = (top < least_normal) ? small : normal;
 
-    code = (abs > 0x7f800000) ? 0x7f : code;
+    code = (abs >= 0x7f800000) ? 0x7f : code;
     return (uint8_t)(code | ((bits >> 24) & 0x80));
 }
 

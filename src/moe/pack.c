@@ -253,21 +253,26 @@ umx_moe_pack(umx_moe_call *call, const umx_moe_rows *rows)
 /* ---- outputs -------------------------------------------------------------
  */
 
+/* Copy bytes of rows from one place to the same place elsewhere. */
+static void
+copy_rows(char *to, const void *from, size_t first, size_t count, size_t len)
+{
+    if (from != to && len != 0) {
+        memcpy(to + first * len, (const char *)from + first * len, count * len);
+    }
+}
+
 static void
 copy_outputs(const umx_moe_call *call, size_t first, size_t count,
              const void *data, const float *scales)
 {
-    const umx_moe        *moe    = call->moe;
-    const umi_moe_places *places = &moe->places;
-    char                 *area   = moe->memory + call->area;
+    const umi_moe_places *places = &call->moe->places;
+    char                 *area   = call->moe->memory + call->area;
 
-    memcpy(area + places->outputs + first * places->row_len,
-           (const char *)data + first * places->row_len,
-           count * places->row_len);
-    if (moe->params.dtype == UMX_MOE_FP8) {
-        memcpy(area + places->output_scales + first * places->scales_len,
-               (const char *)scales + first * places->scales_len,
-               count * places->scales_len);
+    copy_rows(area + places->outputs, data, first, count, places->row_len);
+    if (call->moe->params.dtype == UMX_MOE_FP8) {
+        copy_rows(area + places->output_scales, scales, first, count,
+                  places->scales_len);
     }
 }
 
@@ -280,9 +285,6 @@ umx_moe_unpack(umx_moe_call *call, const void *data, const float *scales)
 
     if (call->step != UMI_MOE_RECEIVED) {
         return UMX_ERR_INVALID_PARAM;
-    }
-    if (data == moe->memory + call->area + moe->places.outputs) {
-        return UMX_OK;
     }
     if (umi_moe_is_unique(call)) {
         for (size_t i = 0; i < n; i++) {
@@ -329,6 +331,23 @@ find_output(const umx_moe_call *call, const umi_moe_entry *entry,
     }
 }
 
+/* Has a rank masked this one, whose outputs have been read? It masks before it
+ * writes others there. */
+static bool
+is_masked(const umx_moe_call *call)
+{
+    const umx_moe *moe = call->moe;
+
+    atomic_thread_fence(memory_order_acquire);
+    for (int i = 0; i < moe->size; i++) {
+        if (!call->is_skipped[i] &&
+            umi_moe_flag_value(moe, UMI_MOE_MASKED, i) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 umx_status
 umx_moe_sum(umx_moe_call *call, const float *weights, umx_moe_dtype dtype,
             void *out)
@@ -357,5 +376,5 @@ umx_moe_sum(umx_moe_call *call, const float *weights, umx_moe_dtype dtype,
     }
     free(rows);
     call->step = UMI_MOE_SUMMED;
-    return UMX_OK;
+    return is_masked(call) ? UMX_ERR_RANK_FAILED : UMX_OK;
 }

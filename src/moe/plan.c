@@ -42,7 +42,7 @@ umi_moe_find_places(const umx_moe_params *params, int num_ranks,
     cursor c          = {.at = 0};
 
     places->num_rows      = params->num_experts * (size_t)params->max_tokens;
-    places->counts_len    = (local > n) ? local : n;
+    places->counts_len    = ((local > n) ? local : n) + 1;
     places->row_len       = params->hidden * size;
     places->scales_len    = has_scales ?
                                 params->hidden / UMX_MOE_BLOCK * sizeof(float) :

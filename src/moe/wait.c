@@ -35,11 +35,7 @@ flag_of(const umx_moe_call *call)
 static bool
 has_told(const umx_moe_call *call, int rank)
 {
-    const umx_moe *moe    = call->moe;
-    size_t         offset = umi_moe_flag_offset(moe->size, flag_of(call), rank);
-    const _Atomic uint64_t *flag = (const void *)(moe->memory + offset);
-
-    return atomic_load_explicit(flag, memory_order_acquire) >= call->number;
+    return umi_moe_flag_value(call->moe, flag_of(call), rank) >= call->number;
 }
 
 static bool
@@ -100,7 +96,7 @@ end_part(umx_moe_call *call, int rank, umx_status status)
     umx_moe *moe = call->moe;
 
     umi_moe_hold(moe);
-    call->num_pending--;
+    call->num_pending[rank]--;
     if (status != UMX_OK) {
         end_badly(call, rank, status);
     }
@@ -132,7 +128,7 @@ begin_part(umx_moe_call *call, int rank, umx_op_params *params)
     *p      = (part){.call = call, .rank = rank};
     *params = umx_layer_op_params(on_part, p);
     call->refs++;
-    call->num_pending++;
+    call->num_pending[rank]++;
     return true;
 }
 
@@ -141,8 +137,8 @@ static umx_status
 note_part(umx_moe_call *call, umx_op_params *params, umx_status status)
 {
     if (status != UMX_INPROGRESS) {
+        call->num_pending[((part *)params->arg)->rank]--;
         free(params->arg);
-        call->num_pending--;
         call->refs--;
     }
     return (status == UMX_INPROGRESS) ? UMX_OK : status;
@@ -258,8 +254,19 @@ end_count(umx_moe_call *call)
                            s * moe->places.counts_len * sizeof(uint32_t);
         uint32_t *to = call->matrix + s * n;
 
-        memcpy(to, ((int)s == moe->rank) ? (const void *)call->sent : from,
-               n * sizeof(uint32_t));
+        uint32_t num_topk;
+
+        if ((int)s == moe->rank) {
+            from = (const char *)call->sent;
+        }
+        memcpy(to, from, n * sizeof(uint32_t));
+        memcpy(&num_topk, from + n * sizeof(uint32_t), sizeof(num_topk));
+        if (num_topk > moe->params.max_topk) {
+            return UMX_ERR_PROTOCOL;
+        }
+        if (num_topk > call->most_topk) {
+            call->most_topk = num_topk;
+        }
         for (size_t r = 0; r < n; r++) {
             if (to[r] > moe->params.max_tokens) {
                 return UMX_ERR_PROTOCOL;
@@ -340,6 +347,53 @@ umi_moe_end_wait(umx_moe_call *call, umx_status status)
     }
 }
 
+/* Is the step not over for a rank: has it not told, or is an operation under
+ * way? */
+static bool
+is_missing(const umx_moe_call *call, int rank)
+{
+    return is_waited_for(call, rank) ||
+           (!call->is_skipped[rank] && call->num_pending[rank] != 0);
+}
+
+/* A rank is waited for that takes part in nothing more. `why` is its flag, or
+ * nothing if it has ended otherwise. */
+static void
+lose_leaver(umx_moe_call *call, int rank, uint64_t why)
+{
+    const umx_moe *moe    = call->moe;
+    bool           may_go = (moe->params.flags & UMX_MOE_FLAG_MASK) != 0 &&
+                  !umi_moe_is_unique(call);
+    uint64_t blamed = why - UMI_MOE_BLAMES;
+
+    if (may_go || why < UMI_MOE_BLAMES || blamed >= (uint64_t)moe->size ||
+        blamed == (uint64_t)moe->rank) {
+        lose(call, rank);
+    } else {
+        lose(call, (int)blamed);
+    }
+}
+
+/* Begin to fetch the outputs of a rank, if they can be read and are not mapped.
+ */
+static void
+fetch(umx_moe_call *call, int rank)
+{
+    const umx_moe *moe = call->moe;
+    umx_status     status;
+
+    if (call->step != UMI_MOE_COMBINING || rank == moe->rank ||
+        moe->peers[rank].data != NULL || call->is_skipped[rank] ||
+        call->is_fetched[rank]) {
+        return;
+    }
+    call->is_fetched[rank] = true;
+    status                 = get_outputs(call, rank);
+    if (status != UMX_OK) {
+        end_badly(call, rank, status);
+    }
+}
+
 /* Is the step over? What can go on meanwhile is begun. */
 static bool
 is_over(umx_moe_call *call)
@@ -348,26 +402,22 @@ is_over(umx_moe_call *call)
     bool     is_over = true;
 
     for (int i = 0; i < moe->size && moe->state == UMI_MOE_OPEN; i++) {
-        if (is_waited_for(call, i)) {
-            if (moe->peers[i].has_left) {
-                lose(call, i);
-            } else {
-                is_over = false;
-            }
-        } else if (call->step == UMI_MOE_COMBINING && i != moe->rank &&
-                   moe->peers[i].data == NULL && !call->is_skipped[i] &&
-                   !call->is_fetched[i]) {
-            umx_status status;
+        /* A rank tells what it has to tell before it leaves. */
+        uint64_t why = umi_moe_flag_value(moe, UMI_MOE_LEFT, i);
 
-            call->is_fetched[i] = true;
-            status              = get_outputs(call, i);
-            if (status != UMX_OK) {
-                end_badly(call, i, status);
-            }
+        if (call->is_skipped[i] || i == moe->rank) {
+            continue;
         }
+        if (umi_moe_flag_value(moe, UMI_MOE_MASKED, i) != 0) {
+            umi_moe_fail(moe, UMX_ERR_RANK_FAILED, -1);
+        } else if (!is_waited_for(call, i)) {
+            fetch(call, i);
+        } else if (why != UMI_MOE_STAYS || moe->peers[i].has_left) {
+            lose_leaver(call, i, why);
+        }
+        is_over = is_over && !is_missing(call, i);
     }
-    return is_over && moe->state == UMI_MOE_OPEN && call->num_pending == 0 &&
-           !call->has_failed;
+    return is_over && moe->state == UMI_MOE_OPEN && !call->has_failed;
 }
 
 static bool
@@ -447,7 +497,7 @@ on_time(umx_timer *timer)
     call->refs++;
     (void)umi_moe_look(moe);
     for (int i = 0; i < moe->size && call->req != NULL; i++) {
-        if (!is_waited_for(call, i)) {
+        if (!is_missing(call, i)) {
             continue;
         }
         if (is_late) {
@@ -570,7 +620,7 @@ tell_all(umx_moe_call *call, umi_moe_flag flag)
                       (size_t)moe->rank * moe->places.counts_len *
                           sizeof(uint32_t);
         if (flag == UMI_MOE_COUNTED) {
-            item.buf = umx_host_buffer(call->sent, n * sizeof(uint32_t));
+            item.buf = umx_host_buffer(call->sent, (n + 1) * sizeof(uint32_t));
         } else if (flag == UMI_MOE_SENT) {
             status = put_rows(call, i);
             if (!umi_moe_is_unique(call)) {
@@ -662,7 +712,8 @@ umx_moe_leave(umx_moe *moe, const umx_op_params *op, umx_request **req_p)
         call->is_skipped[i] = moe->peers[i].is_masked;
     }
     tell_all(call, UMI_MOE_LEFT);
-    status = wait_for_all(call, op, req_p);
+    moe->has_left = true;
+    status        = wait_for_all(call, op, req_p);
     umi_moe_call_put(call);
     if (status == UMX_OK) {
         umi_moe_fail(moe, UMX_ERR_CLOSED, -1);

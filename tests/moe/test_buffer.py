@@ -166,8 +166,10 @@ def test_a_hook_waits_for_what_the_others_send():
             )
             if comm.rank == 0:
                 with pytest.raises(ValueError, match="hook"):
+                    _ = handle.outputs
+                with pytest.raises(ValueError, match="hook"):
                     await buffer.low_latency_combine(
-                        handle.outputs, layer.topk_idx, layer.weights, handle
+                        recv_x, layer.topk_idx, layer.weights, handle
                     )
             await hook()
             await hook()
@@ -312,6 +314,106 @@ def test_arrays_are_the_callers_when_the_await_has_ended():
     good_world(2, main)
 
 
+def test_a_handle_belongs_to_its_buffer():
+    async def main(comm):
+        async with await create(comm) as first, await create(comm) as second:
+            layer = layer_of(comm)
+            *_, handle = await first.dispatch(layer.x, layer.topk_idx)
+            with pytest.raises(ValueError, match="of another buffer"):
+                await second.dispatch(layer.x, handle=handle)
+            with pytest.raises(ValueError, match="of another buffer"):
+                await second.combine(handle.outputs, handle)
+            with pytest.raises(ValueError, match="of another buffer"):
+                second._begin(b"", 0, 0, 0, handle._call)
+            await first.combine(handle.outputs, handle)
+
+    good_world(1, main)
+
+
+def test_ranks_may_have_different_numbers_of_experts_a_token():
+    async def main(comm):
+        async with await create(comm) as buffer:
+            layer = layer_of(comm)
+            if comm.rank == 1:
+                layer.x = np.zeros((0, H), np.float32)
+                layer.topk_idx = np.zeros((0, 1), np.int64)
+                layer.weights = np.zeros((0, 1), np.float32)
+            same(await high_throughput(buffer, layer), layer.combined_by_ranks(2))
+            _, idx, *_, handle = await buffer.dispatch(layer.x, layer.topk_idx)
+            assert idx.shape[1] == K
+            await buffer.combine(handle.outputs, handle)
+
+    good_world(2, main)
+
+
+def test_scales_of_outputs_may_lie_elsewhere():
+    async def main(comm):
+        async with await create(comm, "fp8") as buffer:
+            layer = layer_of(comm, "fp8")
+            recv_x, count, handle = await buffer.low_latency_dispatch(
+                layer.x, layer.topk_idx
+            )
+            numbers, scales = handle.outputs
+            scales[:] = 7
+            elsewhere = np.zeros_like(scales)
+            run_experts(buffer, recv_x, count, (numbers, elsewhere), layer.numbers)
+            out = await buffer.low_latency_combine(
+                (numbers, elsewhere), layer.topk_idx, layer.weights, handle
+            )
+            same(out, layer.combined())
+
+    good_world(2, main)
+
+
+def test_a_dispatch_that_is_cancelled_in_the_queue_ends_the_buffer():
+    async def main(comm):
+        buffer = await create(comm)
+        layer = layer_of(comm)
+        if comm.rank == 0:
+            first = asyncio.ensure_future(buffer.dispatch(layer.x, layer.topk_idx))
+            await asyncio.sleep(0)
+            second = asyncio.ensure_future(buffer.dispatch(layer.x, layer.topk_idx))
+            await asyncio.sleep(0)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            with pytest.raises(ucp.UCXError, match="was cancelled here"):
+                await first
+        else:
+            with pytest.raises(ucp.UCXRankFailed):
+                await buffer.dispatch(layer.x, layer.topk_idx)
+        buffer.abort()
+        await comm.barrier()
+
+    good_world(2, main)
+
+
+def test_a_rank_that_closes_is_missed():
+    async def main(comm):
+        buffer = await create(comm)
+        layer = layer_of(comm)
+        if comm.rank == 1:
+            await buffer.close()
+        else:
+            with pytest.raises(ucp.UCXRankFailed) as caught:
+                await buffer.low_latency_dispatch(layer.x, layer.topk_idx)
+            assert caught.value.rank == 1
+        buffer.abort()
+        await comm.barrier()
+
+    good_world(2, main)
+
+
+def test_a_rank_that_does_not_create_is_missed():
+    async def main(comm):
+        if comm.rank == 0:
+            with pytest.raises(ucp.UCXTimeout, match="not all ranks have come"):
+                await create(comm, timeout=0.05)
+        await comm.barrier()
+
+    good_world(2, main)
+
+
 def test_a_late_rank_is_an_error_or_is_masked():
     async def main(comm):
         late = await create(comm, timeout=0.05)
@@ -326,12 +428,20 @@ def test_a_late_rank_is_an_error_or_is_masked():
             assert masked.query_mask().tolist() == [False, False, True]
             with pytest.raises(ucp.UCXError, match="masked"):
                 await masked.dispatch(layer.x, layer.topk_idx)
+            if comm.rank == 0:
+                await comm.send(b"x", 2)
+            await comm.bcast(bytearray(1), 2)
             masked.clean_mask()
             assert not masked.query_mask().any()
             masked.update_mask(2, True)
             same(await low_latency(masked, layer), out)
             with pytest.raises(ValueError, match="rank is"):
                 masked.update_mask(comm.rank, True)
+        else:
+            await comm.recv(bytearray(1), 0)
+            with pytest.raises(ucp.UCXRankFailed, match=r"rank \d has masked this one"):
+                await masked.low_latency_dispatch(layer.x, layer.topk_idx)
+            await comm.bcast(bytearray(1), 2)
         await comm.barrier()
         late.abort()
         masked.abort()
@@ -357,6 +467,7 @@ def test_wrong_arguments_are_named():
             for match, args in (
                 ("x has shape", (x[:1], idx)),
                 ("x has dtype", (x.astype("f4"), idx)),
+                ("bytes are swapped", (x.astype(">u2"), idx)),
                 ("contiguous", (np.zeros((2, 2 * H), "u2")[:, ::2], idx)),
                 ("expert 13", (x, idx + E - 1)),
                 ("expert -2", (x, idx - 2)),

@@ -128,7 +128,8 @@ UNLOCKED = {
         umx_rkey_length umx_timer_init umx_worker_fd umx_worker_get_context
        """,
     "the thread changes it, in one step": """
-        umx_moe_comm umx_moe_failed_rank umx_moe_is_masked umx_moe_state""",
+        umx_moe_comm umx_moe_failed_rank umx_moe_is_masked umx_moe_masked_by
+        umx_moe_state""",
     "the thread does not change it: only the owner": """
         umx_outputs_block_get umx_proxy_reason umx_shmem_reason
         umx_comm_reason umx_comm_result umx_ep_get_arg umx_message_copy_frames

@@ -51,7 +51,10 @@ def kind_of(dtype: Any, what: str = "dtype") -> Kind:
         raise ValueError(f"{what} is {dtype!r}, not float32, bfloat16 or fp8")
     if isinstance(dtype, str) or "torch" in type(dtype).__module__:
         return Kind(code, np.dtype(_PLAIN[code]))
-    return Kind(code, np.dtype(dtype))
+    kind = Kind(code, np.dtype(dtype))
+    if not kind.dtype.isnative:
+        raise ValueError(f"{what} is {dtype!r}, whose bytes are swapped")
+    return kind
 
 
 def plain_kind(code: int) -> Kind:
@@ -94,6 +97,8 @@ def rows_of(obj: Any, kind: Kind, shape: tuple[int, ...], what: str) -> Array:
     array = as_array(obj, what)
     if _KINDS.get(array.dtype.name) != kind.code:
         raise ValueError(f"{what} has dtype {array.dtype}, not {kind.name}")
+    if not array.dtype.isnative:
+        raise ValueError(f"{what} has dtype {array.dtype!r}, whose bytes are swapped")
     return _bytes_of(array, shape, what)
 
 

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsIndex, overload
 
@@ -109,7 +110,8 @@ class Buffer(_ext.MoeBuffer):
                 of NumPy, ml_dtypes or torch. NumPy has bfloat16 as uint16 and fp8
                 (E4M3, with float32 scales for 128 numbers each) as uint8.
             num_max_topk: experts that a token has at most; up to 64.
-            timeout: seconds that each step waits for other ranks; None: no limit.
+            timeout: seconds that this call, and each step of others, waits for other
+                ranks; None: no limit.
             mask_failed: a rank that has failed, or has not come in time, is masked
                 instead of ending the buffer: see ``query_mask()``.
             shared: ranks of this host may map the memory. False: rows are put and
@@ -225,7 +227,7 @@ class Buffer(_ext.MoeBuffer):
         """
         experts = self._experts_of(topk_idx)
         data, scales = self._rows_of(x, (len(experts), self.hidden), "x")
-        async with self._order:
+        async with self._turn():
             handle = self._new_handle(experts, CAST_FP8 if use_fp8 else 0, None)
             try:
                 handle._call._pack(data, scales, None)
@@ -324,10 +326,10 @@ class Buffer(_ext.MoeBuffer):
 
         Returns:
             ``recv_x``, [row][hidden], by the rank and the token that they are of;
-            ``recv_topk_idx``, [row][k]: numbers of experts of this rank, from 0, -1
-            for experts elsewhere; ``recv_topk_weights``, [row][k], 0 there; how many
-            rows each expert of this rank has; and the handle. The middle three are
-            None with ``handle``.
+            ``recv_topk_idx``, [row][k], with the largest k of any rank: numbers of
+            experts of this rank, from 0, -1 for experts elsewhere;
+            ``recv_topk_weights``, [row][k], 0 there; how many rows each expert of this
+            rank has; and the handle. The middle three are None with ``handle``.
 
         Raises:
             UCXUnsupportedError: a rank is masked.
@@ -345,7 +347,7 @@ class Buffer(_ext.MoeBuffer):
         weights = None
         if topk_weights is not None:
             weights = floats_of(topk_weights, experts.shape, "topk_weights")
-        async with self._order:
+        async with self._turn():
             flags = UNIQUE | (CAST_FP8 if use_fp8 else 0)
             made = self._new_handle(experts, flags, handle)
             try:
@@ -450,6 +452,20 @@ class Buffer(_ext.MoeBuffer):
 
     # ---- parts --------------------------------------------------------------
 
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait for dispatches that have begun earlier."""
+        try:
+            await self._order.acquire()
+        except BaseException:  # the other ranks wait for this dispatch
+            if not self.closed():
+                self._cancel()
+            raise
+        try:
+            yield
+        finally:
+            self._order.release()
+
     def _until(self, request: _ext.Request[None]) -> Awaitable[None]:
         """What is awaited until a request is done."""
         return request
@@ -506,17 +522,19 @@ class Buffer(_ext.MoeBuffer):
             None if flags & UNIQUE else lead,
             self._comm.size,
         )
-        return Handle(call, part, experts)
+        return Handle(self, call, part, experts)
 
     def _check_handle(
         self, handle: Handle, is_unique: bool, is_again: bool = False
     ) -> None:
         if not isinstance(handle, Handle):
             raise TypeError(f"handle is {handle!r}, not what a dispatch has returned")
+        if handle._owner is not self:
+            raise ValueError("the handle is of another buffer")
         if (handle._part.lead is None) != is_unique:
             raise ValueError("the handle is of the other kind of dispatch")
-        if not handle._has_dispatched and not is_again:
-            raise ValueError("the dispatch is not complete: await its hook first")
+        if not is_again:
+            handle._check_dispatched()
 
     async def _combine(
         self, y: Any, handle: Handle, weights: Array | None, out: Any

@@ -28,8 +28,9 @@ def to_fp8(x: Any) -> tuple[Array, Array]:
 
     Returns:
         The numbers, uint8 of the same shape; and float32 scales, one for each 128
-        numbers: the largest magnitude of these, and at least 1e-30, divided by
-        448. A number is what its bits say, times the scale.
+        numbers: the largest finite magnitude of these, and at least 1e-30, divided
+        by 448. A number is what its bits say, times the scale. Infinities become
+        NaN.
 
     Raises:
         ValueError: dtype, strides, or the last axis.

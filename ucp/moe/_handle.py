@@ -21,11 +21,24 @@ class Handle:
         topk_idx: the experts of this rank's tokens.
     """
 
-    __slots__ = ("_call", "_counts", "_has_dispatched", "_info", "_part", "topk_idx")
+    __slots__ = (
+        "_call",
+        "_counts",
+        "_has_dispatched",
+        "_info",
+        "_owner",
+        "_part",
+        "topk_idx",
+    )
 
     def __init__(
-        self, call: _ext.MoeCall, part: _Part, topk_idx: npt.NDArray[np.int64]
+        self,
+        owner: _ext.MoeBuffer,
+        call: _ext.MoeCall,
+        part: _Part,
+        topk_idx: npt.NDArray[np.int64],
     ) -> None:
+        self._owner = owner
         self._call = call
         self._part = part
         self._info = call._info()
@@ -39,7 +52,12 @@ class Handle:
 
         It has the shape of ``recv_x``; with fp8 a pair, as that. Experts that write
         there save ``combine`` a copy. It is theirs until the combine begins.
+
+        Raises:
+            ValueError: the dispatch is not complete. Until then other ranks may read
+                there what experts gave in an earlier call.
         """
+        self._check_dispatched()
         return self._part.rows(self._info[3], self._info[4], self._part.kind)
 
     @property
@@ -54,6 +72,10 @@ class Handle:
         """How many rows have come: [expert][source], or [source]."""
         return self._counts
 
+    def _check_dispatched(self) -> None:
+        if not self._has_dispatched:
+            raise ValueError("the dispatch is not complete: await its hook first")
+
     def _received(self) -> None:
         """The dispatch is complete."""
         self._has_dispatched = True
@@ -64,7 +86,7 @@ class Handle:
 
     def _topk(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """The experts of the rows that have come, and their weights: copies."""
-        num_topk = self.topk_idx.shape[1]
+        num_topk = self._info[8]  # the most that any rank has given
         part, stride = self._part, 8 * self._part.max_topk
         length = part.num_rows * stride
         at = self._info[5]

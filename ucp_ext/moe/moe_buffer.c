@@ -17,6 +17,26 @@ moe_check(const MoeBufferObject *self)
     return owned_check(self->worker, self->umx, "buffer");
 }
 
+/* Another rank goes on without this one. */
+static PyObject *
+masked_error(const MoeBufferObject *self, umx_status status, const char *op)
+{
+    int       rank = umx_moe_masked_by(self->umx);
+    char      text[80];
+    PyObject *exc, *number;
+
+    snprintf(text, sizeof(text), "rank %d has masked this one, which was late",
+             rank);
+    exc    = errors_new(self->worker->st, status, op, text);
+    number = PyLong_FromLong(rank);
+    if (exc != NULL &&
+        (number == NULL || PyObject_SetAttrString(exc, "rank", number) < 0)) {
+        Py_CLEAR(exc);
+    }
+    Py_XDECREF(number);
+    return exc;
+}
+
 /* A rank has failed, has cancelled a call, or has left. */
 static PyObject *
 rank_error(const MoeBufferObject *self, umx_status status, const char *op)
@@ -25,11 +45,19 @@ rank_error(const MoeBufferObject *self, umx_status status, const char *op)
     umx_comm_failure failure;
     char             text[64];
 
+    if (comm != NULL && umx_moe_masked_by(self->umx) >= 0) {
+        return masked_error(self, status, op);
+    }
     if (comm != NULL && umx_comm_get_failure(comm, &failure)) {
         return comm_failure_error(self->worker->st, comm, op);
     }
+    if (self->comm->umx != NULL &&
+        umx_comm_get_failure(self->comm->umx, &failure)) {
+        return comm_failure_error(self->worker->st, self->comm->umx, op);
+    }
     if (self->umx == NULL || umx_moe_failed_rank(self->umx) < 0) {
-        return comm_error(self->comm, status, op, -1);
+        return errors_new(self->worker->st, status, op,
+                          "a rank has left, or has cancelled the call");
     }
     snprintf(text, sizeof(text), "rank %d has closed its buffer",
              umx_moe_failed_rank(self->umx));
@@ -54,10 +82,13 @@ moe_error(const MoeBufferObject *self, umx_status status, const char *op)
                  "ranks: make another one";
         break;
     case UMX_ERR_TIMED_OUT:
-        snprintf(text, sizeof(text),
-                 "rank %d has not come within the time limit",
-                 (self->umx == NULL) ? -1 : umx_moe_failed_rank(self->umx));
-        detail = text;
+        detail = "not all ranks have come within the time limit";
+        if (self->umx != NULL && umx_moe_failed_rank(self->umx) >= 0) {
+            snprintf(text, sizeof(text),
+                     "rank %d has not come within the time limit",
+                     umx_moe_failed_rank(self->umx));
+            detail = text;
+        }
         break;
     case UMX_ERR_BUSY:
         detail = "two calls are live: combine the older one first";
@@ -297,6 +328,23 @@ check(PyObject *op, PyObject *name)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(cancel_doc, "_cancel($self, /)\n--\n\n"
+                         "End the buffer as a cancelled call does.");
+
+static PyObject *
+cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    const MoeBufferObject *self = (MoeBufferObject *)op;
+
+    if (moe_check(self) < 0) {
+        return NULL;
+    }
+    umx_moe_cancel(self->umx);
+    worker_after_call(self->worker);
+    worker_schedule_drain(self->worker);
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(set_mask_doc, "_set_mask($self, rank, is_masked, /)\n--\n\n"
                            "Mask a rank, or take its mask away.");
 
@@ -340,6 +388,7 @@ static PyMethodDef methods[] = {
     {"_create", create, METH_NOARGS, create_doc},
     {"_begin", moe_call_begin, METH_VARARGS, moe_call_begin_doc},
     {"_check", check, METH_O, check_doc},
+    {"_cancel", cancel, METH_NOARGS, cancel_doc},
     {"_set_mask", set_mask, METH_VARARGS, set_mask_doc},
     {"_is_masked", is_masked, METH_O, is_masked_doc},
     {"_leave", leave, METH_NOARGS, leave_doc},

@@ -129,6 +129,10 @@ moe_call_begin(PyObject *op, PyObject *args)
         }
         goto out;
     }
+    if (like != Py_None && ((MoeCallObject *)like)->buffer != buffer) {
+        PyErr_SetString(PyExc_ValueError, "the handle is of another buffer");
+        goto out;
+    }
     self = (MoeCallObject *)st->moe_call_type->tp_alloc(st->moe_call_type, 0);
     if (self == NULL) {
         goto out;
@@ -342,7 +346,8 @@ sum(PyObject *op, PyObject *args)
 PyDoc_STRVAR(info_doc,
              "_info($self, /)\n--\n\n"
              "(dtype, rows, scales, outputs, output_scales, topk_idx,\n"
-             "topk_weights, counts): see umx_moe_info; counts are bytes.");
+             "topk_weights, counts, num_topk): see umx_moe_info; counts are\n"
+             "bytes.");
 
 static PyObject *
 info(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -359,11 +364,11 @@ info(PyObject *op, PyObject *Py_UNUSED(ignored))
     count = ((self->flags & UMX_MOE_UNIQUE) != 0) ?
                 (size_t)umx_comm_size(umx_moe_comm(self->buffer->umx)) :
                 params->num_experts;
-    return Py_BuildValue("(Innnnnny#)", (unsigned)i.dtype, (Py_ssize_t)i.rows,
+    return Py_BuildValue("(Innnnnny#I)", (unsigned)i.dtype, (Py_ssize_t)i.rows,
                          (Py_ssize_t)i.scales, (Py_ssize_t)i.outputs,
                          (Py_ssize_t)i.output_scales, (Py_ssize_t)i.topk_idx,
                          (Py_ssize_t)i.topk_weights, (const char *)i.counts,
-                         (Py_ssize_t)(count * sizeof(uint32_t)));
+                         (Py_ssize_t)(count * sizeof(uint32_t)), i.num_topk);
 }
 
 PyDoc_STRVAR(drop_doc, "_drop($self, /)\n--\n\nGive the call back.");

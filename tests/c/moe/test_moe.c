@@ -625,6 +625,135 @@ test_a_rank_that_is_late_is_an_error(void **state)
 }
 
 static void
+test_a_masked_rank_is_told(void **state)
+{
+    layer l = {.dtype = UMX_MOE_F32, .flags = UMX_MOE_FLAG_MASK};
+
+    open_layer(&l, *state, 3);
+    fill(&l);
+    dispatch(&l);
+    combine(&l);
+    assert_int_equal(umx_moe_set_mask(l.moes[0], 2, true), UMX_OK);
+    while (umx_moe_masked_by(l.moes[2]) != 0) {
+        world_step(l.w);
+    }
+    assert_int_equal(umx_moe_masked_by(l.moes[1]), -1);
+    assert_int_equal(umx_moe_sum(l.calls[2], l.weights[2], UMX_MOE_F32, l.x[2]),
+                     UMX_ERR_RANK_FAILED);
+    begin(&l, 2);
+    pack(&l, 2);
+    post(&l, 2, umx_moe_dispatch);
+    assert_int_equal(world_wait_one(l.w, &l.jobs[2]), UMX_ERR_RANK_FAILED);
+    close_layer(&l);
+}
+
+static void
+test_a_mask_that_is_taken_away_is_forgotten(void **state)
+{
+    layer l = {.dtype = UMX_MOE_F32, .flags = UMX_MOE_FLAG_MASK};
+
+    open_layer(&l, *state, 2);
+    fill(&l);
+    assert_int_equal(umx_moe_set_mask(l.moes[0], 1, true), UMX_OK);
+    assert_int_equal(umx_moe_set_mask(l.moes[0], 1, false), UMX_OK);
+    while (umx_moe_masked_by(l.moes[1]) != -1) {
+        world_step(l.w);
+    }
+    dispatch(&l);
+    combine(&l);
+    check_sums(&l, -1);
+    close_layer(&l);
+}
+
+static void
+test_a_rank_that_leaves_while_others_dispatch(void **state)
+{
+    layer         l = {.dtype = UMX_MOE_F32};
+    umx_op_params how;
+    umx_request  *req = NULL;
+
+    open_layer(&l, *state, 2);
+    fill(&l);
+    begin(&l, 0);
+    pack(&l, 0);
+    post(&l, 0, umx_moe_dispatch);
+    how = job_params(&l.jobs[1]);
+    job_posted(&l.jobs[1], umx_moe_leave(l.moes[1], &how, &req), &req);
+    assert_int_equal(world_wait_one(l.w, &l.jobs[0]), UMX_ERR_RANK_FAILED);
+    assert_int_equal(umx_moe_failed_rank(l.moes[0]), 1);
+    (void)world_wait_one(l.w, &l.jobs[1]);
+    close_layer(&l);
+}
+
+static void
+test_a_second_rank_that_leaves_is_masked_too(void **state)
+{
+    layer l = {.dtype = UMX_MOE_F32, .flags = UMX_MOE_FLAG_MASK};
+
+    open_layer(&l, *state, 3);
+    fill(&l);
+    for (int i = 2; i > 0; i--) { /* both give up a call, one after the other */
+        begin(&l, 0);
+        pack(&l, 0);
+        post(&l, 0, umx_moe_dispatch);
+        umx_moe_cancel(l.moes[i]);
+        l.is_out[i] = true;
+        if (i == 2) {
+            begin(&l, 1);
+            pack(&l, 1);
+            post(&l, 1, umx_moe_dispatch);
+            assert_int_equal(world_wait_one(l.w, &l.jobs[1]), UMX_OK);
+        }
+        assert_int_equal(world_wait_one(l.w, &l.jobs[0]), UMX_OK);
+        assert_true(umx_moe_is_masked(l.moes[0], i));
+        if (i == 2) {
+            combine(&l);
+            check_sums(&l, 2);
+        }
+    }
+    close_layer(&l);
+}
+
+static void
+test_outputs_that_do_not_come_are_late(void **state)
+{
+    layer l = {
+        .dtype = UMX_MOE_F32, .is_private = true, .timeout_ns = 100000000};
+
+    open_layer(&l, *state, 2);
+    fill(&l);
+    l.num_tokens[0] = 1;
+    for (int k = 0; k < MAX_TOPK; k++) {
+        l.topk[0][k] = EXPERTS / 2 + k; /* all of rank 1 */
+    }
+    dispatch(&l);
+    post(&l, 1, umx_moe_combine);
+    l.w->is_stopped[1] = true;
+    post(&l, 0, umx_moe_combine);
+    assert_int_equal(world_wait_one(l.w, &l.jobs[0]), UMX_ERR_TIMED_OUT);
+    assert_int_equal(umx_moe_failed_rank(l.moes[0]), 1);
+    l.w->is_stopped[1] = false;
+    (void)world_wait_one(l.w, &l.jobs[1]);
+    close_layer(&l);
+}
+
+static void
+test_a_rank_that_does_not_create(void **state)
+{
+    layer          l = {.dtype = UMX_MOE_F32, .timeout_ns = 50000000};
+    umx_moe_params params;
+
+    l.w    = *state;
+    l.size = 2;
+    world_open(l.w, 2);
+    params = params_of(&l);
+    create(&l, 0, &params);
+    assert_int_equal(world_wait_one(l.w, &l.jobs[0]), UMX_ERR_TIMED_OUT);
+    l.size = 1;
+    close_layer(&l);
+}
+
+static void
 test_ranks_give_different_numbers(void **state)
 {
     layer          l = {.dtype = UMX_MOE_F32};
@@ -696,6 +825,12 @@ main(void)
         WORLD_TEST(test_a_call_to_all_ranks_is_not_combined_with_a_mask),
         WORLD_TEST(test_a_rank_that_is_late_is_masked),
         WORLD_TEST(test_a_rank_that_is_late_is_an_error),
+        WORLD_TEST(test_a_masked_rank_is_told),
+        WORLD_TEST(test_a_mask_that_is_taken_away_is_forgotten),
+        WORLD_TEST(test_a_rank_that_leaves_while_others_dispatch),
+        WORLD_TEST(test_a_second_rank_that_leaves_is_masked_too),
+        WORLD_TEST(test_outputs_that_do_not_come_are_late),
+        WORLD_TEST(test_a_rank_that_does_not_create),
         WORLD_TEST(test_ranks_give_different_numbers),
         WORLD_TEST(test_wrong_numbers_are_refused),
     };
