@@ -68,7 +68,8 @@ blame(umx_moe *moe, umx_status status, int rank)
                  "rank %d has not come within the time limit of rank %d", rank,
                  moe->rank);
     } else if (status == UMX_ERR_RANK_FAILED) {
-        snprintf(reason, sizeof(reason), "rank %d has closed its buffer", rank);
+        snprintf(reason, sizeof(reason),
+                 "rank %d has closed its buffer, or has ended", rank);
     } else {
         snprintf(reason, sizeof(reason), "memory of rank %d: %s", rank,
                  umx_status_string(status));
@@ -128,7 +129,7 @@ set_flag(umx_moe *moe, int rank, umi_moe_flag flag, uint64_t value)
            .value  = value};
     umx_request *req;
 
-    if (moe->peers[rank].rkey == NULL) {
+    if (moe->state != UMI_MOE_OPEN || moe->peers[rank].rkey == NULL) {
         return;
     }
     umi_moe_hold(moe);

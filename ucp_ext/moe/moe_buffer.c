@@ -59,7 +59,7 @@ rank_error(const MoeBufferObject *self, umx_status status, const char *op)
         return errors_new(self->worker->st, status, op,
                           "a rank has left, or has cancelled the call");
     }
-    snprintf(text, sizeof(text), "rank %d has closed its buffer",
+    snprintf(text, sizeof(text), "rank %d has closed its buffer, or has ended",
              umx_moe_failed_rank(self->umx));
     return errors_new(self->worker->st, status, op, text);
 }
