@@ -87,7 +87,8 @@ typedef struct umx_ring {
     umx_ring_u64      mask;  /* capacity - 1; the capacity is a power of two */
     umx_ring_u32      shift; /* the capacity is 1 << shift */
     umx_ring_u32      kind;
-    void (*wake)(void *arg); /* the host's: wakes the proxy; or NULL */
+    void (*wake)(void *arg); /* the host's: wakes the proxy; or NULL: nobody is
+                              * woken, and the proxy is to look by itself */
     void *arg;
     int (*yield)(void); /* the host's: lets other threads run; or NULL */
     /* The host's: the process that `forks` counts in is the proxy's as long as
@@ -339,9 +340,10 @@ umx_ring_wake(const umx_ring *ring)
     } else {
         __atomic_signal_fence(__ATOMIC_SEQ_CST);
     }
+    /* Who cannot wake it leaves `doze` to those who can. */
     if (__atomic_load_n(&ring->words->doze, __ATOMIC_RELAXED) != 0 &&
-        __atomic_exchange_n(&ring->words->doze, 0, __ATOMIC_ACQ_REL) != 0 &&
-        ring->wake != 0) {
+        ring->wake != 0 &&
+        __atomic_exchange_n(&ring->words->doze, 0, __ATOMIC_ACQ_REL) != 0) {
         ring->wake(ring->arg);
     }
 #endif

@@ -175,6 +175,26 @@ test_a_producer_wakes_a_proxy_that_sleeps_once(void **state)
     }
 }
 
+static void
+test_a_producer_that_cannot_wake_leaves_it_to_others(void **state)
+{
+    static fixture    f;
+    umx_ring_producer without, with;
+    umx_ring_command  nop = umx_ring_nop();
+
+    (void)state;
+    open_ring(&f, UMX_RING_SEVERAL, 0);
+    umx_ring_producer_init(&without, &f.ring);
+    f.ring.wake = on_wake;
+    f.ring.arg  = &f;
+    umx_ring_producer_init(&with, &f.ring);
+    f.ring.words->doze = 1;
+    assert_int_equal(umx_ring_push(&without, &nop, 1), 0);
+    assert_int_equal(f.ring.words->doze, 1);
+    assert_int_equal(umx_ring_push(&with, &nop, 1), 0);
+    assert_int_equal(f.wakes, 1);
+}
+
 /* ---- threads -------------------------------------------------------------
  */
 
@@ -291,6 +311,7 @@ main(void)
         cmocka_unit_test(test_a_full_ring_takes_no_more_until_one_is_retired),
         cmocka_unit_test(test_a_ring_that_has_ended_holds_no_producer),
         cmocka_unit_test(test_a_producer_wakes_a_proxy_that_sleeps_once),
+        cmocka_unit_test(test_a_producer_that_cannot_wake_leaves_it_to_others),
         cmocka_unit_test(test_commands_of_one_producer_come_in_their_order),
         cmocka_unit_test(test_batches_of_three_producers_come_whole),
         cmocka_unit_test(test_numbers_go_beyond_32_and_64_bits),
