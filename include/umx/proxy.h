@@ -56,7 +56,7 @@ typedef struct umx_proxy_params {
     uint64_t field_mask;
     unsigned cpu;        /* the thread runs on that CPU only */
     uint64_t spin_ns;    /* how long it looks for commands before it sleeps */
-    uint64_t timeout_ns; /* until the proxies of all ranks have met */
+    uint64_t timeout_ns; /* of the whole: until the proxies of all have met */
 } umx_proxy_params;
 
 /**
@@ -70,6 +70,7 @@ typedef struct umx_proxy_params {
  *         CPU; UMX_ERR_NO_RESOURCE: the system has no thread or descriptor left;
  *         UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY. If one rank
  *         fails, all do; umx_proxy_reason() says why.
+ *         Completion: also UMX_ERR_TIMED_OUT.
  */
 UMX_API UMX_MUST_CHECK umx_status umx_proxy_create(
     umx_comm *comm, const umx_proxy_params *params, const umx_op_params *op,
@@ -79,8 +80,8 @@ UMX_API UMX_MUST_CHECK umx_status umx_proxy_create(
 UMX_API const char *umx_proxy_reason(const umx_proxy *proxy);
 
 /**
- * Carry out what the rings hold, then end the proxy. Meanwhile others' puts are
- * still answered; afterwards commands of other ranks that need this one fail. Its
+ * Carry out what the rings hold now, then end the proxy; what is written later
+ * is lost. Meanwhile others' puts are still answered; afterwards commands of other ranks that need this one fail. Its
  * rings end with UMX_ERR_CLOSED.
  *
  * Completion: UMX_OK; UMX_ERR_TIMED_OUT: some commands are left, which are lost.

@@ -131,6 +131,9 @@ UMX_API const void *umx_memh_key(const umx_memh *memh, size_t *len_p);
  */
 UMX_API umx_status umx_memh_order_stores(umx_memh *memh);
 
+/** Has umx_memh_close() been called? Any thread. */
+UMX_API bool umx_memh_is_closed(const umx_memh *memh);
+
 /** Can peers on this host map the memory? */
 UMX_API bool umx_memh_is_shared(const umx_memh *memh);
 

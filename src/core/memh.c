@@ -451,6 +451,12 @@ umx_memh_order_stores(umx_memh *memh)
 }
 
 bool
+umx_memh_is_closed(const umx_memh *memh)
+{
+    return umi_memh_is_closed(memh);
+}
+
+bool
 umx_memh_is_shared(const umx_memh *memh)
 {
     return memh->segment != NULL && !umi_memh_is_closed(memh);

@@ -14,6 +14,7 @@
 #include <umx/collective.h>
 
 #include "proxy/proxy.h"
+#include "util/clock.h"
 
 #define LABEL UINT64_C(0x79786f72702e) /* of the derived communicator */
 
@@ -82,6 +83,24 @@ read_params(umx_proxy *proxy, const umx_proxy_params *params)
     return status;
 }
 
+/* Not all ranks have come: those that have hear of it. Once there is a thread
+ * it looks at the time. */
+static void
+on_late(umx_timer *timer)
+{
+    umx_proxy      *proxy    = umi_container_of(timer, umx_proxy, late);
+    umi_proxy_task *creation = proxy->creation;
+
+    if (creation == NULL || creation->req == NULL || proxy->has_thread) {
+        return;
+    }
+    (void)snprintf(proxy->reason, sizeof(proxy->reason),
+                   "not all ranks have begun to make a proxy");
+    umi_proxy_complete(creation, UMX_ERR_TIMED_OUT);
+    umx_comm_abort(proxy->exchange, "not all ranks have begun to make a proxy "
+                                    "in the time that a rank has for it");
+}
+
 static umx_proxy *
 new_proxy(umx_comm *comm, umx_worker *home)
 {
@@ -104,6 +123,7 @@ new_proxy(umx_comm *comm, umx_worker *home)
     umi_list_init(&proxy->tasks);
     umi_list_init(&proxy->waits);
     umi_node_init(&proxy->process_node);
+    umx_timer_init(&proxy->late, on_late);
     proxy->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     umx_worker_attach(home, &proxy->dependent);
     return proxy;
@@ -130,6 +150,7 @@ umi_proxy_end_creation(umx_proxy *proxy, umx_status status)
     umi_proxy_task *creation = proxy->creation;
 
     proxy->creation = NULL;
+    umx_timer_stop(&proxy->late);
     leave_exchange(proxy);
     if (proxy->worker != NULL) {
         umx_worker_destroy(proxy->worker);
@@ -147,6 +168,7 @@ umi_proxy_created(umx_proxy *proxy, umx_status status)
     umx_comm_failure failure;
 
     proxy->creation = NULL;
+    umx_timer_stop(&proxy->late);
     if (status != UMX_OK && proxy->exchange != NULL) {
         if (umx_comm_get_failure(proxy->exchange, &failure)) {
             status = UMX_ERR_RANK_FAILED;
@@ -168,12 +190,19 @@ umi_proxy_created(umx_proxy *proxy, umx_status status)
 static void
 fail(umx_proxy *proxy, umx_status status, int rank)
 {
-    const char *why = (status == UMX_ERR_OUT_OF_RANGE) ?
-                          "its process may not run on the CPU that was given" :
-                          umx_status_string(status);
+    const char      *why = (status == UMX_ERR_OUT_OF_RANGE) ?
+                               "its process may not run on the CPU that was given" :
+                               umx_status_string(status);
+    umx_comm_failure failure;
 
-    (void)snprintf(proxy->reason, sizeof(proxy->reason), "rank %d: %s", rank,
-                   why);
+    if (status == UMX_ERR_RANK_FAILED &&
+        umx_comm_get_failure(proxy->exchange, &failure)) {
+        (void)snprintf(proxy->reason, sizeof(proxy->reason), "%s",
+                       umx_comm_reason(proxy->exchange));
+    } else {
+        (void)snprintf(proxy->reason, sizeof(proxy->reason), "rank %d: %s",
+                       rank, why);
+    }
     umi_proxy_end_creation(proxy, status);
 }
 
@@ -377,6 +406,13 @@ prepare(umx_proxy *proxy, const umx_proxy_params *params,
         const void **address_p, size_t *len_p)
 {
     umx_status status = read_params(proxy, params);
+    uint64_t   now    = umi_clock_ns();
+
+    proxy->deadline_ns = UINT64_MAX;
+    if (proxy->timeout_ns < UINT64_MAX - now) {
+        proxy->deadline_ns = now + proxy->timeout_ns;
+        umx_timer_start(proxy->home, &proxy->late, proxy->timeout_ns);
+    }
 
     if (status == UMX_OK && proxy->wake_fd < 0) {
         status = UMX_ERR_NO_RESOURCE;
@@ -421,7 +457,9 @@ umx_proxy_create(umx_comm *comm, const umx_proxy_params *params,
         own    = prepare(proxy, params, &address, &len);
         status = meet(proxy, own, address, len);
     }
-    if (status != UMX_INPROGRESS) {
+    if (status == UMX_ERR_RANK_FAILED && req != NULL) {
+        fail(proxy, status, proxy->rank); /* it has a reason */
+    } else if (status != UMX_INPROGRESS) {
         if (proxy->creation != NULL) {
             umx_request_discard(proxy->creation->req);
             proxy->creation->req = NULL;

@@ -207,6 +207,7 @@ umi_proxy_on_home_destroy(umx_dependent *dependent)
     umx_proxy *proxy = umi_container_of(dependent, umx_proxy, dependent);
 
     umi_proxy_hold(proxy);
+    umx_timer_stop(&proxy->late);
     UMI_LIST_FOREACH_SAFE(node, &proxy->tasks) {
         umi_proxy_complete(umi_container_of(node, umi_proxy_task, home),
                            UMX_ERR_CANCELED);
@@ -255,6 +256,7 @@ begin_close(umi_proxy_task *task, umx_status status)
     }
     proxy->closing = task;
     proxy->state   = UMI_PROXY_DRAINING;
+    umi_proxy_note_ends(proxy);
 }
 
 static void

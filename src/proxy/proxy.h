@@ -117,6 +117,8 @@ struct umx_proxy_ring {
     bool           is_ended;
     bool           has_hold; /* nothing from `hold` on begins, see wait.c */
     umx_ring_u64   hold;
+    bool           has_end; /* nothing from `end` on begins: it is closing */
+    umx_ring_u64   end;
     umx_proxy_ring_stats stats; /* others read it */
     /* Written once, then `has_error`. */
     umx_proxy_error error;
@@ -138,7 +140,8 @@ struct umx_proxy {
     uint64_t    spin_ns;
     int         cpu; /* -1: any */
     uint64_t    timeout_ns;
-    uint32_t    made_in; /* umi_proxy_forks */
+    uint64_t    deadline_ns; /* of the creation */
+    uint32_t    made_in;     /* umi_proxy_forks */
     /* The home's. */
     umx_worker     *home; /* NULL: it has been destroyed */
     umx_dependent   dependent;
@@ -150,6 +153,7 @@ struct umx_proxy {
     unsigned        num_numbers; /* of regions */
     umx_comm       *exchange;    /* while it is being made; or NULL */
     umi_proxy_task *creation;
+    umx_timer       late; /* the ranks have not come in time */
     /* Shared. */
     pthread_mutex_t lock; /* of what follows, and of sleepers */
     umi_proxy_task *calls, **calls_end;
@@ -292,6 +296,10 @@ bool umi_proxy_ring_is_idle(const umx_proxy_ring *ring);
 /* End the waits that are over. */
 void umi_proxy_look_at_waits(umx_proxy *proxy);
 void umi_proxy_end_waits(umx_proxy *proxy, umx_status status);
+
+/* The proxy is closing: what is written to its rings from now on does not
+ * begin. */
+void umi_proxy_note_ends(umx_proxy *proxy);
 
 /* Forget what a task waits for. */
 void umi_proxy_free_goals(umi_proxy_task *task);

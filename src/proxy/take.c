@@ -78,11 +78,13 @@ static void
 fail_at_rank(umx_proxy_ring *ring, umx_status status, umx_ring_u64 number,
              const umx_ring_command *command)
 {
-    int  rank = (int)(command->w0 >> 8 & 0xffff);
-    char text[96];
+    int         rank = (int)(command->w0 >> 8 & 0xffff);
+    const char *why  = (status == UMX_ERR_STALE_KEY) ?
+                           "it has ended, or has closed its memory" :
+                           umx_status_string(status);
+    char        text[96];
 
-    (void)snprintf(text, sizeof(text), "rank %d: %s", rank,
-                   umx_status_string(status));
+    (void)snprintf(text, sizeof(text), "rank %d: %s", rank, why);
     umi_proxy_ring_fail(ring, status, rank, number, command, text);
 }
 
@@ -232,14 +234,29 @@ find_source(umx_proxy_ring *ring, const umi_proxy_region *region,
     return UMX_OK;
 }
 
+/* Is this rank's own memory still open, as that of others would have to be? */
+static umx_status
+check_here(umx_proxy_ring *ring, const umi_proxy_region *region,
+           const umx_ring_command *command)
+{
+    if (!umx_memh_is_closed(region->memh)) {
+        return UMX_OK;
+    }
+    fail_at_rank(ring, UMX_ERR_STALE_KEY, ring->tail, command);
+    return UMX_ERR_STALE_KEY;
+}
+
 /* Copy between memories of this rank, one of which may be a device's. */
 static umx_status
 put_here(umx_proxy_ring *ring, const umi_proxy_region *region,
          const umx_ring_command *command, const fields *f, umx_buffer *from)
 {
-    umx_buffer to = *umx_memh_buffer(region->memh);
-    umx_status status;
+    umx_buffer to     = *umx_memh_buffer(region->memh);
+    umx_status status = check_here(ring, region, command);
 
+    if (status != UMX_OK) {
+        return status;
+    }
     to.data = (char *)to.data + f->remote;
     to.len  = f->bytes;
     if (from->memtype == UMX_MEMTYPE_HOST) {
@@ -297,8 +314,12 @@ static umx_status
 signal_here(umx_proxy_ring *ring, const umi_proxy_region *region,
             const umx_ring_command *command, const umx_atomic *atomic)
 {
-    const umx_buffer *buf = umx_memh_buffer(region->memh);
+    const umx_buffer *buf    = umx_memh_buffer(region->memh);
+    umx_status        status = check_here(ring, region, command);
 
+    if (status != UMX_OK) {
+        return status;
+    }
     if (buf->memtype != UMX_MEMTYPE_HOST) {
         return refuse(ring, command, UMX_ERR_UNSUPPORTED,
                       "a signal to a device of the same rank");
@@ -605,5 +626,6 @@ umi_proxy_ring_is_idle(const umx_proxy_ring *ring)
         return true;
     }
     return ring->held == UMI_PROXY_FREE && ring->in_flight == 0 &&
-           !is_written(ring, &command);
+           ((ring->has_end && ring->tail == ring->end) ||
+            !is_written(ring, &command));
 }

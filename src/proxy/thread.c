@@ -84,18 +84,24 @@ on_comm(umx_request *req, umx_status status, void *arg)
 static void
 begin_meeting(umx_proxy *proxy)
 {
+    uint64_t        now    = umi_clock_ns();
     umx_comm_params params = {
         .field_mask = UMX_COMM_FIELD_TIMEOUT,
         .rank       = proxy->rank,
         .size       = proxy->size,
         .root       = (proxy->rank == 0) ? NULL : proxy->root,
         .root_len   = (proxy->rank == 0) ? 0 : proxy->root_len,
-        .timeout_ns = proxy->timeout_ns,
+        .timeout_ns = UMX_TIMEOUT_INFINITE,
     };
     umx_op_params op = umx_layer_op_params(on_comm, proxy);
     umx_request  *req;
     umx_status    status;
 
+    if (proxy->deadline_ns != UINT64_MAX) {
+        params.timeout_ns = (proxy->deadline_ns > now) ?
+                                proxy->deadline_ns - now :
+                                0;
+    }
     status = umx_comm_create(proxy->worker, &params, &op, &proxy->comm, &req);
     if (status != UMX_INPROGRESS) {
         end_meeting(proxy, status);
@@ -296,29 +302,41 @@ is_drained(const umx_proxy *proxy)
     return true;
 }
 
+/* UMX_INPROGRESS: the rings hold something, and there is time left. */
+static umx_status
+look_at_end(const umx_proxy *proxy)
+{
+    if (is_drained(proxy)) {
+        return UMX_OK;
+    }
+    return (umi_clock_ns() >= proxy->closing->deadline_ns) ? UMX_ERR_TIMED_OUT :
+                                                             UMX_INPROGRESS;
+}
+
 static umx_status
 run_turns(umx_proxy *proxy)
 {
-    idleness idle = {0};
+    idleness   idle = {0};
+    umx_status status;
+    bool       is_busy;
 
     while (proxy->state != UMI_PROXY_OVER &&
            !atomic_load_explicit(&proxy->is_abort, memory_order_acquire)) {
         if (atomic_load_explicit(&umi_proxy_is_forking, memory_order_relaxed)) {
             umi_proxy_let_fork(proxy);
         }
-        if (turn(proxy, &idle)) {
-            idle = (idleness){0};
-            continue;
-        }
+        is_busy = turn(proxy, &idle);
         if (proxy->state == UMI_PROXY_DRAINING) {
-            if (is_drained(proxy)) {
-                return UMX_OK;
-            }
-            if (umi_clock_ns() >= proxy->closing->deadline_ns) {
-                return UMX_ERR_TIMED_OUT;
+            status = look_at_end(proxy);
+            if (status != UMX_INPROGRESS) {
+                return status;
             }
         }
-        be_idle(proxy, &idle);
+        if (is_busy) {
+            idle = (idleness){0};
+        } else {
+            be_idle(proxy, &idle);
+        }
     }
     return UMX_ERR_CANCELED;
 }

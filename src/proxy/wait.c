@@ -57,12 +57,15 @@ look(umi_proxy_task *task)
     return status;
 }
 
-/* Hold each ring of a quiet at its nearest goal. */
+/* Hold each ring of a quiet at its nearest goal, and all at their ends. */
 static void
 hold_rings(umx_proxy *proxy)
 {
     for (size_t i = 0; i < proxy->num_rings; i++) {
-        proxy->rings[i]->has_hold = false;
+        umx_proxy_ring *ring = proxy->rings[i];
+
+        ring->has_hold = ring->has_end;
+        ring->hold     = ring->end;
     }
     UMI_LIST_FOREACH(node, &proxy->waits) {
         umi_proxy_task *task = umi_container_of(node, umi_proxy_task, node);
@@ -133,6 +136,16 @@ find_end(const umx_proxy_ring *ring)
         number++;
     }
     return number;
+}
+
+void
+umi_proxy_note_ends(umx_proxy *proxy)
+{
+    for (size_t i = 0; i < proxy->num_rings; i++) {
+        proxy->rings[i]->end     = find_end(proxy->rings[i]);
+        proxy->rings[i]->has_end = true;
+    }
+    hold_rings(proxy);
 }
 
 static void

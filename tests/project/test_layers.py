@@ -107,7 +107,8 @@ UNLOCKED = {
         umx_listener_retire
         umx_memh_alloc umx_memh_alloc_cuda umx_memh_alloc_private umx_memh_buffer
         umx_memh_alloc_readonly umx_memh_is_mapped_elsewhere umx_memh_order_stores
-        umx_memh_close umx_memh_is_shared umx_memh_key umx_memh_notify umx_memh_test
+        umx_memh_close umx_memh_is_closed umx_memh_is_shared umx_memh_key
+        umx_memh_notify umx_memh_test
         umx_memh_register umx_memh_release umx_rkey_retire umx_worker_is_owner
         umx_worker_is_in_thread umx_worker_signal umx_worker_submit
         umx_shuffle_chunk_release umx_memh_hold umx_memh_put umx_set_errno

@@ -111,6 +111,32 @@ test_one_that_is_being_made_can_be_destroyed(void **state)
     assert_int_equal(world_wait_one(r.w, &j), UMX_ERR_CANCELED);
 }
 
+static void
+test_a_rank_that_does_not_come_is_not_waited_for(void **state)
+{
+    umx_proxy_params params = {.field_mask = UMX_PROXY_FIELD_TIMEOUT,
+                               .timeout_ns = SECOND_NS / 20};
+    rings            r      = {.w = *state};
+    umx_request     *req    = NULL;
+    umx_op_params    how;
+    job              j;
+
+    world_open(r.w, 2);
+    for (int i = 0; i < 2; i++) {
+        how = job_params(&j);
+        req = NULL;
+        job_posted(&j,
+                   umx_proxy_create(r.w->comms[i], (i == 0) ? &params : NULL,
+                                    &how, &r.proxies[i], &req),
+                   &req);
+        assert_int_equal(world_wait_one(r.w, &j),
+                         (i == 0) ? UMX_ERR_TIMED_OUT : UMX_ERR_RANK_FAILED);
+        assert_non_null(
+            strstr(umx_proxy_reason(r.proxies[i]), "not all ranks"));
+        umx_proxy_destroy(r.proxies[i]);
+    }
+}
+
 /* ---- the end -------------------------------------------------------------
  */
 
@@ -141,6 +167,61 @@ test_closing_gives_up_what_does_not_end_in_time(void **state)
     push(&r, 0, umx_ring_barrier(3));
     expect_close(&r, 0, SECOND_NS / 20, UMX_ERR_TIMED_OUT);
     expect_error(&r, 0, UMX_ERR_CLOSED, -1, "time");
+    close_rings(&r);
+}
+
+/* It is busy all the time, and for much longer than it has. */
+static void
+test_closing_gives_up_while_there_is_work(void **state)
+{
+    umx_proxy_ring_params params = {.capacity = 4096};
+    umx_ring_command      put    = umx_ring_put(0, 0, REGION_BYTES / 2, 0,
+                                                REGION_BYTES / 2);
+    umx_ring_producer     producer;
+    rings                 r;
+
+    open_rings(&r, *state, 1);
+    umx_proxy_ring_destroy(r.rings[0]);
+    assert_int_equal(umx_proxy_ring_create(r.proxies[0], &params, &r.rings[0]),
+                     UMX_OK);
+    umx_ring_producer_init(&producer, umx_proxy_ring_get(r.rings[0]));
+    for (int i = 0; i < 4096; i++) {
+        assert_int_equal(umx_ring_push(&producer, &put, 1), 0);
+    }
+    expect_close(&r, 0, 0, UMX_ERR_TIMED_OUT);
+    expect_error(&r, 0, UMX_ERR_CLOSED, -1, "time");
+    close_rings(&r);
+}
+
+/* Write until the ring has ended. */
+static void *
+write_to_the_end(void *arg)
+{
+    rings           *r   = arg;
+    umx_ring_command put = umx_ring_put(0, 0, 65536, 0, 65536);
+    umx_ring_u64     error;
+
+    do {
+        error = umx_ring_push(&r->producers[0], &put, 1);
+    } while (error == 0);
+    return (void *)(intptr_t)UMX_RING_STATUS(error);
+}
+
+static void
+test_what_is_written_while_it_closes_does_not_delay_it(void **state)
+{
+    pthread_t thread;
+    void     *error;
+    rings     r;
+
+    open_rings(&r, *state, 1);
+    assert_int_equal(pthread_create(&thread, NULL, write_to_the_end, &r), 0);
+    while (!umx_ring_is_retired(&r.producers[0].ring, RING_CAPACITY)) {
+        usleep(100);
+    }
+    expect_close(&r, 0, 20 * SECOND_NS, UMX_OK);
+    assert_int_equal(pthread_join(thread, &error), 0);
+    assert_int_equal((intptr_t)error, UMX_ERR_CLOSED);
     close_rings(&r);
 }
 
@@ -407,9 +488,12 @@ main(void)
         WORLD_TEST(test_a_cpu_that_is_not_there_is_refused_on_all_ranks),
         RINGS_TEST(test_a_pinned_thread_carries_out_commands),
         RINGS_TEST(test_a_rank_that_gives_up_ends_the_making_on_all),
+        RINGS_TEST(test_a_rank_that_does_not_come_is_not_waited_for),
         RINGS_TEST(test_one_that_is_being_made_can_be_destroyed),
         WORLD_TEST(test_closing_carries_out_what_the_rings_hold),
         RINGS_TEST(test_closing_gives_up_what_does_not_end_in_time),
+        RINGS_TEST(test_closing_gives_up_while_there_is_work),
+        RINGS_TEST(test_what_is_written_while_it_closes_does_not_delay_it),
         RINGS_TEST(test_a_proxy_can_be_destroyed_with_commands_in_its_rings),
         RINGS_TEST(test_a_worker_that_is_destroyed_ends_its_proxy),
         RINGS_TEST(test_a_child_of_fork_is_told),
