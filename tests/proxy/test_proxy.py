@@ -3,9 +3,11 @@
 """``ucp.proxy``: proxies, rings and their commands."""
 
 import asyncio
+import ctypes
 import gc
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,7 +15,7 @@ import weakref
 
 import numpy as np
 import pytest
-from paths import EXAMPLES
+from paths import EXAMPLES, ROOT
 from worlds import Ranks, good_world
 
 import ucp
@@ -136,6 +138,75 @@ def test_a_full_ring_makes_a_producer_wait():
     good_world(2, main)
 
 
+@pytest.mark.parametrize(("capacity", "producers"), [(2, "one"), (4, "several")])
+def test_many_commands_go_through_a_small_ring(capacity, producers):
+    count = 10000
+
+    async def main(comm):
+        proxy, _ = await opened(comm)
+        async with proxy:
+            ring = proxy.ring(capacity, producers=producers)
+            some = [put(0, 16, 0, 1 << 18), signal(0, SIGNALS), nop(), quiet()]
+            commands = np.array(some * (count // 4), "u8")
+            async with asyncio.timeout(20):
+                assert await ring.push(commands) == count - 1
+            assert ring.push_wait(commands, 20) == 2 * count - 1
+            puts = [(0, 16, 0, 1 << 18)] * count
+            thread = threading.Thread(
+                target=lambda: [ring.put(*one) for one in puts], daemon=True
+            )
+            thread.start()
+            await asyncio.to_thread(thread.join, 20)
+            assert not thread.is_alive()
+            await ring.quiet()
+            assert ring.retired == 3 * count
+
+    good_world(1, main)
+
+
+def test_numbers_begin_again_after_the_largest():
+    async def main(comm):
+        proxy, _ = await opened(comm)
+        async with proxy:
+            ring = proxy.ring(4, first=2**64 - 2)
+            assert await ring.push(b"") == 2**64 - 3
+            numbers = [ring.nop() for _ in range(3)]
+            assert numbers == [2**64 - 2, 2**64 - 1, 0]
+            for number in numbers:
+                await ring.retire(number)
+            assert ring.push_wait(b"") == 0
+            assert await proxy.ring(4).push(b"") == 2**64 - 1
+            last = proxy.ring(4, first=2**64 - 1)
+            assert last.push_wait(np.array([nop()], "u8")) == 2**64 - 1
+
+    good_world(1, main)
+
+
+def test_each_thread_gets_the_numbers_of_its_commands():
+    async def main(comm):
+        proxy, _ = await opened(comm)
+        async with proxy:
+            ring = proxy.ring()
+            numbers = []
+
+            def produce():
+                numbers.extend([ring.nop() for _ in range(3000)])
+
+            threads = [threading.Thread(target=produce) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                await asyncio.to_thread(thread.join)
+            assert sorted(numbers) == list(range(12000))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        good_world(1, main)
+    finally:
+        sys.setswitchinterval(interval)
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
@@ -185,6 +256,23 @@ def test_a_bad_command_ends_its_ring_and_says_what_was_given():
     good_world(1, main)
 
 
+@pytest.mark.parametrize("op", [5, 14, 15])
+def test_an_operation_that_does_not_exist_is_a_value_error(op):
+    async def main(comm):
+        proxy, _ = await opened(comm)
+        async with proxy:
+            ring = proxy.ring()
+            ring.push_wait(np.array([(op, 1)], "u8"))
+            with pytest.raises(
+                ValueError, match=f"command 0, operation {op}"
+            ) as caught:
+                await ring.quiet()
+            assert caught.value.rank is None
+            assert ring.error.command == (op, 0)
+
+    good_world(1, main)
+
+
 def test_wrong_arguments_are_named():
     async def main(comm):
         proxy, _ = await opened(comm)
@@ -197,6 +285,13 @@ def test_wrong_arguments_are_named():
                 proxy.ring(in_flight="much")
             with pytest.raises(ValueError, match="producers is 'two'"):
                 proxy.ring(producers="two")
+            with pytest.raises(TypeError, match="expected a Ring, got int"):
+                wait_quiet_all([1])
+            with pytest.raises(TypeError, match="expected a Ring, got NoneType"):
+                await quiet_all([proxy.ring(), None])
+            with pytest.raises(TypeError, match="str"):
+                await proxy.close("soon")
+            assert not proxy.closed()
             with pytest.raises(TypeError, match="memory must be a Memory"):
                 await proxy.add_region(b"")
             small = ucp.Memory.allocate(384)
@@ -242,7 +337,7 @@ def test_closing_carries_out_what_is_left():
             ring.put(0, 16, 0, (1 << 18) + 16 * i)
         await proxy.close()
         assert (np.asarray(memory)[1 << 18 :][:3200] == 1).all()
-        with pytest.raises(ucp.UCXCloseError):
+        with pytest.raises(ucp.UCXCloseError, match="the proxy has been closed"):
             ring.nop()
         with pytest.raises(ucp.UCXCloseError):
             await ring.quiet()
@@ -262,11 +357,121 @@ def test_closing_gives_up_after_the_timeout():
             ring.barrier()
             with pytest.raises(ucp.UCXTimeout, match="commands are left"):
                 await proxy.close(0.05)
-            assert ring.error is not None
+            with pytest.raises(ucp.UCXCloseError, match="the time was out"):
+                await ring.quiet()
         await comm.barrier()
         proxy.abort()
 
     good_world(2, main)
+
+
+def test_who_closes_a_proxy_that_is_being_closed_waits_for_that():
+    async def main(comm):
+        proxy, _ = await opened(comm)
+        ring = proxy.ring()
+        if comm.rank == 0:
+            ring.barrier()
+            async with proxy:
+                first = asyncio.create_task(proxy.close(20))
+                await asyncio.sleep(0)
+                second = asyncio.create_task(proxy.close(20))
+                third = asyncio.create_task(proxy.close(20))
+                await asyncio.sleep(0)
+                third.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await third
+                assert not first.done()
+                await comm.barrier()
+            assert first.done()
+            await asyncio.gather(first, second)
+            await ring.retire(0)  # it has been carried out
+        else:
+            await comm.barrier()
+            ring.barrier()
+            await ring.quiet()
+            await proxy.close()
+
+    good_world(2, main)
+
+
+def test_a_close_ends_as_the_first_does():
+    async def main(comm):
+        for how in "cancelled", "too late":
+            proxy, _ = await opened(comm)
+            if comm.rank == 0:
+                ring = proxy.ring()
+                ring.barrier()
+                first = asyncio.create_task(
+                    proxy.close(0.05 if how == "too late" else 20)
+                )
+                await asyncio.sleep(0)
+                second = asyncio.create_task(proxy.close(20))
+                await asyncio.sleep(0)
+                if how == "cancelled":
+                    first.cancel()
+                ends = await asyncio.gather(first, second, return_exceptions=True)
+                expected = (
+                    [asyncio.CancelledError, ucp.UCXCanceled]
+                    if how == "cancelled"
+                    else [ucp.UCXTimeout, ucp.UCXTimeout]
+                )
+                assert [type(end) for end in ends] == expected
+                assert proxy.closed()
+            await comm.barrier()
+            proxy.abort()
+
+    good_world(2, main)
+
+
+def test_a_rank_that_does_not_come_is_not_waited_for():
+    async def main(comm):
+        if comm.rank == 0:
+            with pytest.raises(ucp.UCXTimeout, match="not all ranks"):
+                await Proxy.create(comm, timeout=0.05)
+        await comm.barrier()
+        if comm.rank == 1:
+            with pytest.raises(ucp.UCXRankFailed, match="not all ranks"):
+                await Proxy.create(comm)
+        await comm.barrier()
+
+    good_world(2, main)
+
+
+WRITER = """
+#include <umx/ring.h>
+umx_ring_u64 write_one(const umx_ring *ring)
+{
+    umx_ring_producer producer;
+    umx_ring_command nop = umx_ring_nop();
+    umx_ring_producer_init(&producer, ring);
+    return umx_ring_push(&producer, &nop, 1);
+}
+"""
+
+
+def test_a_producer_in_c_wakes_the_proxy(tmp_path):
+    if shutil.which("cc") is None:
+        pytest.skip("no cc")
+    (tmp_path / "writer.c").write_text(WRITER)
+    library = tmp_path / "writer.so"
+    flags = ["-shared", "-fPIC", f"-I{ROOT / 'include'}"]
+    subprocess.run(["cc", *flags, "-o", library, tmp_path / "writer.c"], check=True)
+    write_one = ctypes.CDLL(str(library)).write_one
+    write_one.argtypes, write_one.restype = [ctypes.c_void_p], ctypes.c_uint64
+
+    async def main(comm):
+        proxy, _ = await opened(comm, spin=0)
+        async with proxy:
+            before = proxy.statistics.sleeps
+            ring = proxy.ring(producers="several")  # that wakes it
+            while proxy.statistics.sleeps == before:
+                await asyncio.sleep(0.001)
+            for number in range(20):
+                assert write_one(ring.view) == 0
+                while ring.retired <= number:
+                    await asyncio.sleep(0.0001)
+
+    good_world(1, main)
 
 
 def test_one_that_is_dropped_ends():
@@ -315,7 +520,7 @@ def test_several_proxies_work_side_by_side():
             one.signal(1 - comm.rank, SIGNALS)
             two.signal(1 - comm.rank, SIGNALS)
             await memory.wait_until(8 * SIGNALS, ">=", 2)
-            with pytest.raises(ucp.UCXError, match="several proxies"):
+            with pytest.raises(ValueError, match="several proxies"):
                 await quiet_all([one, two])
             for ring in one, two:
                 ring.barrier()
@@ -364,6 +569,8 @@ def test_a_rank_that_is_killed_ends_the_rings_that_need_it():
                         await asyncio.sleep(0.001)
                 except ucp.UCXError as exc:
                     assert exc.rank == 2, exc
+                    assert "rank 2" in str(exc), exc
+                    assert "ended" in str(exc) or "onnection" in str(exc), exc
                     assert ring.error.rank == 2
                 other.put(1, 16, 0, 0)
                 await other.quiet()
@@ -379,6 +586,47 @@ def test_a_rank_that_is_killed_ends_the_rings_that_need_it():
     with Ranks(3, program) as ranks:
         assert ranks.end(0) == "good"
         assert ranks.end(1) == "good"
+
+
+@pytest.mark.parametrize("kind", ["put", "signal"])
+def test_closed_memory_is_written_by_no_rank(kind):
+    async def main(comm):
+        proxy, memory = await opened(comm)
+        async with proxy:
+            if comm.rank == 1:
+                memory.close()
+            await comm.barrier()
+            ring = proxy.ring()
+            if kind == "put":
+                ring.put(1, 16, 0, 1 << 18)
+            else:
+                ring.signal(1, SIGNALS)
+            expected = "rank 1: it has ended, or has closed its memory"
+            with pytest.raises(ucp.UCXInvalidKey, match=expected) as caught:
+                await ring.quiet()
+            assert caught.value.rank == 1
+            await comm.barrier()
+
+    good_world(2, main)
+
+
+def test_memories_of_a_region_are_kept():
+    async def main(comm):
+        proxy, memory = await opened(comm)
+        there = weakref.ref(memory)
+        del memory
+        gc.collect()
+        await comm.barrier()
+        async with proxy:
+            ring = proxy.ring()
+            for rank in range(2):
+                ring.put(rank, 16, 0, 1 << 18)
+            ring.barrier()
+            await ring.quiet()
+            assert there() is not None
+        assert there() is None
+
+    good_world(2, main)
 
 
 def test_a_quiet_command_stands_in_a_batch():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self, SupportsIndex
@@ -10,6 +11,7 @@ from typing import Literal, Self, SupportsIndex
 from .. import _ext
 from .._communicator.communicator import Communicator
 from .._core.memory import Memory
+from ..exceptions import UCXCanceled
 from ._ring import Ring
 
 _LIMITS = {"latency": 32, "bulk": 8}
@@ -47,9 +49,11 @@ class Proxy(_ext.Proxy):
     wrong ends the ring whose command it was, and no other one.
     """
 
-    __slots__ = ("_comm",)
+    __slots__ = ("_closing", "_comm", "_memories")
 
     _comm: Communicator
+    _memories: list[Memory | None]  # of its regions: they are to stay open
+    _closing: asyncio.Future[None] | None  # while it is being closed
 
     @classmethod
     async def create(
@@ -63,21 +67,30 @@ class Proxy(_ext.Proxy):
         """Make a proxy on every rank; a collective operation.
 
         Args:
-            comm: the communicator, which is not used when this has ended.
+            comm: the communicator, which is not used when this has ended. One of
+                ``ucp.sync`` has no event loop, and is refused.
             cpu: the thread runs on this CPU only; None: on any.
             spin: seconds for which the thread looks for commands before it
                 sleeps; None: 50 us, or 0 if the process has one CPU.
-            timeout: seconds until the proxies of all ranks have met; None waits
-                forever.
+            timeout: seconds until all ranks have called this and their proxies have
+                met; None waits forever.
 
         Raises:
             IndexError: the process of a rank may not run on the CPU that was given.
             UCXRankFailed: another rank has ended, or has cancelled the call.
             UCXTimeout: not all have met.
+            TypeError: ``comm`` is no ucp.Communicator.
             ValueError: a number that makes no sense.
         """
+        if not isinstance(comm, Communicator):
+            raise TypeError(
+                f"comm is a {type(comm).__module__}.{type(comm).__name__}; a proxy is "
+                "made of a ucp.Communicator, in an event loop"
+            )
         self = cls(comm, cpu, spin, timeout)
         self._comm = comm
+        self._closing = None
+        self._memories = []
         try:
             await self._create()
         except BaseException:
@@ -121,7 +134,9 @@ class Proxy(_ext.Proxy):
             UCXRankFailed: a rank has ended.
             UCXCloseError: the proxy is closed.
         """
-        return await self._add_region(memory, source)
+        adding = self._add_region(memory, source)
+        self._memories += [memory, source]
+        return await adding
 
     def ring(
         self,
@@ -166,8 +181,11 @@ class Proxy(_ext.Proxy):
     async def close(self, timeout: float | None = 60) -> None:
         """Carry out what the rings hold, then end.
 
-        Commands of other ranks that need this one fail afterwards: close after a
-        barrier.
+        What is written to the rings after the call is lost. Commands of other ranks
+        that need this one fail afterwards: close after a barrier. While another
+        task closes the proxy, this waits until that has ended, and ends as it does;
+        the timeout is that of the other then. When cancelled, the proxy ends at
+        once, unless another task closes it.
 
         Args:
             timeout: seconds; None: there is no limit.
@@ -175,10 +193,26 @@ class Proxy(_ext.Proxy):
         Raises:
             UCXTimeout: some commands were not over, and are lost. The proxy has
                 ended nevertheless.
+            UCXCanceled: another task has closed it, and was cancelled.
         """
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            return
+        closing = self._close(timeout)
+        ended = self._closing = asyncio.get_running_loop().create_future()
         try:
-            await self._close(timeout)
+            await closing
+            ended.set_result(None)
+        except BaseException as exc:
+            if isinstance(exc, asyncio.CancelledError):
+                ended.set_exception(UCXCanceled("the close of the proxy was cancelled"))
+            else:
+                ended.set_exception(exc)
+            ended.exception()  # nobody need wait for it
+            raise
         finally:
+            self._closing = None
+            self._memories.clear()
             self.abort()
 
     async def __aenter__(self) -> Self:
@@ -191,7 +225,7 @@ class Proxy(_ext.Proxy):
         traceback: TracebackType | None,
     ) -> None:
         """Close; after an exception end at once, as ``abort()`` does."""
-        if exc is None and not self.closed():
+        if exc is None and (self._closing is not None or not self.closed()):
             await self.close()
         else:
             self.abort()

@@ -11,6 +11,8 @@ from typing import Any, SupportsIndex
 from .. import _ext
 from . import _commands
 
+_NUMBERS = (1 << 64) - 1  # of commands: they begin again at 0
+
 
 @dataclass(frozen=True, slots=True)
 class RingError:
@@ -88,6 +90,13 @@ class Ring(_ext.Ring):
         return self._layout[:2]
 
     @property
+    def view(self) -> int:
+        """The address of the struct ``umx_ring``, for ``umx_ring_producer_init()``
+        in C code of this process: what such producers write wakes the proxy. It
+        lasts as long as this object."""
+        return self._view
+
+    @property
     def retired(self) -> int:
         """The number of the first command that is not over."""
         return self._retired
@@ -148,9 +157,11 @@ class Ring(_ext.Ring):
 
     def _one(self, command: tuple[int, int]) -> int:
         data = struct.pack("=QQ", *command)
-        while not self._push(data, 0):
-            self._wait((self,), self._retired, None)
-        return self._head - 1
+        while True:
+            count, end, oldest = self._push(data, 0)
+            if count:
+                return end - 1 & _NUMBERS
+            self._wait((self,), oldest, None)
 
     async def push(self, commands: Any) -> int:
         """Write commands, and wait for room as long as there is none.
@@ -161,7 +172,8 @@ class Ring(_ext.Ring):
                 producers may write between them.
 
         Returns:
-            The number of the last.
+            The number of the last. Without commands: of the last that this object
+            has written before; or the number before the first of the ring.
 
         Raises:
             UCXError, IndexError, ValueError: the ring has ended.
@@ -170,10 +182,11 @@ class Ring(_ext.Ring):
         """
         done, total = 0, memoryview(commands).nbytes // 16
         while True:
-            done += self._push(commands, done)
+            count, end, oldest = self._push(commands, done)
+            done += count
             if done == total:
-                return self._head - 1
-            await self._retire(self._retired)
+                return end - 1 & _NUMBERS
+            await self._retire(oldest)
 
     def push_wait(self, commands: Any, timeout: float | None = None) -> int:
         """``push()`` that blocks.
@@ -184,10 +197,11 @@ class Ring(_ext.Ring):
         """
         done, total = 0, memoryview(commands).nbytes // 16
         while True:
-            done += self._push(commands, done)
+            count, end, oldest = self._push(commands, done)
+            done += count
             if done == total:
-                return self._head - 1
-            self._wait((self,), self._retired, timeout)
+                return end - 1 & _NUMBERS
+            self._wait((self,), oldest, timeout)
 
     # Waiting.
 
@@ -231,15 +245,24 @@ class Ring(_ext.Ring):
         return f"<ucp.proxy.Ring of {self.capacity} commands{state}>"
 
 
+def _checked(rings: Iterable[Ring]) -> tuple[Ring, ...]:
+    all_rings = tuple(rings)
+    for ring in all_rings:
+        if not isinstance(ring, Ring):
+            raise TypeError(f"expected a Ring, got {type(ring).__name__}")
+    return all_rings
+
+
 async def quiet_all(rings: Iterable[Ring]) -> None:
     """Wait until all that was written to the rings of a proxy is over: the same as
     ``Ring.quiet()`` of each.
 
     Raises:
+        TypeError: something is no ring.
         ValueError: the rings are of several proxies.
         UCXError, IndexError, ValueError: one of the rings has ended.
     """
-    all_rings = tuple(rings)
+    all_rings = _checked(rings)
     if all_rings:
         await all_rings[0]._quiet(all_rings)
 
@@ -250,6 +273,6 @@ def wait_quiet_all(rings: Iterable[Ring], timeout: float | None = None) -> None:
     Raises:
         UCXTimeout: the commands were not over in ``timeout`` seconds.
     """
-    all_rings = tuple(rings)
+    all_rings = _checked(rings)
     if all_rings:
         all_rings[0]._wait(all_rings, None, timeout)

@@ -23,6 +23,27 @@ typedef struct RingObject {
 /* ---- errors --------------------------------------------------------------
  */
 
+/* The exception of `status`: what makes no sense is a ValueError. */
+static PyObject *
+new_error(mod_state *st, umx_status status, const char *op, const char *reason)
+{
+    PyObject *text, *exc;
+
+    if (status == UMX_ERR_CLOSED) {
+        return errors_new_text(st, status, op, reason);
+    }
+    if (status != UMX_ERR_INVALID_PARAM) {
+        return errors_new(st, status, op, reason);
+    }
+    text = PyUnicode_FromFormat("%s: %s", op, reason);
+    if (text == NULL) {
+        return NULL;
+    }
+    exc = PyObject_CallOneArg(PyExc_ValueError, text);
+    Py_DECREF(text);
+    return exc;
+}
+
 /* The exception of `status`, with the reason of the first ring of a tuple that
  * has ended. */
 static PyObject *
@@ -38,7 +59,7 @@ ring_error(mod_state *st, umx_status status, const char *op, PyObject *rings)
             error.status != status) {
             continue;
         }
-        exc    = errors_new(st, status, op, error.reason);
+        exc    = new_error(st, status, op, error.reason);
         number = (error.rank < 0) ? Py_NewRef(Py_None) :
                                     PyLong_FromLong(error.rank);
         if (exc != NULL && (number == NULL ||
@@ -49,12 +70,12 @@ ring_error(mod_state *st, umx_status status, const char *op, PyObject *rings)
         return exc;
     }
     if (status == UMX_ERR_CLOSED) {
-        return errors_new_text(st, status, op, "the proxy is closed");
+        return new_error(st, status, op, "the proxy is closed");
     }
-    return errors_new(st, status, op,
-                      (status == UMX_ERR_INVALID_PARAM) ?
-                          "the rings are of several proxies" :
-                          NULL);
+    if (status == UMX_ERR_INVALID_PARAM) {
+        return new_error(st, status, op, "the rings are of several proxies");
+    }
+    return errors_new(st, status, op, NULL);
 }
 
 /* Raise what has ended the ring; 0: it has not ended. */
@@ -87,7 +108,8 @@ check_ended(RingObject *self, const char *op)
 PyDoc_STRVAR(push_doc,
              "_push($self, commands, first, /)\n--\n\n"
              "Write commands, from the one at `first` on, as long as\n"
-             "there is room; how many.");
+             "there is room; how many, the number after the last, and\n"
+             "the command that is to end before there is more room.");
 
 static PyObject *
 push(PyObject *op, PyObject *args)
@@ -126,7 +148,9 @@ push(PyObject *op, PyObject *args)
         }
     }
     PyBuffer_Release(&view);
-    return PyLong_FromSsize_t(done - first);
+    return Py_BuildValue("(nKK)", done - first,
+                         (unsigned long long)self->producer.head,
+                         (unsigned long long)self->producer.retired);
 }
 
 /* ---- waiting -------------------------------------------------------------
@@ -464,10 +488,12 @@ get_layout(PyObject *op, void *Py_UNUSED(closure))
                          ring->kind);
 }
 
+/* The ring as C has it, for producers that are to wake the proxy. */
 static PyObject *
-get_head(PyObject *op, void *Py_UNUSED(closure))
+get_view(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyLong_FromUnsignedLongLong(((RingObject *)op)->producer.head);
+    return PyLong_FromVoidPtr(
+        (void *)(uintptr_t)umx_proxy_ring_get(((RingObject *)op)->umx));
 }
 
 static PyObject *
@@ -491,7 +517,7 @@ static PyGetSetDef getset[] = {
     {"_error", get_error, NULL, NULL, NULL},
     {"_numbers", get_numbers, NULL, NULL, NULL},
     {"_layout", get_layout, NULL, NULL, NULL},
-    {"_head", get_head, NULL, NULL, NULL},
+    {"_view", get_view, NULL, NULL, NULL},
     {"_retired", get_retired, NULL, NULL, NULL},
     {"worker", owned_get_worker, NULL,
      "The worker on which the proxy was made.", NULL},

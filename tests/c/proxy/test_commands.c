@@ -114,6 +114,27 @@ test_a_rank_reaches_its_own_memory(void **state)
 }
 
 static void
+test_a_rank_does_not_write_its_own_closed_memory(void **state)
+{
+    rings r;
+
+    open_rings(&r, *state, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_false(umx_memh_is_closed(r.memhs[i]));
+        umx_memh_close(r.memhs[i]);
+        assert_true(umx_memh_is_closed(r.memhs[i]));
+    }
+    push(&r, 0, umx_ring_put(0, 0, 4096, 0, 262144));
+    push(&r, 1, signal_to(1, 1, 5, 0));
+    for (int i = 0; i < 2; i++) {
+        expect_error(&r, i, UMX_ERR_STALE_KEY, i, "has closed its memory");
+    }
+    assert_int_equal(r.data[0][262144], 0);
+    assert_int_equal(*slot(&r, 1, 1), 0);
+    close_rings(&r);
+}
+
+static void
 test_puts_read_the_source_of_a_region(void **state)
 {
     umx_memh  *none[2] = {NULL, NULL}, *memhs[2], *sources[2] = {NULL, NULL};
@@ -439,6 +460,7 @@ main(void)
         WORLD_TEST(test_a_signal_is_seen_after_the_bytes),
         WORLD_TEST(test_the_same_where_the_owner_executes),
         RINGS_TEST(test_a_rank_reaches_its_own_memory),
+        RINGS_TEST(test_a_rank_does_not_write_its_own_closed_memory),
         RINGS_TEST(test_puts_read_the_source_of_a_region),
         RINGS_TEST(test_no_more_is_under_way_than_the_limit),
         RINGS_TEST(test_a_quiet_is_retired_when_all_before_is_there),
