@@ -42,7 +42,8 @@ enum {
  */
 
 /**
- * Make a heap of `size` bytes, of zeros, on every rank of `comm`. Collective:
+ * Make a heap of `size` bytes, of zeros, on every rank of `comm`; the size is
+ * rounded up to UMX_SHMEM_ALIGN. Collective:
  * the ranks call it in the same order, among other calls of it; operations of
  * `comm` may come in between. Other ranks learn it if one fails.
  *
@@ -99,15 +100,52 @@ UMX_API void *umx_shmem_pointer(const umx_shmem *shmem, const void *address,
  * @return as umx_rkey_notify() */
 UMX_API umx_status umx_shmem_notify(umx_shmem *shmem, int pe);
 
+/* ---- failures ------------------------------------------------------------
+ */
+
+/**
+ * An operation with `pe` that had a request has ended with `status`: tell the
+ * communicator if that means that the PE has failed, as umx_comm_doubt() does.
+ *
+ * @return UMX_ERR_RANK_FAILED then; else `status`
+ */
+UMX_API umx_status umx_shmem_doubt(umx_shmem *shmem, int pe, umx_status status);
+
+/** Who ends operations with UMX_ERR_RANK_FAILED, and why, for people: false if
+ * nobody does. It stays known when the heap is closed, and `*why_p` as long as
+ * the heap. */
+UMX_API bool umx_shmem_get_failure(umx_shmem *shmem, umx_comm_failure *failure,
+                                   const char **why_p);
+
+/** Where it can be read whether somebody has failed, until the heap is
+ * destroyed: who makes no call, as umx/shmem_direct.h does, hears it so. Thread:
+ * any, with an atomic load. */
+UMX_API const bool *umx_shmem_lost(const umx_shmem *shmem);
+
 /* ---- allocation ----------------------------------------------------------
  *
- * Every PE calls these in the same order and with the same arguments. They
- * return UMX_INPROGRESS, UMX_OK (one PE); UMX_ERR_INVALID_PARAM: the PEs give
- * different arguments, or free an address that is none: the same on every PE,
- * with umx_shmem_reason(), and nothing is changed; UMX_ERR_EXCEEDS_LIMIT: there
- * is no room; UMX_ERR_BUSY: another one is under way here, which the other PEs
- * wait for; UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED. Cancelling ends the heap's
+ * Every PE calls these in the same order and with the same arguments; several
+ * may be under way, and are carried out in that order. They return
+ * UMX_INPROGRESS, UMX_OK (one PE); UMX_ERR_INVALID_PARAM: the PEs give different
+ * arguments, or free an address that is none: the same on every PE, with
+ * umx_shmem_reason(), and nothing is changed; UMX_ERR_EXCEEDS_LIMIT: there is no
+ * room; UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED. Cancelling ends the heap's
  * collective calls on all PEs. */
+
+/** What umx_shmem_allocate() is asked for. */
+typedef struct umx_shmem_wish {
+    uint64_t    size;      /* bytes */
+    uint64_t    align;     /* a power of two; 0: UMX_SHMEM_ALIGN */
+    bool        is_zeroed; /* fill them with zeros */
+    bool        is_refused; /* this PE has bad arguments, and tells the others,
+                               whose calls fail: `what` says which */
+    const char *what; /* the call, for people: it is compared, too; or NULL */
+} umx_shmem_wish;
+
+/** Allocate as umx_shmem_malloc() does. */
+UMX_API UMX_MUST_CHECK umx_status umx_shmem_allocate(
+    umx_shmem *shmem, const umx_shmem_wish *wish, void **address_p,
+    const umx_op_params *op, umx_request **req_p);
 
 /**
  * Allocate `size` bytes.
@@ -132,7 +170,8 @@ UMX_API UMX_MUST_CHECK umx_status umx_shmem_free(umx_shmem           *shmem,
  *
  * Memory of the caller's is lent until completion. They return UMX_OK,
  * UMX_INPROGRESS; UMX_ERR_OUT_OF_RANGE (no PE, no symmetric address),
- * UMX_ERR_CLOSED; UMX_ERR_RANK_FAILED and others if the PE cannot be reached. */
+ * UMX_ERR_CLOSED; UMX_ERR_RANK_FAILED and others if the PE cannot be reached:
+ * umx_shmem_doubt() judges what a request ends with. */
 
 /** Write `len` bytes to `dest` of `pe`. */
 UMX_API UMX_MUST_CHECK umx_status

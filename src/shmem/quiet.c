@@ -9,13 +9,22 @@
 
 #include "shmem/shmem.h"
 
-typedef struct umi_shmem_quiet {
-    umi_node     node;        /* shmem->quiets */
-    umx_shmem   *shmem;       /* held */
-    umx_request *req;         /* NULL: it is cancelled */
-    size_t       num_flushes; /* under way */
-    umx_status   status;
-} umi_shmem_quiet;
+typedef struct umi_shmem_quiet umi_shmem_quiet;
+
+/* A flush of the endpoint of a PE. */
+typedef struct umi_shmem_flush {
+    umi_shmem_quiet *quiet;
+    int              pe;
+} umi_shmem_flush;
+
+struct umi_shmem_quiet {
+    umi_node        node;        /* shmem->quiets */
+    umx_shmem      *shmem;       /* held */
+    umx_request    *req;         /* NULL: it is cancelled */
+    size_t          num_flushes; /* under way */
+    umx_status      status;
+    umi_shmem_flush flushes[]; /* of all PEs */
+};
 
 static bool
 is_elsewhere(const umx_shmem *shmem, int pe)
@@ -70,9 +79,11 @@ umi_shmem_nbi_done(umx_shmem *shmem, umx_status status)
 static void
 on_flushed(umx_request *part, umx_status status, void *arg)
 {
-    umi_shmem_quiet *quiet = arg;
+    const umi_shmem_flush *flush = arg;
+    umi_shmem_quiet       *quiet = flush->quiet;
 
     (void)part;
+    status = umi_shmem_blame(quiet->shmem, flush->pe, status);
     quiet->num_flushes--;
     if (status != UMX_OK && quiet->status == UMX_OK) {
         quiet->status = status;
@@ -96,7 +107,7 @@ static const umx_request_class quiet_class = {.name   = "quiet",
 static umx_status
 flush(umi_shmem_quiet *quiet, int pe)
 {
-    umx_op_params params = umx_layer_op_params(on_flushed, quiet);
+    umx_op_params params = umx_layer_op_params(on_flushed, &quiet->flushes[pe]);
     umx_request  *part;
     umx_ep       *ep;
     umx_status    status = umx_comm_get_ep(quiet->shmem->comm, pe, &ep);
@@ -130,10 +141,15 @@ flush_all(umi_shmem_quiet *quiet)
 static umi_shmem_quiet *
 new_quiet(umx_shmem *shmem)
 {
-    umi_shmem_quiet *quiet = calloc(1, sizeof(*quiet));
+    size_t           size  = (size_t)shmem->size;
+    umi_shmem_quiet *quiet = calloc(1, sizeof(*quiet) +
+                                           size * sizeof(quiet->flushes[0]));
 
     if (quiet != NULL) {
         quiet->shmem = shmem;
+        for (int i = 0; i < shmem->size; i++) {
+            quiet->flushes[i] = (umi_shmem_flush){.quiet = quiet, .pe = i};
+        }
         umi_node_init(&quiet->node);
         umi_shmem_hold(shmem);
     }
@@ -220,6 +236,10 @@ end_barrier(umx_request *req, umx_status status)
     umi_shmem_barrier *barrier = umx_request_state(req);
     umx_shmem         *shmem   = barrier->shmem;
 
+    if (status == UMX_ERR_RANK_FAILED && !shmem->is_lost &&
+        umi_shmem_status(shmem) != UMX_OK) {
+        status = UMX_ERR_CLOSED; /* by this rank */
+    }
     umx_request_complete(req, status);
     umi_shmem_put(shmem);
 }

@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define LABEL UINT64_C(0x6d656d6873) /* of the derived communicator */
-#define NO_TAG UINT64_MAX            /* nobody sends it */
+#define ALLOC_LABEL UINT64_C(0x636f6c6c61)
+#define NO_TAG UINT64_MAX /* nobody sends it */
 
 /* What each rank tells the others. */
 typedef struct record {
@@ -33,6 +34,7 @@ free_shmem(umx_shmem *shmem)
     }
     umi_shmem_blocks_fini(&shmem->blocks);
     free(shmem->pes);
+    free(shmem->peers);
     free(shmem);
 }
 
@@ -50,13 +52,73 @@ umi_shmem_put(umx_shmem *shmem)
     }
 }
 
+/* ---- failures ------------------------------------------------------------
+ */
+
+/* Keep what the communicator says of its failure: it may be given back. */
+static void
+learn_failure(umx_shmem *shmem)
+{
+    umx_comm_failure failure;
+
+    if (shmem->is_told || shmem->comm == NULL ||
+        !umx_comm_get_failure(shmem->comm, &failure)) {
+        return;
+    }
+    shmem->is_told = true;
+    if (failure.rank >= 0 || shmem->failure.rank < 0) {
+        shmem->failure    = failure;
+        shmem->failure.op = "";
+        (void)snprintf(shmem->why, sizeof(shmem->why), "%s",
+                       umx_comm_reason(shmem->comm));
+    }
+    __atomic_store_n(&shmem->is_lost, true, __ATOMIC_RELAXED);
+}
+
 umx_status
 umi_shmem_blame(umx_shmem *shmem, int pe, umx_status status)
 {
-    return (status < 0 && status != UMX_ERR_CANCELED && shmem->comm != NULL &&
-            umx_comm_doubt(shmem->comm, pe, status, NULL)) ?
-               UMX_ERR_RANK_FAILED :
+    if (status >= 0 || status == UMX_ERR_CANCELED || shmem->comm == NULL ||
+        !umx_comm_doubt(shmem->comm, pe, status, NULL)) {
+        return status;
+    }
+    learn_failure(shmem);
+    if (shmem->failure.rank < 0 && !shmem->is_told) {
+        shmem->failure.rank  = pe;
+        shmem->failure.cause = status;
+        (void)snprintf(shmem->why, sizeof(shmem->why),
+                       "an operation with rank %d has failed: %s", pe,
+                       umx_status_string(status));
+    }
+    __atomic_store_n(&shmem->is_lost, true, __ATOMIC_RELAXED);
+    return UMX_ERR_RANK_FAILED;
+}
+
+umx_status
+umx_shmem_doubt(umx_shmem *shmem, int pe, umx_status status)
+{
+    UMI_SHMEM_LOCK(shmem);
+    return (umi_shmem_is_pe(shmem, pe) && pe != shmem->rank) ?
+               umi_shmem_blame(shmem, pe, status) :
                status;
+}
+
+bool
+umx_shmem_get_failure(umx_shmem *shmem, umx_comm_failure *failure,
+                      const char **why_p)
+{
+    UMI_SHMEM_LOCK(shmem);
+
+    learn_failure(shmem);
+    *failure = shmem->failure;
+    *why_p   = shmem->why;
+    return shmem->is_lost;
+}
+
+const bool *
+umx_shmem_lost(const umx_shmem *shmem)
+{
+    return &shmem->is_lost;
 }
 
 /* ---- the end -------------------------------------------------------------
@@ -74,25 +136,34 @@ complete_creation(umx_shmem *shmem, umx_status status)
 }
 
 static void
-shut(umx_shmem *shmem)
+leave(umx_comm *comm)
 {
-    umx_comm *comm = shmem->comm;
-
-    if (shmem->state == UMI_SHMEM_CLOSED) {
-        return;
-    }
-    shmem->state = UMI_SHMEM_CLOSED;
-    umi_shmem_hold(shmem);
-    umi_shmem_waits_end(shmem, UMX_ERR_CLOSED);
-    umi_shmem_proposal_drop(shmem);
-    if (shmem->watch != NULL) {
-        (void)umx_request_cancel(shmem->watch);
-    }
-    shmem->comm = NULL;
     if (comm != NULL) {
         umx_comm_close(comm);
         umx_comm_destroy(comm);
     }
+}
+
+static void
+shut(umx_shmem *shmem)
+{
+    umx_comm *comm = shmem->comm, *allocations = shmem->allocations;
+
+    if (shmem->state == UMI_SHMEM_CLOSED) {
+        return;
+    }
+    learn_failure(shmem);
+    shmem->state = UMI_SHMEM_CLOSED;
+    umi_shmem_hold(shmem);
+    umi_shmem_waits_end(shmem, UMX_ERR_CLOSED);
+    umi_shmem_proposals_drop(shmem);
+    if (shmem->watch != NULL) {
+        (void)umx_request_cancel(shmem->watch);
+    }
+    shmem->allocations = NULL;
+    leave(allocations);
+    shmem->comm = NULL;
+    leave(comm);
     if (shmem->memh != NULL) {
         umx_memh_close(shmem->memh);
     }
@@ -140,6 +211,10 @@ on_watched(umx_request *part, umx_status status, void *arg)
 
     (void)part;
     shmem->watch = NULL;
+    if (status != UMX_ERR_CANCELED) {
+        __atomic_store_n(&shmem->is_lost, true, __ATOMIC_RELAXED);
+        learn_failure(shmem);
+    }
     umi_shmem_waits_end(shmem, (status == UMX_ERR_CANCELED) ?
                                    UMX_ERR_CLOSED :
                                    UMX_ERR_RANK_FAILED);
@@ -269,7 +344,7 @@ make_region(umx_shmem *shmem, umx_comm *comm, const umx_op_params *op,
             umx_request **req_p)
 {
     umx_op_params params = umx_layer_op_params(on_made, shmem);
-    record        told   = {.length = shmem->length};
+    record        told   = {.length = shmem->given};
     umx_status    status;
 
     told.status = umx_memh_alloc(umx_worker_get_context(shmem->worker),
@@ -313,21 +388,32 @@ new_shmem(umx_comm *comm, uint64_t size)
     if (shmem == NULL) {
         return NULL;
     }
-    shmem->pes = calloc((size_t)ranks, sizeof(*shmem->pes));
-    if (shmem->pes == NULL) {
+    shmem->pes   = calloc((size_t)ranks, sizeof(*shmem->pes));
+    shmem->peers = calloc((size_t)ranks, sizeof(*shmem->peers));
+    if (shmem->pes == NULL || shmem->peers == NULL) {
+        free(shmem->pes);
+        free(shmem->peers);
         free(shmem);
         return NULL;
     }
-    shmem->refs                 = 1;
-    shmem->worker               = umx_comm_get_worker(comm);
-    shmem->rank                 = umx_comm_rank(comm);
-    shmem->size                 = ranks;
-    shmem->length               = size;
+    for (int i = 0; i < ranks; i++) {
+        shmem->peers[i] = (umi_shmem_peer){.shmem = shmem, .pe = i};
+    }
+    shmem->refs   = 1;
+    shmem->worker = umx_comm_get_worker(comm);
+    shmem->rank   = umx_comm_rank(comm);
+    shmem->size   = ranks;
+    shmem->given  = size;
+    shmem->length = (size + UMX_SHMEM_ALIGN - 1) / UMX_SHMEM_ALIGN *
+                    UMX_SHMEM_ALIGN;
+    shmem->failure = (umx_comm_failure){
+        .rank = -1, .op = "", .cause = UMX_ERR_PEER_CLOSED, .member = -1};
     shmem->dependent.on_destroy = on_destroy;
     umi_node_init((umi_node *)(void *)&shmem->dependent);
     umi_list_init(&shmem->waits);
     umi_list_init(&shmem->quiets);
-    umi_shmem_blocks_init(&shmem->blocks, size);
+    umi_list_init(&shmem->proposals);
+    umi_shmem_blocks_init(&shmem->blocks, shmem->length);
     umx_worker_attach(shmem->worker, &shmem->dependent);
     return shmem;
 }
@@ -352,6 +438,9 @@ umx_shmem_create(umx_comm *comm, uint64_t size, const umx_op_params *op,
         return UMX_ERR_NO_MEMORY;
     }
     status = umx_comm_derive(comm, LABEL, &shmem->comm);
+    if (status == UMX_OK) {
+        status = umx_comm_derive(shmem->comm, ALLOC_LABEL, &shmem->allocations);
+    }
     if (status == UMX_OK) {
         status = make_region(shmem, comm, op, req_p);
     }
@@ -457,5 +546,9 @@ umx_shmem_notify(umx_shmem *shmem, int pe)
         umx_memh_notify(shmem->memh);
         return UMX_OK;
     }
-    return umx_rkey_notify(umi_shmem_rkey(shmem, pe));
+    if (umi_shmem_has_failed(shmem, pe)) {
+        return UMX_ERR_RANK_FAILED;
+    }
+    return umi_shmem_blame(shmem, pe,
+                           umx_rkey_notify(umi_shmem_rkey(shmem, pe)));
 }

@@ -13,7 +13,7 @@
 #include "util/list.h"
 
 enum {
-    UMI_SHMEM_REASON = 192 /* bytes */
+    UMI_SHMEM_REASON = 320 /* bytes */
 };
 
 /*   CREATED --all ranks have come--> OPEN --close(), destroy()--> CLOSED
@@ -25,8 +25,11 @@ typedef enum umi_shmem_state {
     UMI_SHMEM_CLOSED
 } umi_shmem_state;
 
-/* A collective allocation that is under way. */
-typedef struct umi_shmem_proposal umi_shmem_proposal;
+/* What a callback is given that has to know which PE it is about. */
+typedef struct umi_shmem_peer {
+    umx_shmem *shmem;
+    int        pe;
+} umi_shmem_peer;
 
 struct umx_shmem {
     umx_dependent   dependent;
@@ -36,20 +39,30 @@ struct umx_shmem {
     int             size;
     unsigned        refs; /* the user's, and of parts under way */
     char           *base;
-    uint64_t        length;
+    uint64_t        length; /* a multiple of UMX_SHMEM_ALIGN */
+    uint64_t        given;  /* what the caller gave */
     umx_memh       *memh;
     umx_region     *region;
-    umx_comm       *comm; /* derived, owned; NULL once it is closed */
+    umx_comm       *comm;        /* derived, owned; NULL once it is closed */
+    umx_comm       *allocations; /* likewise, from `comm`: for these only, as
+                                    they may wait for their turn */
     umx_shmem_pe   *pes;
+    umi_shmem_peer *peers; /* of all PEs */
     umx_request    *create_req;
     umx_request    *create_part;
     /* The heap ends its waits when the communicator fails: this receive, of
      * what nobody sends, fails then. */
     umx_request *watch;
     umi_list     waits; /* umi_shmem_wait.node */
+    /* what operations end with UMX_ERR_RANK_FAILED for */
+    bool             is_lost; /* somebody has failed, as far as is known */
+    bool             is_told; /* the communicator has said who */
+    umx_comm_failure failure; /* of `is_lost`; rank -1: none that is known */
+    char             why[UMI_SHMEM_REASON];
     /* allocation */
-    umi_shmem_blocks    blocks;
-    umi_shmem_proposal *proposal; /* or NULL */
+    umi_shmem_blocks blocks;
+    umi_list         proposals; /* umi_shmem_proposal.node; the first is under
+                                   way */
     /* operations without a request */
     size_t     num_nbi; /* under way */
     umx_status nbi_status;
@@ -94,6 +107,14 @@ umi_shmem_is_pe(const umx_shmem *shmem, int pe)
     return pe >= 0 && pe < shmem->size;
 }
 
+/* Is it known that this PE has failed? */
+static inline bool
+umi_shmem_has_failed(const umx_shmem *shmem, int pe)
+{
+    return __builtin_expect(shmem->is_lost, 0) && pe == shmem->failure.rank &&
+           pe != shmem->rank;
+}
+
 /* An operation with `pe` has ended so: has that failed? Then the status says
  * that a rank has. */
 umx_status umi_shmem_blame(umx_shmem *shmem, int pe, umx_status status);
@@ -101,8 +122,8 @@ umx_status umi_shmem_blame(umx_shmem *shmem, int pe, umx_status status);
 /* ---- allocate.c ----------------------------------------------------------
  */
 
-/* Forget an allocation that is under way: the heap is closed. */
-void umi_shmem_proposal_drop(umx_shmem *shmem);
+/* End the allocations: the heap is closed. */
+void umi_shmem_proposals_drop(umx_shmem *shmem);
 
 /* ---- wait.c --------------------------------------------------------------
  */

@@ -20,7 +20,7 @@ check(const umx_shmem *shmem, const void *address, uint64_t len, int pe,
         !umi_shmem_offset(shmem, address, len, offset_p)) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    return UMX_OK;
+    return umi_shmem_has_failed(shmem, pe) ? UMX_ERR_RANK_FAILED : UMX_OK;
 }
 
 /* An operation that has ended at once may have found that the PE has ended. */
@@ -40,7 +40,7 @@ static inline bool
 is_direct(const umx_shmem *shmem, int pe)
 {
     return shmem->pes[pe].waiters != NULL &&
-           __atomic_load_n(&shmem->watch, __ATOMIC_RELAXED) != NULL;
+           !__atomic_load_n(&shmem->is_lost, __ATOMIC_RELAXED);
 }
 
 /* Wake who sleeps at a PE that has been stored to; `is_fenced`: by an atomic
@@ -117,11 +117,22 @@ umx_shmem_get(umx_shmem *shmem, void *dest, const void *source, size_t len,
 static void
 on_nbi(umx_request *part, umx_status status, void *arg)
 {
+    const umi_shmem_peer *peer = arg;
+
     (void)part;
-    umi_shmem_nbi_done(arg, status);
+    umi_shmem_nbi_done(peer->shmem,
+                       umi_shmem_blame(peer->shmem, peer->pe, status));
 }
 
-/* Count an operation that was begun with on_nbi(). */
+/* How an operation without a request is begun with that PE, if it is one. */
+static umx_op_params
+nbi_params(umx_shmem *shmem, int pe)
+{
+    return umx_layer_op_params(
+        on_nbi, &shmem->peers[umi_shmem_is_pe(shmem, pe) ? pe : 0]);
+}
+
+/* Count an operation that was begun with nbi_params(). */
 static umx_status
 begun(umx_shmem *shmem, umx_status status)
 {
@@ -138,7 +149,7 @@ umx_shmem_put_nbi(umx_shmem *shmem, void *dest, const void *source, size_t len,
                   int pe)
 {
     UMI_SHMEM_LOCK(shmem);
-    umx_op_params params = umx_layer_op_params(on_nbi, shmem);
+    umx_op_params params = nbi_params(shmem, pe);
     umx_request  *part;
 
     return begun(shmem,
@@ -150,7 +161,7 @@ umx_shmem_get_nbi(umx_shmem *shmem, void *dest, const void *source, size_t len,
                   int pe)
 {
     UMI_SHMEM_LOCK(shmem);
-    umx_op_params params = umx_layer_op_params(on_nbi, shmem);
+    umx_op_params params = nbi_params(shmem, pe);
     umx_request  *part;
 
     return begun(shmem,
@@ -163,7 +174,7 @@ umx_shmem_put_signal_nbi(umx_shmem *shmem, void *dest, const void *source,
                          umx_atomic_op how, int pe)
 {
     UMI_SHMEM_LOCK(shmem);
-    umx_op_params params = umx_layer_op_params(on_nbi, shmem);
+    umx_op_params params = nbi_params(shmem, pe);
     umx_request  *part;
 
     return begun(shmem, umx_shmem_put_signal(shmem, dest, source, len, signal,
@@ -191,6 +202,14 @@ copy_items(char *dest, const char *source, const umx_shmem_stride *it)
         memcpy(dest + i * (size_t)it->dest * it->size,
                source + i * (size_t)it->source * it->size, it->size);
     }
+}
+
+/* Are items of that PE copied here? */
+static bool
+is_stored_to(const umx_shmem *shmem, int pe)
+{
+    return pe == shmem->rank ||
+           (shmem->pes[pe].base != NULL && !shmem->is_lost);
 }
 
 /* Post items of a PE that is not mapped: of `near` here. */
@@ -247,7 +266,7 @@ umx_shmem_iput(umx_shmem *shmem, void *dest, const void *source,
     if (status != UMX_OK || stride->count == 0 || stride->size == 0) {
         return status;
     }
-    if (shmem->pes[pe].base == NULL) {
+    if (!is_stored_to(shmem, pe)) {
         return post_items(shmem, offset, (char *)(uintptr_t)source, stride,
                           true, pe, op, req_p);
     }
@@ -267,7 +286,7 @@ umx_shmem_iget(umx_shmem *shmem, void *dest, const void *source,
     if (status != UMX_OK || stride->count == 0 || stride->size == 0) {
         return status;
     }
-    if (shmem->pes[pe].base == NULL) {
+    if (!is_stored_to(shmem, pe)) {
         return post_items(shmem, offset, dest, stride, false, pe, op, req_p);
     }
     atomic_thread_fence(memory_order_acquire);

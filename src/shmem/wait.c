@@ -59,13 +59,6 @@ umi_shmem_waits_end(umx_shmem *shmem, umx_status status)
     }
 }
 
-/* Has the heap heard that the communicator has failed? */
-static bool
-is_lost(const umx_shmem *shmem)
-{
-    return shmem->size > 1 && shmem->watch == NULL;
-}
-
 /* Post a wait for conditions, or for one, `until`. */
 static umx_status
 post_part(umx_request *req, const umx_condition *until,
@@ -108,7 +101,7 @@ wait_for(umx_shmem *shmem, const umx_condition *until,
     }
     umi_shmem_hold(shmem);
     umi_list_append(&shmem->waits, &wait->node);
-    if (is_lost(shmem)) {
+    if (shmem->is_lost) { /* who would store may be gone */
         wait->status = UMX_ERR_RANK_FAILED;
         (void)umx_request_cancel(wait->part);
     }

@@ -123,7 +123,7 @@ UNLOCKED = {
         umx_request_buffer umx_request_state
         umx_region_length umx_region_pointer umx_region_record umx_region_rkey
         umx_shmem_addr_accessible umx_shmem_base umx_shmem_get_pes umx_shmem_memh
-        umx_shmem_my_pe umx_shmem_num_pes umx_shmem_pe_accessible
+        umx_shmem_lost umx_shmem_my_pe umx_shmem_num_pes umx_shmem_pe_accessible
         umx_shmem_pointer umx_shmem_size
         umx_request_worker umx_rkey_is_readonly
         umx_rkey_length umx_timer_init umx_worker_fd umx_worker_get_context
@@ -147,7 +147,8 @@ UNLOCKED = {
         umx_request_was_sent umx_timer_stop umx_worker_attach umx_worker_detach""",
     "it locks where it has to": """
         umx_shmem_atomic umx_shmem_get umx_shmem_iget umx_shmem_iput
-        umx_shmem_notify umx_shmem_put umx_shmem_put_signal umx_shmem_test
+        umx_shmem_malloc umx_shmem_notify umx_shmem_put umx_shmem_put_signal
+        umx_shmem_test
         umx_proxy_quiet umx_proxy_ring_retire
         umx_progress_fd umx_progress_hold_off umx_progress_is_running
         umx_progress_stop umx_request_wait umx_worker_destroy umx_worker_lock

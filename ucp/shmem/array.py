@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 from .. import _ext
@@ -17,9 +18,11 @@ Cmp = Literal["==", "!=", ">", ">=", "<", "<="]
 class Array(_ext.SymmetricMemory):
     """What the arrays of both faces have in common."""
 
-    __slots__ = ("local",)
+    __slots__ = ("is_freed", "is_part", "local")
 
     local: numpy.ndarray[Any, Any]
+    is_part: bool
+    is_freed: bool
 
     @classmethod
     def make(
@@ -29,8 +32,10 @@ class Array(_ext.SymmetricMemory):
         import numpy
 
         dtype = numpy.dtype(dtype)
-        nbytes = nbytes_of(shape, dtype)
-        self = cls(heap, offset, nbytes, max(dtype.itemsize, 1), dtype.kind)
+        nbytes = prod(shape if isinstance(shape, tuple) else (shape,)) * dtype.itemsize
+        kind = dtype.kind if dtype.isnative else ">"
+        self = cls(heap, offset, nbytes, max(dtype.itemsize, 1), kind)
+        self.is_part = self.is_freed = False
         # Not of `self`: the collector does not see through a ndarray.
         memory = _ext.SymmetricMemory(heap, offset, nbytes)
         self.local = numpy.ndarray(shape, dtype, memoryview(memory))
@@ -67,18 +72,21 @@ class Array(_ext.SymmetricMemory):
         ``array.local[key]`` is a number of this rank, or any part.
         """
         keys = key if isinstance(key, tuple) else (key,)
+        for one in keys:
+            if not _is_plain(one):
+                raise TypeError(
+                    f"{one!r} makes a copy, which is not in the heap: index with "
+                    "integers and slices"
+                )
         part = self.local[keys if Ellipsis in keys else (*keys, ...)]
         start = part.ctypes.data - self.local.ctypes.data
-        if not 0 <= start <= self.nbytes or part.base is None:
-            raise TypeError(
-                f"{key!r} makes a copy, which is not in the heap: index with "
-                "integers and slices"
-            )
         if not part.flags.c_contiguous:
             raise ValueError(
                 f"{key!r} is a part with gaps: iput() and iget() take strides"
             )
-        return self.make(self.heap, self.offset + start, part.shape, part.dtype)
+        made = self.make(self.heap, self.offset + start, part.shape, part.dtype)
+        made.is_part = True
+        return made
 
     def on(self, pe: SupportsIndex) -> numpy.ndarray[Any, Any]:
         """The array of that PE, in place: OpenSHMEM's ``shmem_ptr``.
@@ -105,6 +113,8 @@ class Array(_ext.SymmetricMemory):
     def _look(self, cmp: Cmp, values: Any, status: Any) -> tuple[list[int], int]:
         """The items that are true, and how many are asked for."""
         before = self._status(status)
+        if not before:
+            return [], 0
         seen = self._look_many(cmp, values_of(values), before, 0)
         return new_ones(before, seen), before.count(0)
 
@@ -129,15 +139,16 @@ class Array(_ext.SymmetricMemory):
         )
 
 
-def nbytes_of(shape: Any, dtype: Any) -> int:
-    """How many bytes an array has."""
-    count = 1
-    for length in shape if isinstance(shape, Iterable) else (shape,):
-        number = length.__index__()
-        if number < 0:
-            raise ValueError(f"the shape {shape!r} has a negative length")
-        count *= number
-    return int(count * dtype.itemsize)
+def _is_plain(key: Any) -> bool:
+    """Is it a key of one dimension, or a field's name, that makes a view?"""
+    if key is None or key is Ellipsis or isinstance(key, (slice, str)):
+        return True
+    import numpy
+
+    # Arrays have __index__, too; and what is true or false is a mask.
+    return hasattr(type(key), "__index__") and not isinstance(
+        key, (bool, numpy.bool_, numpy.ndarray)
+    )
 
 
 def heap_pe(heap: _ext.SymmetricHeap, pe: SupportsIndex) -> int:
@@ -165,6 +176,8 @@ class SymmetricArray(Array):
     Attributes:
         local: this rank's, a ndarray.
         heap, offset, nbytes, dtype, shape, size: as their names say.
+        is_part: is it a part of another one, ``array[key]``?
+        is_freed: has ``heap.free()`` freed it?
 
     ``array[key]`` is a part. ``array.on(pe)`` is the array of another rank where it
     is mapped. Waits are for integers of 4 or 8 bytes.
@@ -183,7 +196,8 @@ class SymmetricArray(Array):
             status: an item for each; those that are not 0 are left out.
         """
         before = self._status(status)
-        await self._wait_many(cmp, values_of(values), before, self.size)
+        if before:
+            await self._wait_many(cmp, values_of(values), before, self.size)
 
     async def wait_until_any(
         self, cmp: Cmp, values: Any, status: Any = None
@@ -197,6 +211,8 @@ class SymmetricArray(Array):
     ) -> list[int]:
         """Wait until an item compares so; the indices of those that do."""
         before = self._status(status)
+        if not before:
+            return []
         return new_ones(
             before, await self._wait_many(cmp, values_of(values), before, 1)
         )

@@ -3,17 +3,31 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self, SupportsIndex
 
 from .. import _ext
 from .._communicator.communicator import Communicator
-from .array import Array, SymmetricArray, nbytes_of
+from ..exceptions import UCXError
+from .array import Array, SymmetricArray
+from .pending import Pending
+from .plan import check_free, plan, refusal
 
 
 def local_of(buffer: Any) -> Any:
     """What a collective operation is given for an array of a heap."""
     return buffer.local if isinstance(buffer, Array) else buffer
+
+
+def item_of(dest: Array, value: Any) -> Any:
+    """``value`` as an item of an array."""
+    import numpy
+
+    item = numpy.array(value, dest.dtype)
+    if item.shape != ():
+        raise ValueError(f"value has the shape {item.shape}, and is not one item")
+    return item
 
 
 class SymmetricHeap(_ext.SymmetricHeap):
@@ -34,7 +48,7 @@ class SymmetricHeap(_ext.SymmetricHeap):
     __slots__ = ("_comm", "_nbi")
 
     _comm: Communicator
-    _nbi: list[_ext.Request[None]]
+    _nbi: Pending
 
     @classmethod
     async def create(cls, comm: Communicator, nbytes: SupportsIndex) -> Self:
@@ -48,7 +62,7 @@ class SymmetricHeap(_ext.SymmetricHeap):
         """
         self = cls(comm, nbytes)
         self._comm = comm
-        self._nbi = []
+        self._nbi = Pending()
         await self._create()
         return self
 
@@ -64,14 +78,19 @@ class SymmetricHeap(_ext.SymmetricHeap):
 
     # ---- allocation ----
 
-    async def _allocate(
-        self, shape: Any, dtype: Any, align: int, is_zeroed: bool
-    ) -> SymmetricArray:
-        import numpy
+    async def _refuse(self, exc: Exception) -> None:
+        """Tell the other ranks, who have called the same, of bad arguments."""
+        with suppress(UCXError):
+            await self._malloc(*refusal(exc))
 
-        nbytes = nbytes_of(shape, numpy.dtype(dtype))
-        offset = await self._malloc(nbytes, align, is_zeroed)
-        return SymmetricArray.make(self, offset, shape, dtype)
+    async def _allocate(self, method: str, *args: Any) -> tuple[SymmetricArray, Any]:
+        try:
+            it = plan(self, method, *args)
+        except Exception as exc:
+            await self._refuse(exc)
+            raise
+        offset = await self._malloc(*it.wish)
+        return SymmetricArray.make(self, offset, it.shape, it.dtype), it.value
 
     async def empty(
         self, shape: Any, dtype: Any = "f8", *, align: int = 0
@@ -84,25 +103,44 @@ class SymmetricHeap(_ext.SymmetricHeap):
             align: bytes, a power of two; 0: 64.
 
         Raises:
-            UCXError: there is no room, the ranks give different arguments, or
-                another allocation has not been awaited. On every rank the same.
+            UCXError: there is no room, or the ranks give different arguments: on
+                every rank the same.
+            TypeError, ValueError: the arguments are bad. Ranks whose own are good
+                raise UCXError then.
         """
-        return await self._allocate(shape, dtype, align, False)
+        return (await self._allocate("empty", shape, dtype, align))[0]
 
     async def zeros(
         self, shape: Any, dtype: Any = "f8", *, align: int = 0
     ) -> SymmetricArray:
         """``empty()`` with zeros."""
-        return await self._allocate(shape, dtype, align, True)
+        return (await self._allocate("zeros", shape, dtype, align))[0]
 
     async def full(
         self, shape: Any, value: Any, dtype: Any = "f8", *, align: int = 0
     ) -> SymmetricArray:
         """``empty()`` with ``value``, which no other rank's put comes before."""
-        array = await self._allocate(shape, dtype, align, False)
-        array.local[...] = value
+        array, values = await self._allocate("full", shape, dtype, align, value)
+        array.local[...] = values
         await self.sync_all()
         return array
+
+    async def free(self, array: Any) -> None:  # type: ignore[override]
+        """Free an array on all ranks, which all free it; None is nothing.
+
+        Raises:
+            UCXError: the ranks free different arrays.
+            TypeError, ValueError: it is no array of this heap, a part of one, or has
+                been freed. Ranks whose own is good raise UCXError then.
+        """
+        try:
+            check_free(self, array)
+        except Exception as exc:
+            await self._refuse(exc)
+            raise
+        await super().free(array)
+        if array is not None:
+            array.is_freed = True
 
     # ---- one item ----
 
@@ -110,9 +148,7 @@ class SymmetricHeap(_ext.SymmetricHeap):
         self, dest: Array, value: Any, pe: SupportsIndex
     ) -> _ext.CoroutineRequest[None]:
         """Write ``value`` to the first item of ``dest`` of that PE; awaitable."""
-        import numpy
-
-        return self.put(dest, numpy.array(value, dest.dtype), pe)
+        return self.put(dest, item_of(dest, value), pe)
 
     async def g(self, source: Array, pe: SupportsIndex) -> Any:
         """Read the first item of ``source`` of that PE."""
@@ -124,19 +160,14 @@ class SymmetricHeap(_ext.SymmetricHeap):
 
     # ---- without an await ----
 
-    def _begin(self, request: _ext.Request[None]) -> None:
-        if len(self._nbi) > 64:
-            self._nbi = [it for it in self._nbi if not it.done() or it.exception()]
-        self._nbi.append(request)
-
     def put_nbi(self, dest: Array, source: Any, pe: SupportsIndex) -> None:
         """Begin a put; ``source`` is in use until ``quiet()``, which raises if it
         fails."""
-        self._begin(self.put(dest, source, pe))
+        self._nbi.add(self.put(dest, source, pe))
 
     def get_nbi(self, buffer: Any, source: Array, pe: SupportsIndex) -> None:
         """Begin a get; ``buffer`` is filled when ``quiet()`` has ended."""
-        self._begin(self.get(buffer, source, pe))
+        self._nbi.add(self.get(buffer, source, pe))
 
     def put_signal_nbi(
         self,
@@ -148,20 +179,19 @@ class SymmetricHeap(_ext.SymmetricHeap):
         op: str = "set",
     ) -> None:
         """Begin a put_signal(), as ``put_nbi()`` does."""
-        self._begin(self.put_signal(dest, source, pe, signal, value, op))
-
-    async def _end_nbi(self) -> None:
-        while self._nbi:
-            await self._nbi.pop()
+        self._nbi.add(self.put_signal(dest, source, pe, signal, value, op))
 
     async def quiet(self) -> None:  # type: ignore[override]
-        """Wait until all operations of this rank can be seen at their PEs."""
-        await self._end_nbi()
+        """Wait until all operations of this rank can be seen at their PEs.
+
+        Who stops waiting stops nothing: ``quiet()`` may be called again.
+        """
+        await self._nbi.end_all()
         await super().quiet()
 
     async def barrier_all(self) -> None:  # type: ignore[override]
         """``quiet()``, then wait until every rank has come here."""
-        await self._end_nbi()
+        await self._nbi.end_all()
         await super().barrier_all()
 
     # ---- collective operations: the communicator's ----

@@ -6,15 +6,29 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self, SupportsIndex
 
 from .. import _ext
-from ..shmem.array import Array, Cmp, nbytes_of, new_ones, values_of
+from ..exceptions import UCXError, UCXTimeout
+from ..shmem.array import Array, Cmp, new_ones, values_of
 from ..shmem.heap import SymmetricHeap as _AsyncHeap
 from ..shmem.heap import local_of
+from ..shmem.pending import Pending
+from ..shmem.plan import check_free, plan, refusal
 from ._communicator import Communicator
 from ._forward import forwarded
+
+
+def _left(timeout: float | None) -> Callable[[], float | None]:
+    """A function that says how much of a timeout is left."""
+    if timeout is None:
+        return lambda: None
+    end = time.monotonic() + timeout
+    return lambda: max(0.0, end - time.monotonic())
 
 
 class SymmetricArray(Array):
@@ -50,6 +64,8 @@ class SymmetricArray(Array):
     def _wait(
         self, cmp: Cmp, values: Any, before: bytes, count: int, timeout: float | None
     ) -> bytes:
+        if not before:
+            return before
         seen: bytes = self.heap.worker._call(
             timeout, self._wait_many, cmp, values_of(values), before, count
         )
@@ -73,7 +89,7 @@ class SymmetricHeap:
         self._comm = comm
         self._async = _AsyncHeap(comm._async, nbytes)
         self._async._comm = comm._async
-        self._async._nbi = []
+        self._async._nbi = Pending()
         self._wait_for = comm._wait_for
 
     @classmethod
@@ -114,14 +130,21 @@ class SymmetricHeap:
         """Bytes that are not allocated."""
         return self._async.available
 
-    def _allocate(
-        self, shape: Any, dtype: Any, align: int, is_zeroed: bool, timeout: float | None
-    ) -> SymmetricArray:
-        import numpy
+    def _refuse(self, timeout: float | None, exc: Exception) -> None:
+        """Tell the other ranks, who have called the same, of bad arguments."""
+        with suppress(UCXError):
+            self._wait_for(timeout, self._async._malloc, *refusal(exc))
 
-        nbytes = nbytes_of(shape, numpy.dtype(dtype))
-        offset = self._wait_for(timeout, self._async._malloc, nbytes, align, is_zeroed)
-        return SymmetricArray.make(self._async, offset, shape, dtype)
+    def _allocate(
+        self, timeout: float | None, method: str, *args: Any
+    ) -> tuple[SymmetricArray, Any]:
+        try:
+            it = plan(self._async, method, *args)
+        except Exception as exc:
+            self._refuse(timeout, exc)
+            raise
+        offset = self._wait_for(timeout, self._async._malloc, *it.wish)
+        return SymmetricArray.make(self._async, offset, it.shape, it.dtype), it.value
 
     def empty(
         self,
@@ -132,7 +155,7 @@ class SymmetricHeap:
         timeout: float | None = None,
     ) -> SymmetricArray:
         """Allocate an array, whose items are anything; a collective operation."""
-        return self._allocate(shape, dtype, align, False, timeout)
+        return self._allocate(timeout, "empty", shape, dtype, align)[0]
 
     def zeros(
         self,
@@ -143,7 +166,7 @@ class SymmetricHeap:
         timeout: float | None = None,
     ) -> SymmetricArray:
         """``empty()`` with zeros."""
-        return self._allocate(shape, dtype, align, True, timeout)
+        return self._allocate(timeout, "zeros", shape, dtype, align)[0]
 
     def full(
         self,
@@ -155,14 +178,22 @@ class SymmetricHeap:
         timeout: float | None = None,
     ) -> SymmetricArray:
         """``empty()`` with ``value``, which no other rank's put comes before."""
-        array = self._allocate(shape, dtype, align, False, timeout)
-        array.local[...] = value
-        self.sync_all(timeout=timeout)
+        left = _left(timeout)
+        array, values = self._allocate(left(), "full", shape, dtype, align, value)
+        array.local[...] = values
+        self.sync_all(timeout=left())
         return array
 
-    @forwarded
     def free(self, array: Any, *, timeout: float | None = None) -> None:
         """Free an array on all ranks, which all free it."""
+        try:
+            check_free(self._async, array)
+        except Exception as exc:
+            self._refuse(timeout, exc)
+            raise
+        self._wait_for(timeout, _ext.SymmetricHeap.free, self._async, array)
+        if array is not None:
+            array.is_freed = True
 
     @forwarded
     def put(
@@ -274,21 +305,27 @@ class SymmetricHeap:
         """Operations that are begun later reach each PE after those before."""
         self._async.fence()
 
-    def _end_nbi(self, timeout: float | None) -> None:
-        pending = self._async._nbi
-        while pending:
-            request = pending.pop()
-            self._wait_for(timeout, lambda request=request: request)
+    def _after_nbi(self, timeout: float | None, method: Any) -> None:
+        """Wait for what has no request, and then for ``method``."""
+        pending, left = self._async._nbi, _left(timeout)
+        worker = self._async.worker
+        while (request := pending.last()) is not None:
+            if not worker._wait(left(), request):
+                raise UCXTimeout(f"not done within {timeout} s")
+            pending.end(request)
+        pending.raise_failure()
+        try:
+            self._wait_for(left(), method, self._async)
+        except UCXTimeout:
+            raise UCXTimeout(f"not done within {timeout} s") from None
 
     def quiet(self, *, timeout: float | None = None) -> None:
         """Wait until all operations of this rank can be seen at their PEs."""
-        self._end_nbi(timeout)
-        self._wait_for(timeout, _ext.SymmetricHeap.quiet, self._async)
+        self._after_nbi(timeout, _ext.SymmetricHeap.quiet)
 
     def barrier_all(self, *, timeout: float | None = None) -> None:
         """``quiet()``, then wait until every rank has come here."""
-        self._end_nbi(timeout)
-        self._wait_for(timeout, _ext.SymmetricHeap.barrier_all, self._async)
+        self._after_nbi(timeout, _ext.SymmetricHeap.barrier_all)
 
     @forwarded
     def sync_all(self, *, timeout: float | None = None) -> None:

@@ -57,6 +57,18 @@ set_failure(mod_state *st, PyObject *exc, const umx_comm_failure *failure,
                                  failure->member, (int)failure->cause));
 }
 
+PyObject *
+comm_lost_error(mod_state *st, const umx_comm_failure *failure,
+                const char *reason, const char *op)
+{
+    PyObject *exc = errors_new_text(st, UMX_ERR_RANK_FAILED, op, reason);
+
+    if (exc != NULL && set_failure(st, exc, failure, op) < 0) {
+        Py_CLEAR(exc);
+    }
+    return exc;
+}
+
 /* A rank has failed; or has left, which revokes nothing. `rank` -1: all
  * others. */
 static PyObject *
@@ -65,7 +77,6 @@ rank_failed(mod_state *st, const umx_comm *comm, const char *op, int rank)
     umx_comm_failure failure;
     char             text[64];
     const char      *reason = umx_comm_reason(comm);
-    PyObject        *exc;
 
     if (!umx_comm_get_failure(comm, &failure)) {
         failure = (umx_comm_failure){
@@ -77,11 +88,7 @@ rank_failed(mod_state *st, const umx_comm *comm, const char *op, int rank)
             reason = text;
         }
     }
-    exc = errors_new_text(st, UMX_ERR_RANK_FAILED, op, reason);
-    if (exc != NULL && set_failure(st, exc, &failure, op) < 0) {
-        Py_CLEAR(exc);
-    }
-    return exc;
+    return comm_lost_error(st, &failure, reason, op);
 }
 
 PyObject *

@@ -24,6 +24,10 @@ int comm_check(const CommObject *comm);
 PyObject *comm_error(const CommObject *comm, umx_status status, const char *op,
                      int rank);
 
+/* UCXRankFailed for a failure that is known, whose text is `reason`. */
+PyObject *comm_lost_error(mod_state *st, const umx_comm_failure *failure,
+                          const char *reason, const char *op);
+
 /* The exception of a communicator that has failed. */
 PyObject *comm_failure_error(mod_state *st, const umx_comm *comm,
                              const char *op);

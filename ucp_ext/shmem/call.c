@@ -31,6 +31,7 @@ shmem_request(SymmetricHeapObject *heap, const op_type *type)
         return NULL;
     }
     memset(call, 0, sizeof(*call));
+    call->pe                       = -1;
     TAIL_OF(req, shmem_tail)->call = call;
     return req;
 }
@@ -60,42 +61,68 @@ shmem_request_traverse(const RequestObject *req, visitproc visit, void *arg)
     return 0;
 }
 
+static PyObject *
+closed_error(mod_state *st, const char *name)
+{
+    return errors_new_text(st, UMX_ERR_CLOSED, name,
+                           "the heap or its communicator is closed");
+}
+
+/* A rank has failed: which? */
+static PyObject *
+rank_error(const SymmetricHeapObject *heap, const char *name)
+{
+    mod_state       *st = heap->worker->st;
+    umx_comm_failure failure;
+    const char      *why;
+
+    if (heap->comm->umx != NULL &&
+        umx_comm_get_failure(heap->comm->umx, &failure)) {
+        return comm_failure_error(st, heap->comm->umx, name);
+    }
+    if (heap->umx != NULL && umx_shmem_get_failure(heap->umx, &failure, &why)) {
+        return comm_lost_error(st, &failure, why, name);
+    }
+    if (heap->is_closed) {
+        return closed_error(st, name);
+    }
+    return errors_new(st, UMX_ERR_RANK_FAILED, name,
+                      "a rank has left the heap, or cancelled a call of all "
+                      "ranks");
+}
+
+PyObject *
+shmem_error(const SymmetricHeapObject *heap, umx_status status,
+            const char *name)
+{
+    mod_state  *st     = heap->worker->st;
+    const char *reason = (heap->umx != NULL) ? umx_shmem_reason(heap->umx) : "";
+
+    switch (status) {
+    case UMX_ERR_RANK_FAILED:
+        return rank_error(heap, name);
+    case UMX_ERR_CLOSED:
+        return closed_error(st, name);
+    default:
+        return (reason[0] != '\0') ? errors_new_text(st, status, name, reason) :
+                                     errors_new(st, status, name, NULL);
+    }
+}
+
 PyObject *
 shmem_request_error(RequestObject *req)
 {
     const SymmetricHeapObject *heap   = TAIL_OF(req, shmem_tail)->heap;
-    mod_state                 *st     = req->worker->st;
-    const char                *name   = req->type->name;
-    const char                *reason = "";
-    umx_comm_failure           failure;
+    const shmem_call          *call   = shmem_call_of(req);
+    umx_status                 status = req->status;
 
     if (heap == NULL) { /* one without a call */
-        return errors_new(st, req->status, name, NULL);
+        return errors_new(req->worker->st, status, req->type->name, NULL);
     }
-    if (heap->umx != NULL) {
-        reason = umx_shmem_reason(heap->umx);
+    if (call != NULL && call->pe >= 0 && heap->umx != NULL) {
+        status = umx_shmem_doubt(heap->umx, call->pe, status);
     }
-    switch (req->status) {
-    case UMX_ERR_RANK_FAILED:
-        if (heap->comm->umx != NULL &&
-            umx_comm_get_failure(heap->comm->umx, &failure)) {
-            return comm_failure_error(st, heap->comm->umx, name);
-        }
-        return errors_new(st, req->status, name,
-                          "a rank has left the heap, or cancelled a call of "
-                          "all ranks");
-    case UMX_ERR_CLOSED:
-        return errors_new_text(st, req->status, name,
-                               "the heap or its communicator is closed");
-    case UMX_ERR_BUSY:
-        return errors_new_text(st, req->status, name,
-                               "another allocation is under way: await it "
-                               "first");
-    default:
-        return (reason[0] != '\0') ?
-                   errors_new_text(st, req->status, name, reason) :
-                   errors_new(st, req->status, name, NULL);
-    }
+    return shmem_error(heap, status, req->type->name);
 }
 
 /* ---- arguments -----------------------------------------------------------
@@ -131,6 +158,13 @@ shmem_parse_number(const SymmetricHeapObject *heap, PyObject *op,
         return -1;
     }
     memory = *memory_p;
+    if (UNLIKELY(memory->kind == '>')) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s has numbers whose bytes are in the order of other "
+                     "machines: use its dtype's newbyteorder('=')",
+                     what);
+        return -1;
+    }
     if (UNLIKELY((memory->kind != 'i' && memory->kind != 'u') ||
                  (memory->itemsize != 4 && memory->itemsize != 8))) {
         PyErr_Format(PyExc_TypeError,
@@ -164,6 +198,13 @@ shmem_parse_pe(const SymmetricHeapObject *heap, PyObject *number, int *pe_p)
     }
     *pe_p = (int)pe;
     return 0;
+}
+
+int
+shmem_parse_bytes(PyObject *number, uint64_t *bytes_p)
+{
+    *bytes_p = PyLong_AsUnsignedLongLong(number);
+    return (*bytes_p == UINT64_MAX && PyErr_Occurred()) ? -1 : 0;
 }
 
 int

@@ -12,9 +12,19 @@ malloc_post(RequestObject *req, const umx_op_params *params)
 
     return (shmem_of(req) == NULL) ?
                UMX_ERR_CLOSED :
-               umx_shmem_malloc(shmem_of(req), call->size, call->align,
-                                call->is_zeroed, &call->address, params,
-                                &req->op);
+               umx_shmem_allocate(shmem_of(req), &call->wish, &call->address,
+                                  params, &req->op);
+}
+
+static void
+malloc_clear(RequestObject *req)
+{
+    shmem_call *call = shmem_call_of(req);
+
+    if (call != NULL) {
+        Py_CLEAR(call->what);
+    }
+    shmem_request_clear(req);
 }
 
 /* The offset of what is allocated. */
@@ -56,7 +66,7 @@ static const op_type op_malloc = {
     .post     = malloc_post,
     .result   = malloc_result,
     .error    = shmem_request_error,
-    .clear    = shmem_request_clear,
+    .clear    = malloc_clear,
     .traverse = shmem_request_traverse,
 };
 
@@ -76,28 +86,39 @@ DEFINE_OP(barrier);
 DEFINE_OP(sync);
 
 const char heap_malloc_doc[] =
-    "_malloc($self, size, align, is_zeroed, /)\n--\n\n"
-    "Allocate bytes on all ranks; awaitable: their offset.";
+    "_malloc($self, size, align, is_zeroed, what, is_refused=False, /)\n"
+    "--\n\n"
+    "Allocate bytes on all ranks; awaitable: their offset. `what` is the\n"
+    "call, and the same on all, or says why this rank refuses.";
 
 PyObject *
 heap_malloc(PyObject *op, PyObject *args)
 {
-    RequestObject     *req;
-    shmem_call        *call;
-    unsigned long long size, align;
-    int                is_zeroed;
+    RequestObject *req;
+    shmem_call    *call;
+    PyObject      *size, *align, *what;
+    umx_shmem_wish wish       = {.size = 0};
+    int            is_refused = 0, is_zeroed;
 
-    if (!PyArg_ParseTuple(args, "KKp", &size, &align, &is_zeroed)) {
+    if (!PyArg_ParseTuple(args, "OOpU|p", &size, &align, &is_zeroed, &what,
+                          &is_refused) ||
+        shmem_parse_bytes(size, &wish.size) < 0 ||
+        shmem_parse_bytes(align, &wish.align) < 0) {
+        return NULL;
+    }
+    wish.is_zeroed  = is_zeroed != 0;
+    wish.is_refused = is_refused != 0;
+    wish.what       = PyUnicode_AsUTF8(what);
+    if (wish.what == NULL) {
         return NULL;
     }
     req = shmem_request((SymmetricHeapObject *)op, &op_malloc);
     if (req == NULL) {
         return NULL;
     }
-    call            = shmem_call_of(req);
-    call->size      = size;
-    call->align     = align;
-    call->is_zeroed = is_zeroed != 0;
+    call       = shmem_call_of(req);
+    call->wish = wish;
+    call->what = Py_NewRef(what);
     return request_post(req);
 }
 
@@ -121,7 +142,7 @@ heap_free(PyObject *op, PyObject *array)
     if (req == NULL) {
         return NULL;
     }
-    if (memory != NULL && memory->nbytes != 0) {
+    if (memory != NULL && memory->nbytes != 0) { /* else it has no place */
         shmem_call_of(req)->address = memory->address;
     }
     return request_post(req);
@@ -181,7 +202,7 @@ heap_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     status = umx_shmem_fence(self->umx);
     if (status != UMX_OK) {
-        return errors_raise(self->worker->st, status, "fence", NULL);
+        return errors_set(shmem_error(self, status, "fence"));
     }
     Py_RETURN_NONE;
 }

@@ -15,7 +15,8 @@ typedef struct SymmetricHeapObject {
                        given back */
     CommObject      *comm;
     uint64_t         size;
-    umx_shmem_direct direct; /* once it is made */
+    umx_shmem_direct direct;  /* once it is made */
+    const bool      *is_lost; /* has a rank failed? umx_shmem_lost() */
     int              num_pes;
     bool             is_closed;
 } SymmetricHeapObject;
@@ -36,7 +37,7 @@ typedef struct shmem_call {
     void                  *address; /* symmetric */
     uint64_t              *signal;
     size_t                 len;
-    int                    pe;
+    int                    pe;        /* -1: none */
     bool                   is_signed; /* the number that is fetched */
     uint64_t               old;
     SymmetricMemoryObject *memory; /* whose number it is; or NULL */
@@ -50,9 +51,8 @@ typedef struct shmem_call {
             PyObject      *seen; /* bytes */
         };
         struct { /* of an allocation */
-            uint64_t size;
-            uint64_t align;
-            bool     is_zeroed;
+            umx_shmem_wish wish;
+            PyObject      *what; /* a str: the text of `wish` */
         };
     };
 } shmem_call;
@@ -82,6 +82,10 @@ shmem_of(const RequestObject *req)
     return TAIL_OF(req, shmem_tail)->heap->umx;
 }
 
+/* Make the exception of an operation that is called `name`. */
+PyObject *shmem_error(const SymmetricHeapObject *heap, umx_status status,
+                      const char *name);
+
 /* op_type.error(), op_type.clear() and op_type.traverse() of operations. */
 PyObject *shmem_request_error(RequestObject *req);
 void      shmem_request_clear(RequestObject *req);
@@ -101,6 +105,9 @@ int shmem_parse_number(const SymmetricHeapObject *heap, PyObject *op,
 int shmem_parse_pe(const SymmetricHeapObject *heap, PyObject *number,
                    int *pe_p);
 
+/* A number from 0 to 2**64 - 1. */
+int shmem_parse_bytes(PyObject *number, uint64_t *bytes_p);
+
 /* The buffer of the program's side of a transfer. */
 int shmem_acquire(RequestObject *req, PyObject *buffer, bool is_writable);
 
@@ -111,7 +118,8 @@ static inline bool
 shmem_is_direct(const SymmetricHeapObject *heap, int pe)
 {
     return heap->direct.pes != NULL && heap->direct.pes[pe].base != NULL &&
-           !heap->is_closed;
+           !heap->is_closed &&
+           !__atomic_load_n(heap->is_lost, __ATOMIC_RELAXED);
 }
 
 /* A request that is done. NULL with an exception. */

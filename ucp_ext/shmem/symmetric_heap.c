@@ -27,7 +27,9 @@ create_result(RequestObject *req)
     SymmetricHeapObject *self = TAIL_OF(req, shmem_tail)->heap;
 
     self->direct  = umx_shmem_direct_of(self->umx);
+    self->is_lost = umx_shmem_lost(self->umx);
     self->num_pes = umx_shmem_num_pes(self->umx);
+    self->size    = umx_shmem_size(self->umx);
     Py_RETURN_NONE;
 }
 
@@ -209,7 +211,7 @@ heap_notify(PyObject *op, PyObject *number)
     }
     status = umx_shmem_notify(self->umx, pe);
     if (status != UMX_OK) {
-        return errors_raise(self->worker->st, status, "notify", NULL);
+        return errors_set(shmem_error(self, status, "notify"));
     }
     worker_drain_if_due(self->worker);
     Py_RETURN_NONE;

@@ -17,14 +17,17 @@ memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     mod_state             *st         = state_of_type(type);
     SymmetricHeapObject   *heap;
     SymmetricMemoryObject *self;
-    unsigned long long     offset, nbytes;
+    PyObject              *number, *count;
+    uint64_t               offset, nbytes;
     unsigned               itemsize = 1;
     int                    kind = 'u', pe = -1;
 
     if (st == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!KK|ICi:SymmetricMemory",
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|ICi:SymmetricMemory",
                                      keywords, st->symmetric_heap_type, &heap,
-                                     &offset, &nbytes, &itemsize, &kind, &pe)) {
+                                     &number, &count, &itemsize, &kind, &pe) ||
+        shmem_parse_bytes(number, &offset) < 0 ||
+        shmem_parse_bytes(count, &nbytes) < 0) {
         return NULL;
     }
     if (heap->direct.shmem == NULL) {
@@ -37,7 +40,8 @@ memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return PyErr_Format(PyExc_ValueError,
                             "%llu bytes at offset %llu of PE %d are not in the "
                             "heap",
-                            nbytes, offset, pe);
+                            (unsigned long long)nbytes,
+                            (unsigned long long)offset, pe);
     }
     self = (SymmetricMemoryObject *)type->tp_alloc(type, 0);
     if (self != NULL) {

@@ -305,28 +305,26 @@ test_allocations_that_cannot_be_made_fail_alike(void **state)
     give_back(&h);
 }
 
+/* The second call of a rank is carried out when the first has ended on all: it
+ * gets the same place, however far the others are. The first of these fails. */
 static void
-test_one_allocation_at_a_time(void **state)
+test_allocations_are_carried_out_in_order(void **state)
 {
-    heaps        h;
-    void        *got[2], *other;
-    umx_request *again;
+    heaps h;
+    job   jobs[4];
+    void *got[4];
 
     open_heaps(&h, *state, 2);
-    umx_op_params how = job_params(&h.jobs[0]);
-    umx_request  *req = NULL;
-
-    job_posted(&h.jobs[0],
-               umx_shmem_malloc(h.heaps[0], 64, 0, false, &got[0], &how, &req),
-               &req);
-    assert_int_equal(
-        umx_shmem_malloc(h.heaps[0], 64, 0, false, &other, NULL, &again),
-        UMX_ERR_BUSY);
-    how = job_params(&h.jobs[1]);
-    job_posted(&h.jobs[1],
-               umx_shmem_malloc(h.heaps[1], 64, 0, false, &got[1], &how, &req),
-               &req);
-    world_wait(h.w, h.jobs, 2, UMX_OK);
+    for (uint64_t i = 0; i < 2; i++) {
+        POST(&jobs[i], umx_shmem_malloc(h.heaps[i], 64 * (i + 1), 0, false,
+                                        &got[i], OP, REQ));
+        POST(&jobs[2 + i],
+             umx_shmem_malloc(h.heaps[i], 64, 0, false, &got[2 + i], OP, REQ));
+    }
+    world_wait(h.w, &jobs[0], 2, UMX_ERR_INVALID_PARAM);
+    world_wait(h.w, &jobs[2], 2, UMX_OK);
+    assert_ptr_equal(got[2], at(&h, 0, 0));
+    assert_ptr_equal(got[3], at(&h, 1, 0));
     give_back(&h);
 }
 
@@ -345,7 +343,7 @@ test_a_heap_is_destroyed_during_an_allocation(void **state)
                &req);
     umx_shmem_destroy(h.heaps[0]);
     h.heaps[0] = NULL;
-    assert_true(world_wait_one(h.w, &h.jobs[0]) < 0);
+    assert_int_equal(world_wait_one(h.w, &h.jobs[0]), UMX_ERR_CLOSED);
     assert_null(got);
     give_back(&h);
 }
@@ -768,7 +766,7 @@ main(void)
         WORLD_TEST(test_all_ranks_allocate_alike),
         WORLD_TEST(test_different_arguments_fail_alike_and_change_nothing),
         WORLD_TEST(test_allocations_that_cannot_be_made_fail_alike),
-        WORLD_TEST(test_one_allocation_at_a_time),
+        WORLD_TEST(test_allocations_are_carried_out_in_order),
         WORLD_TEST(test_a_heap_is_destroyed_during_an_allocation),
         WORLD_TEST(test_put_and_get_reach_every_pe),
         WORLD_TEST(test_what_is_no_symmetric_address_is_refused),
