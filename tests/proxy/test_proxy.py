@@ -299,6 +299,8 @@ def test_wrong_arguments_are_named():
                 proxy.ring(16, memory=small)
         with pytest.raises(IndexError, match="may not run on the CPU"):
             await Proxy.create(comm, cpu=4000)
+        with pytest.raises(TypeError, match=r"made of a ucp\.Communicator"):
+            await Proxy.create(ucp.sync.Communicator)
         with pytest.raises(ValueError, match="cpu is -1"):
             await Proxy.create(comm, cpu=-1)
 
