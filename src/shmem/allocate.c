@@ -218,7 +218,7 @@ prepare(umi_shmem_proposal *it)
     }
 }
 
-/* It is the turn of a proposal: exchange the wishes. */
+/* Exchange the wishes: the turn of a proposal has come. */
 static umx_status
 take_turn(umi_shmem_proposal *it)
 {

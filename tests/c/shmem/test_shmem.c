@@ -636,11 +636,14 @@ test_some_of_many_numbers_are_waited_for(void **state)
 static void
 test_waits_end_when_the_communicator_fails(void **state)
 {
-    heaps         h;
-    umx_condition until   = {.cmp = UMX_CMP_GE, .size = 8, .value = 1};
-    umx_condition is_zero = {.cmp = UMX_CMP_EQ, .size = 8};
+    heaps            h;
+    umx_condition    until   = {.cmp = UMX_CMP_GE, .size = 8, .value = 1};
+    umx_condition    is_zero = {.cmp = UMX_CMP_EQ, .size = 8};
+    umx_comm_failure failure;
+    const char      *why;
 
     open_heaps(&h, *state, 3);
+    assert_false(umx_shmem_get_failure(h.heaps[0], &failure, &why));
     RUN_ALL(&h, umx_shmem_wait_until(h.heaps[i], &until, OP, REQ));
     umx_comm_abort(h.w->comms[2], "enough");
     world_wait(h.w, h.jobs, 3, UMX_ERR_RANK_FAILED);
@@ -650,6 +653,11 @@ test_waits_end_when_the_communicator_fails(void **state)
         RUN(&h, umx_shmem_wait_until(h.heaps[0], &is_zero, OP, REQ)), UMX_OK);
     assert_int_equal(RUN(&h, umx_shmem_barrier(h.heaps[0], OP, REQ)),
                      UMX_ERR_RANK_FAILED);
+    assert_int_equal(umx_shmem_notify(h.heaps[0], 2), UMX_ERR_RANK_FAILED);
+    assert_true(*umx_shmem_lost(h.heaps[0]));
+    assert_true(umx_shmem_get_failure(h.heaps[0], &failure, &why));
+    assert_int_equal(failure.rank, 2);
+    assert_non_null(strstr(why, "enough"));
     give_back(&h);
 }
 
