@@ -71,19 +71,25 @@ is_true(const void *address, unsigned cmp, unsigned size, uint64_t value)
                                  cmp, value);
 }
 
+/* Note it if a condition that is waited for is true now. */
+static bool
+is_seen_now(const umx_condition *until, const char *data, uint8_t *seen)
+{
+    if (*seen != 0 ||
+        !is_true(data + until->offset, until->cmp, until->size, until->value)) {
+        return false;
+    }
+    *seen = 1;
+    return true;
+}
+
 /* Note what is true of the conditions in the memory at `data`. True: it is
  * enough. */
 static bool
 look_at_many(wait_many *many, const char *data)
 {
     for (size_t i = 0; i < many->count && many->left != 0; i++) {
-        const umx_condition *until = &many->until[i];
-
-        if (many->seen[i] == 0 && is_true(data + until->offset, until->cmp,
-                                          until->size, until->value)) {
-            many->seen[i] = 1;
-            many->left--;
-        }
+        many->left -= is_seen_now(&many->until[i], data, &many->seen[i]);
     }
     return many->left == 0;
 }
@@ -455,21 +461,17 @@ static size_t
 count_untrue(const umx_memh *memh, const umx_conditions *conditions,
              size_t *num_seen_p)
 {
-    size_t num_untrue = 0;
+    const char *data       = umx_memh_buffer(memh)->data;
+    size_t      num_untrue = 0;
 
     *num_seen_p = 0;
     for (size_t i = 0; i < conditions->count; i++) {
-        const umx_condition *until = &conditions->until[i];
+        uint8_t *seen = &conditions->seen[i];
 
-        if (conditions->seen[i] != 0) {
-            continue;
-        }
-        if (is_true(number_of(memh, until), until->cmp, until->size,
-                    until->value)) {
-            conditions->seen[i] = 1;
+        if (is_seen_now(&conditions->until[i], data, seen)) {
             (*num_seen_p)++;
         } else {
-            num_untrue++;
+            num_untrue += *seen == 0;
         }
     }
     return num_untrue;
