@@ -57,7 +57,7 @@ create(size_t size, void **address_p, int *number_p)
 umx_status
 umi_segment_create(size_t len, umi_segment **segment_p, int *number_p)
 {
-    void      *address;
+    void      *address = NULL;
     umx_status status;
 
     if (len > SIZE_MAX - UMI_SEGMENT_HEADER) {

@@ -22,7 +22,7 @@ enum {
     CU_MEMORY_DEVICE  = 2,
     CU_ATTACH_GLOBAL  = 1,
     CU_PORTABLE       = 1,
-    CU_STREAM_LEGACY  = 1,
+    CU_NON_BLOCKING   = 1,
     ATTR_MEMORY_TYPE  = 2,
     ATTR_IS_MANAGED   = 8,
     ATTR_DEVICE       = 9,
@@ -34,30 +34,33 @@ enum {
 };
 
 /* The driver's functions. */
-#define FUNCTIONS(X)                                                         \
-    X(init, "cuInit", (unsigned flags))                                      \
-    X(error_name, "cuGetErrorName", (cu_result result, const char **name_p)) \
-    X(pointer_attributes, "cuPointerGetAttributes",                          \
-      (unsigned count, const int *attributes, void **values,                 \
-       cu_pointer pointer))                                                  \
-    X(device_get, "cuDeviceGet", (cu_device * device_p, int ordinal))        \
-    X(retain, "cuDevicePrimaryCtxRetain",                                    \
-      (cu_context * context_p, cu_device device))                            \
-    X(push, "cuCtxPushCurrent_v2", (cu_context context))                     \
-    X(pop, "cuCtxPopCurrent_v2", (cu_context * context_p))                   \
-    X(copy_htod, "cuMemcpyHtoD_v2",                                          \
-      (cu_pointer dst, const void *src, size_t len))                         \
-    X(copy_dtoh, "cuMemcpyDtoH_v2", (void *dst, cu_pointer src, size_t len)) \
-    X(current_device, "cuCtxGetDevice", (cu_device * device_p))              \
-    X(alloc, "cuMemAlloc_v2", (cu_pointer * pointer_p, size_t len))          \
-    X(alloc_managed, "cuMemAllocManaged",                                    \
-      (cu_pointer * pointer_p, size_t len, unsigned flags))                  \
-    X(alloc_pinned, "cuMemHostAlloc",                                        \
-      (void **data_p, size_t len, unsigned flags))                           \
-    X(free, "cuMemFree_v2", (cu_pointer pointer))                            \
-    X(free_pinned, "cuMemFreeHost", (void *data))                            \
-    X(fill, "cuMemsetD8_v2",                                                 \
-      (cu_pointer pointer, unsigned char value, size_t count))               \
+#define FUNCTIONS(X)                                                           \
+    X(init, "cuInit", (unsigned flags))                                        \
+    X(error_name, "cuGetErrorName", (cu_result result, const char **name_p))   \
+    X(pointer_attributes, "cuPointerGetAttributes",                            \
+      (unsigned count, const int *attributes, void **values,                   \
+       cu_pointer pointer))                                                    \
+    X(device_get, "cuDeviceGet", (cu_device * device_p, int ordinal))          \
+    X(retain, "cuDevicePrimaryCtxRetain",                                      \
+      (cu_context * context_p, cu_device device))                              \
+    X(push, "cuCtxPushCurrent_v2", (cu_context context))                       \
+    X(pop, "cuCtxPopCurrent_v2", (cu_context * context_p))                     \
+    X(copy_htod, "cuMemcpyHtoDAsync_v2",                                       \
+      (cu_pointer dst, const void *src, size_t len, cu_stream stream))         \
+    X(copy_dtoh, "cuMemcpyDtoHAsync_v2",                                       \
+      (void *dst, cu_pointer src, size_t len, cu_stream stream))               \
+    X(current_device, "cuCtxGetDevice", (cu_device * device_p))                \
+    X(alloc, "cuMemAlloc_v2", (cu_pointer * pointer_p, size_t len))            \
+    X(alloc_managed, "cuMemAllocManaged",                                      \
+      (cu_pointer * pointer_p, size_t len, unsigned flags))                    \
+    X(alloc_pinned, "cuMemHostAlloc",                                          \
+      (void **data_p, size_t len, unsigned flags))                             \
+    X(free, "cuMemFree_v2", (cu_pointer pointer))                              \
+    X(free_pinned, "cuMemFreeHost", (void *data))                              \
+    X(fill, "cuMemsetD8Async",                                                 \
+      (cu_pointer pointer, unsigned char value, size_t count,                  \
+       cu_stream stream))                                                      \
+    X(stream_create, "cuStreamCreate", (cu_stream * stream_p, unsigned flags)) \
     X(stream_wait, "cuStreamSynchronize", (cu_stream stream))
 
 static struct {
@@ -68,8 +71,11 @@ static struct {
 } driver;
 
 static pthread_once_t  once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of `contexts` */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the next two */
 static cu_context      contexts[MAX_DEVICES]; /* primary ones, retained */
+/* The library's own, which no default stream waits for, and which waits for
+ * none: a kernel there may run for ever, and need what is copied here. */
+static cu_stream streams[MAX_DEVICES];
 
 /* ---- the driver ----------------------------------------------------------
  */
@@ -210,8 +216,9 @@ umi_cuda_leave(void)
     (void)!check(driver.pop(&context), "cuCtxPopCurrent");
 }
 
-umx_status
-umi_cuda_enter(const void *data, size_t len)
+/* Enter the context of the memory's device. */
+static umx_status
+enter_of(const void *data, size_t len, int *device_p)
 {
     umx_memory_info info;
     umx_status      status = umi_cuda_describe(data, len, &info);
@@ -219,7 +226,46 @@ umi_cuda_enter(const void *data, size_t len)
     if (status != UMX_OK) {
         return status;
     }
+    *device_p = info.device;
     return (info.device >= 0) ? enter(info.device) : UMX_ERR_INVALID_PARAM;
+}
+
+umx_status
+umi_cuda_enter(const void *data, size_t len)
+{
+    int device;
+
+    return enter_of(data, len, &device);
+}
+
+/* ---- the library's stream ------------------------------------------------
+ */
+
+/* The stream of the device whose context has been entered. */
+static umx_status
+get_stream(int device, cu_stream *stream_p)
+{
+    umx_status status = UMX_OK;
+
+    pthread_mutex_lock(&lock);
+    if (streams[device] == NULL) {
+        status = check(driver.stream_create(&streams[device], CU_NON_BLOCKING),
+                       "cuStreamCreate");
+    }
+    *stream_p = streams[device];
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* Wait for what was queued with this result. */
+static umx_status
+finish(cu_result result, const char *what, cu_stream stream)
+{
+    umx_status status = check(result, what);
+
+    return (status == UMX_OK) ?
+               check(driver.stream_wait(stream), "cuStreamSynchronize") :
+               status;
 }
 
 /* ---- bytes ---------------------------------------------------------------
@@ -228,34 +274,46 @@ umi_cuda_enter(const void *data, size_t len)
 umx_status
 umi_cuda_copy_in(void *dst, const void *src, size_t len)
 {
+    cu_stream  stream;
+    int        device;
     umx_status status;
 
     if (len == 0) {
         return UMX_OK;
     }
-    status = umi_cuda_enter(dst, len);
-    if (status == UMX_OK) {
-        status = check(driver.copy_htod((uintptr_t)dst, src, len),
-                       "cuMemcpyHtoD");
-        umi_cuda_leave();
+    status = enter_of(dst, len, &device);
+    if (status != UMX_OK) {
+        return status;
     }
+    status = get_stream(device, &stream);
+    if (status == UMX_OK) {
+        status = finish(driver.copy_htod((uintptr_t)dst, src, len, stream),
+                        "cuMemcpyHtoDAsync", stream);
+    }
+    umi_cuda_leave();
     return status;
 }
 
 umx_status
 umi_cuda_copy_out(void *dst, const void *src, size_t len)
 {
+    cu_stream  stream;
+    int        device;
     umx_status status;
 
     if (len == 0) {
         return UMX_OK;
     }
-    status = umi_cuda_enter(src, len);
-    if (status == UMX_OK) {
-        status = check(driver.copy_dtoh(dst, (uintptr_t)src, len),
-                       "cuMemcpyDtoH");
-        umi_cuda_leave();
+    status = enter_of(src, len, &device);
+    if (status != UMX_OK) {
+        return status;
     }
+    status = get_stream(device, &stream);
+    if (status == UMX_OK) {
+        status = finish(driver.copy_dtoh(dst, (uintptr_t)src, len, stream),
+                        "cuMemcpyDtoHAsync", stream);
+    }
+    umi_cuda_leave();
     return status;
 }
 
@@ -272,9 +330,10 @@ current_device(void)
 }
 
 static umx_status
-alloc(umx_memtype memtype, size_t len, void **data_p)
+alloc(umx_memtype memtype, int device, size_t len, void **data_p)
 {
     cu_pointer pointer = 0;
+    cu_stream  stream;
     umx_status status;
 
     if (memtype == UMX_MEMTYPE_HOST) {
@@ -292,10 +351,10 @@ alloc(umx_memtype memtype, size_t len, void **data_p)
     if (status != UMX_OK) {
         return status;
     }
-    status = check(driver.fill(pointer, 0, len), "cuMemsetD8");
+    status = get_stream(device, &stream);
     if (status == UMX_OK) {
-        status = check(driver.stream_wait((cu_stream)CU_STREAM_LEGACY),
-                       "cuStreamSynchronize");
+        status = finish(driver.fill(pointer, 0, len, stream), "cuMemsetD8Async",
+                        stream);
     }
     if (status != UMX_OK) {
         (void)driver.free(pointer);
@@ -318,7 +377,7 @@ umi_cuda_alloc(umx_memtype memtype, int device, size_t len, void **data_p)
     }
     status = enter(device);
     if (status == UMX_OK) {
-        status = alloc(memtype, len, data_p);
+        status = alloc(memtype, device, len, data_p);
         umi_cuda_leave();
     }
     return status;

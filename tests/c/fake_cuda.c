@@ -38,6 +38,7 @@ static kernel            kernels[MAX_KERNELS];
 static unsigned          num_kernels;
 static char              streams[NUM_STREAMS]; /* handles of the streams */
 static unsigned          num_streams;
+static const void       *copying; /* the stream of a copy */
 static struct context    contexts[FAKE_CUDA_DEVICES];
 static _Thread_local int stack[MAX_DEPTH]; /* devices */
 static _Thread_local int depth;
@@ -50,6 +51,7 @@ fake_cuda_reset(void)
 {
     memset(ranges, 0, sizeof(ranges));
     num_kernels = 0;
+    copying     = NULL;
     fake_cuda   = (fake_cuda_state){0};
 }
 
@@ -253,6 +255,41 @@ cuMemcpyDtoH_v2(void *dst, fake_pointer src, size_t len)
     return result_of("cuMemcpyDtoH_v2");
 }
 
+/* A copy was queued, and its stream is waited for next. A kernel of the program
+ * may keep a default stream for ever. */
+static int
+queued(const char *name, const void *stream)
+{
+    int result = result_of(name);
+
+    if ((uintptr_t)stream <= LEGACY || copying != NULL) {
+        abort();
+    }
+    if (result == 0) {
+        copying = stream;
+        fake_cuda.copies++;
+    }
+    return result;
+}
+
+int
+cuMemcpyHtoDAsync_v2(fake_pointer dst, const void *src, size_t len,
+                     const void *stream)
+{
+    check_place(dst, len);
+    memcpy((void *)(uintptr_t)dst, src, len);
+    return queued("cuMemcpyHtoDAsync_v2", stream);
+}
+
+int
+cuMemcpyDtoHAsync_v2(void *dst, fake_pointer src, size_t len,
+                     const void *stream)
+{
+    check_place(src, len);
+    memcpy(dst, (void *)(uintptr_t)src, len);
+    return queued("cuMemcpyDtoHAsync_v2", stream);
+}
+
 int
 cuMemcpyDtoD_v2(fake_pointer dst, fake_pointer src, size_t len)
 {
@@ -392,6 +429,10 @@ cuStreamSynchronize(const void *stream)
         }
     }
     num_kernels = kept;
+    if (stream == copying) {
+        copying = NULL;
+        return result_of("cuStreamSynchronize");
+    }
     fake_cuda.waits++;
     fake_cuda.waited = stream;
     return result_of("cuStreamSynchronize");

@@ -20,7 +20,7 @@ typedef struct fake_cuda_state {
     unsigned    pushes; /* of contexts, ... */
     unsigned    pops;
     unsigned    copies;
-    unsigned    waits;
+    unsigned    waits;       /* for streams but those of copies */
     unsigned    allocations; /* not freed */
     const void *waited;      /* the newest stream */
     int         allocated;   /* the newest's device */
@@ -66,6 +66,10 @@ typedef unsigned long long fake_pointer;
     X(cuCtxPopCurrent_v2, (struct context * *context_p))                     \
     X(cuMemcpyHtoD_v2, (fake_pointer dst, const void *src, size_t len))      \
     X(cuMemcpyDtoH_v2, (void *dst, fake_pointer src, size_t len))            \
+    X(cuMemcpyHtoDAsync_v2,                                                  \
+      (fake_pointer dst, const void *src, size_t len, const void *stream))   \
+    X(cuMemcpyDtoHAsync_v2,                                                  \
+      (void *dst, fake_pointer src, size_t len, const void *stream))         \
     X(cuMemcpyDtoD_v2, (fake_pointer dst, fake_pointer src, size_t len))     \
     X(cuCtxSynchronize, (void))                                              \
     X(cuMemAlloc_v2, (fake_pointer * pointer_p, size_t len))                 \

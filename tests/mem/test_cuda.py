@@ -225,13 +225,13 @@ async with connected_pair() as (left, right):
     for size in (8, 3_000_000):
         sent, got = DeviceArray(pattern(size)), zeros(size)
         fake.result = 700
-        fake.failing = b"cuMemcpyDtoH_v2"
+        fake.failing = b"cuMemcpyDtoHAsync_v2"
         try:
             await left.send(sent)
             raise AssertionError
         except ucp.UCXError as error:
             assert "send" in str(error), error
-        fake.failing = b"cuMemcpyHtoD_v2"
+        fake.failing = b"cuMemcpyHtoDAsync_v2"
         sending = asyncio.ensure_future(left.send(sent))
         try:
             await right.recv(got)
@@ -637,6 +637,48 @@ assert ucp.cuda.allocator(8).library == "cupy"
 ucp.cuda.use("rmm")
 assert ucp.cuda.allocator(8).library == "rmm"
 assert ucp.cuda.is_available()
+"""
+    )
+
+
+def test_the_buffer_protocol_of_a_device_array_is_left_alone(run):
+    """CuPy's arrays have it, and raise."""
+    run(
+        """
+from ucp._libs.arr import Array
+
+class Exporter(bytearray):
+    @property
+    def __cuda_array_interface__(self):
+        return self.there.__cuda_array_interface__
+
+    def __init__(self, there):
+        super().__init__(b"not these bytes, " * 9)
+        self.there = there
+
+if sys.version_info >= (3, 12):
+    class Refusing:
+        __cuda_array_interface__ = Exporter.__cuda_array_interface__
+
+        def __init__(self, there):
+            self.there = there
+
+        def __buffer__(self, flags):
+            raise TypeError("not on the CPU")
+else:
+    Refusing = Exporter
+
+async with connected_pair() as (left, right):
+    for size in (8, 300_000):
+        for kind in (Exporter, Refusing):
+            there, back = DeviceArray(pattern(size)), zeros(size)
+            await exchange(left.send(kind(there)), right.recv(kind(back)))
+            assert back == pattern(size)
+            got = await exchange(left.send_obj(kind(there)), right.recv_obj())
+            assert got == pattern(size)
+            got = await exchange(left.am_send(kind(there)), right.am_recv())
+            assert got == pattern(size)
+    assert Array(kind(there)).nbytes == size
 """
     )
 

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """include/umx/ring.h alone: as C, as C++, and as CUDA by NVRTC."""
 
-import ctypes
-import importlib.util
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+from gpu_producer import compiled, nvrtc
 from paths import ROOT
-
-HEADER = ROOT / "include/umx/ring.h"
 
 USER = """
 #include <umx/ring.h>
@@ -55,55 +51,12 @@ def test_the_header_stands_alone(tmp_path, compiler, standard, suffix):
     subprocess.run([tmp_path / "user"], check=True, timeout=10)
 
 
-def nvrtc():
-    """The library of NVIDIA's package, or None."""
-    for package in ("nvidia.cuda_nvrtc", "nvidia.cu13"):
-        try:
-            spec = importlib.util.find_spec(package)
-        except ModuleNotFoundError:
-            continue
-        for place in (spec.submodule_search_locations or ()) if spec else ():
-            lib = Path(place) / "lib"
-            for builtins in lib.glob("libnvrtc-builtins.so.*"):
-                ctypes.CDLL(str(builtins), ctypes.RTLD_GLOBAL)
-            for path in lib.glob("libnvrtc.so.*"):
-                return ctypes.CDLL(str(path))
-    return None
-
-
-def text_of(library, program, what):
-    size = ctypes.c_size_t()
-    assert getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)) == 0
-    buffer = ctypes.create_string_buffer(size.value)
-    assert getattr(library, f"nvrtcGet{what}")(program, buffer) == 0
-    return buffer.raw
-
-
-def compiled(library, arch):
-    """The log, PTX and cubin of the kernel."""
-    source = (HEADER.read_text() + KERNEL).encode()
-    program = ctypes.c_void_p()
-    made = library.nvrtcCreateProgram(
-        ctypes.byref(program), source, b"ring.cu", 0, None, None
-    )
-    assert made == 0
-    try:
-        options = (ctypes.c_char_p * 1)(b"--gpu-architecture=" + arch.encode())
-        status = library.nvrtcCompileProgram(program, 1, options)
-        log = text_of(library, program, "ProgramLog").decode()
-        assert status == 0, log
-        ptx = text_of(library, program, "PTX").decode()
-        return log, ptx, text_of(library, program, "CUBIN")
-    finally:
-        library.nvrtcDestroyProgram(ctypes.byref(program))
-
-
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_nvrtc_makes_the_three_instructions(arch):
     library = nvrtc()
     if library is None:
         pytest.skip("NVRTC is not installed: pip install nvidia-cuda-nvrtc-cu12")
-    log, ptx, cubin = compiled(library, arch)
+    log, ptx, cubin = compiled(library, KERNEL, arch)
     assert "warning" not in log
     found = set(re.findall(r"\b((?:st|ld|atom)\.[\w.]*sys[\w.]*)", ptx))
     assert found == {

@@ -207,6 +207,15 @@ buffer_is_bfloat16(mod_state *st, PyObject *obj)
 /* ---- buffer protocol -----------------------------------------------------
  */
 
+/* Arrays of a device have the buffer protocol, too, and refuse by it, as CuPy's
+ * do: they are taken by what they say of their memory. */
+static inline bool
+is_of_device(mod_state *st, PyObject *exporter)
+{
+    return UNLIKELY(!PyMemoryView_Check(exporter)) &&
+           exporter_is_of_device(st, exporter);
+}
+
 /* Export `obj`; NULL with an exception. */
 static inline buffer_view *
 export_view(mod_state *st, PyObject *obj, int flags)
@@ -394,14 +403,13 @@ acquire_exporter(mod_state *st, PyObject *obj, bool is_writable,
     if (Py_IS_TYPE(obj, st->pool_buffer_type)) {
         return pool_buffer_acquire(obj, hold);
     }
-    if (UNLIKELY(buffer_acquire_exporter(st, obj, is_writable, hold) < 0)) {
-        if (!registered_is_on_device(st, obj)) {
-            return -1;
-        }
-        PyErr_Clear();
+    if (UNLIKELY(is_of_device(st, obj))) {
         if (acquire_whole(st, obj, is_writable, hold) < 0) {
             return -1;
         }
+    } else if (UNLIKELY(buffer_acquire_exporter(st, obj, is_writable, hold) <
+                        0)) {
+        return -1;
     }
     registered_find(st, obj, hold);
     return 0;
@@ -553,7 +561,7 @@ buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,
     if (is_ndarray(st, obj)) {
         return describe_ndarray(obj, hold, layout);
     }
-    if (PyObject_CheckBuffer(obj) && !registered_is_on_device(st, obj)) {
+    if (PyObject_CheckBuffer(obj) && !is_of_device(st, obj)) {
         return describe_exporter(st, obj, hold, layout);
     }
     return describe_other(st, obj, hold, layout);

@@ -129,7 +129,9 @@ int buffer_check_room(const buffer_hold *hold, size_t len);
 /* `stream=` of an operation; NULL, None: nothing to wait for. */
 int device_wait(mod_state *st, PyObject *stream, const buffer_hold *hold);
 
-/* Is it a Memory or PoolBuffer that the CPU cannot reach? */
-bool registered_is_on_device(mod_state *st, PyObject *exporter);
+/* Is it in memory of a device, although it has the buffer protocol? A Memory or
+ * PoolBuffer that the CPU cannot reach, or an array that has
+ * __cuda_array_interface__. */
+bool exporter_is_of_device(mod_state *st, PyObject *exporter);
 
 #endif

@@ -42,10 +42,16 @@ is_inside(const umx_buffer *buf, const umx_buffer *whole)
 }
 
 bool
-registered_is_on_device(mod_state *st, PyObject *exporter)
+exporter_is_of_device(mod_state *st, PyObject *exporter)
 {
-    umx_memh *memh = memh_of(st, exporter);
+    const umx_memh *memh;
 
+    if (!Py_IS_TYPE(exporter, st->pool_buffer_type) &&
+        !memory_check(exporter)) {
+        return _PyType_Lookup(Py_TYPE(exporter),
+                              NAME(st, __cuda_array_interface__)) != NULL;
+    }
+    memh = memh_of(st, exporter);
     return memh != NULL && umx_memh_buffer(memh)->memtype == UMX_MEMTYPE_CUDA;
 }
 

@@ -151,10 +151,11 @@ test_failures_of_the_driver_are_told(void **state)
     } cases[] = {
         {"cuPointerGetAttributes", 1, UMX_ERR_INVALID_PARAM},
         {"cuCtxPushCurrent_v2", 201, UMX_ERR_IO_ERROR},
-        {"cuMemcpyHtoD_v2", 2, UMX_ERR_NO_MEMORY},
-        {"cuMemcpyHtoD_v2", 999, UMX_ERR_IO_ERROR},
+        {"cuMemcpyHtoDAsync_v2", 2, UMX_ERR_NO_MEMORY},
+        {"cuMemcpyHtoDAsync_v2", 999, UMX_ERR_IO_ERROR},
         {"cuDeviceGet", 101, UMX_ERR_IO_ERROR},
         {"cuDevicePrimaryCtxRetain", 2, UMX_ERR_NO_MEMORY},
+        {"cuStreamCreate", 2, UMX_ERR_NO_MEMORY},
     };
     char first[LEN]; /* of a device without a context yet */
 
@@ -205,7 +206,7 @@ test_memory_is_allocated_on_a_device(void **state)
 static void
 test_an_allocation_that_fails_leaves_nothing(void **state)
 {
-    static const char *const functions[] = {"cuMemAlloc_v2", "cuMemsetD8_v2",
+    static const char *const functions[] = {"cuMemAlloc_v2", "cuMemsetD8Async",
                                             "cuStreamSynchronize",
                                             "cuCtxPushCurrent_v2"};
     void                    *data;
