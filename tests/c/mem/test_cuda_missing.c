@@ -19,7 +19,8 @@ run(const char *why)
 
     fake_cuda.is_missing    = strcmp(why, "missing") == 0;
     fake_cuda.is_deviceless = strcmp(why, "deviceless") == 0;
-    fake_cuda.no_symbol = strcmp(why, "old") == 0 ? "cuMemcpyHtoDAsync_v2" : NULL;
+    fake_cuda.no_symbol     = strcmp(why, "old") == 0 ? "cuMemcpyHtoDAsync_v2" :
+                                                        NULL;
     fake_cuda_add(&byte, 1, 0, false);
     buf.data = &byte;
     buf.len  = 1;
