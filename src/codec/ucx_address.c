@@ -66,7 +66,8 @@ typedef struct decoder {
     const uint8_t   *device;
     uint8_t          device_len;
     const char      *why;
-    umi_ucx_piece_fn fn; /* or NULL */
+    const uint8_t   *device_mark; /* the byte that says if it is the last */
+    umi_ucx_piece_fn fn;          /* or NULL */
     void            *arg;
 } decoder;
 
@@ -273,9 +274,10 @@ read_device(decoder *d, bool *is_last_p)
     uint8_t        byte;
 
     (void)read_extended(d, domain, DOMAIN_MASK);
-    byte          = umi_read_u8(&d->r);
-    d->device_len = read_extended(d, byte, DEVICE_LENGTH);
-    *is_last_p    = (byte & LAST) != 0;
+    d->device_mark = d->r.pos;
+    byte           = umi_read_u8(&d->r);
+    d->device_len  = read_extended(d, byte, DEVICE_LENGTH);
+    *is_last_p     = (byte & LAST) != 0;
     if ((byte & DEVICE_HAS_PATHS) && umi_read_u8(&d->r) == 0) {
         return refuse(d, "UCX's address has a device without paths");
     }
@@ -369,4 +371,67 @@ umi_ucx_address_walk(const void *data, size_t len, umi_ucx_piece_fn fn,
 
     umi_reader_init(&d.r, data, len);
     (void)(read_header(&d) && address.version <= 2 && read_devices(&d));
+}
+
+/* ---- without some devices ------------------------------------------------
+ */
+
+typedef struct filter {
+    umi_ucx_keep_fn keep;
+    void           *arg;
+    bool            has_asked; /* of this device */
+    bool            is_kept;
+} filter;
+
+static void
+ask(const umi_ucx_piece *piece, void *arg)
+{
+    filter *f = arg;
+
+    if (piece->transport != NULL && !f->has_asked) {
+        f->has_asked = true;
+        f->is_kept   = f->keep(piece, f->arg);
+    }
+}
+
+size_t
+umi_ucx_address_filter(const void *data, size_t len, umi_ucx_keep_fn keep,
+                       void *arg, void *out)
+{
+    umi_ucx_address address = {0};
+    filter          f       = {.keep = keep, .arg = arg};
+    decoder         d       = {.address = &address, .fn = ask, .arg = &f};
+    uint8_t        *to      = out;
+    uint8_t        *mark    = NULL; /* of the last device in `out` */
+    bool            is_last = false;
+    size_t          size;
+
+    umi_reader_init(&d.r, data, len);
+    if (!read_header(&d) || address.version > 2) {
+        return 0;
+    }
+    size = (size_t)(d.r.pos - (const uint8_t *)data);
+    memcpy(to, data, size);
+    to += size;
+    while (!is_last) {
+        const uint8_t *device = d.r.pos;
+
+        f.has_asked = false;
+        f.is_kept   = true; /* without transports: where a key of memory is */
+        if (!read_device(&d, &is_last)) {
+            return 0;
+        }
+        if (f.is_kept) {
+            size = (size_t)(d.r.pos - device);
+            memcpy(to, device, size);
+            mark = to + (d.device_mark - device);
+            *mark &= (uint8_t)~LAST;
+            to += size;
+        }
+    }
+    if (mark == NULL) {
+        return 0;
+    }
+    *mark |= LAST;
+    return (size_t)(to - (uint8_t *)out);
 }

@@ -58,6 +58,18 @@ typedef void (*umi_ucx_piece_fn)(const umi_ucx_piece *piece, void *arg);
 void umi_ucx_address_walk(const void *data, size_t len, umi_ucx_piece_fn fn,
                           void *arg);
 
+/* True: the device of this transport, the first that it has, stays. */
+typedef bool (*umi_ucx_keep_fn)(const umi_ucx_piece *piece, void *arg);
+
+/* Copy an address to `out`, of `len` bytes, without the devices that `keep`
+ * refuses.
+ *
+ * @return the length of the copy; 0: the address is of a form that is not known
+ *         here, or no device would be left
+ */
+size_t umi_ucx_address_filter(const void *data, size_t len,
+                              umi_ucx_keep_fn keep, void *arg, void *out);
+
 /* Decode UCX's address. False if `data` is none; `*why_p` then says why, in a
  * static string. */
 bool umi_ucx_address_decode(umi_ucx_address *address, const void *data,

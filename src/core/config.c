@@ -364,6 +364,12 @@ check_seg_sizes(const umx_context_params *params, int *bad_option_p)
     return status;
 }
 
+bool
+umi_config_has_devices(const umx_context_params *params)
+{
+    return user_has(params, "NET_DEVICES");
+}
+
 umx_status
 umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
                 int *bad_option_p)

@@ -16,4 +16,8 @@ enum {
 umx_status umi_config_read(const umx_context_params *params,
                            ucp_config_t **config_p, int *bad_option_p);
 
+/* True if the program, or the environment, says which network devices UCX may
+ * use. */
+bool umi_config_has_devices(const umx_context_params *params);
+
 #endif

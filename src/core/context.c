@@ -247,7 +247,8 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     if (status != UMX_OK) {
         goto free_context;
     }
-    status = context_set_config(context, params);
+    context->has_devices = umi_config_has_devices(params);
+    status               = context_set_config(context, params);
     if (status == UMX_OK) {
         status = open_ucx(context, config);
     }

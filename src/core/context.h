@@ -21,8 +21,9 @@ struct umx_context {
     unsigned        generation; /* umi_fork_generation() at creation */
     umx_config      config;     /* config.token leads to `token` */
     uint8_t         token[UMI_TOKEN_MAX];
-    bool            has_rma;    /* UCX's put and get may be used */
-    bool            moves_cuda; /* UCX reads and writes device memory */
+    bool            has_rma;     /* UCX's put and get may be used */
+    bool            has_devices; /* the program has chosen UCX's devices */
+    bool            moves_cuda;  /* UCX reads and writes device memory */
     umi_datatypes   datatypes;
     uint64_t        id; /* random; the first bytes of its workers' ids */
     pthread_mutex_t memhs_lock;

@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -208,4 +209,68 @@ umi_routes_hash(int family, const void *ip)
         }
     }
     return umi_siphash(leads, sizeof(leads));
+}
+
+/* ---- interfaces ----------------------------------------------------------
+ */
+
+static bool
+has_ip(const struct sockaddr *addr, int family, const void *ip)
+{
+    const void *own;
+
+    if (addr == NULL || addr->sa_family != family) {
+        return false;
+    }
+    own = (family == AF_INET6) ?
+              (const void *)&((const struct sockaddr_in6 *)addr)->sin6_addr :
+              (const void *)&((const struct sockaddr_in *)addr)->sin_addr;
+    return memcmp(own, ip, ip_size(family)) == 0;
+}
+
+/* Find the name of the interface that has an address; NULL: none has. */
+static const char *
+name_of(const struct ifaddrs *all, int family, const void *ip)
+{
+    for (const struct ifaddrs *each = all; each != NULL;
+         each                       = each->ifa_next) {
+        if (has_ip(each->ifa_addr, family, ip)) {
+            return each->ifa_name;
+        }
+    }
+    return NULL;
+}
+
+bool
+umi_routes_is_same_interface(const struct sockaddr *local, int family,
+                             const void *ip)
+{
+    struct ifaddrs *all = NULL;
+    const char     *here, *there;
+    int             local_family = local->sa_family;
+    const void     *local_ip;
+    bool            is_same = false;
+
+    if (local_family == AF_INET) {
+        local_ip = &((const struct sockaddr_in *)local)->sin_addr;
+    } else if (local_family == AF_INET6) {
+        const struct in6_addr *in6 =
+            &((const struct sockaddr_in6 *)local)->sin6_addr;
+
+        local_ip = in6;
+        if (IN6_IS_ADDR_V4MAPPED(in6)) {
+            local_family = AF_INET;
+            local_ip     = &in6->s6_addr[12];
+        }
+    } else {
+        return false;
+    }
+    if (getifaddrs(&all) != 0) {
+        return false;
+    }
+    here    = name_of(all, local_family, local_ip);
+    there   = name_of(all, family, ip);
+    is_same = here != NULL && there != NULL && strcmp(here, there) == 0;
+    freeifaddrs(all);
+    return is_same;
 }

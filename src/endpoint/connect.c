@@ -49,6 +49,39 @@ umi_handshake_name_foreign(umx_ep *ep)
     return (ep->foreign != NULL) ? ep->foreign : "not a ucp peer";
 }
 
+/* What UCX sends by, for people. */
+typedef struct lanes {
+    char   text[128];
+    size_t len;
+} lanes;
+
+static void
+add_lane(const char *transport, const char *device, void *arg)
+{
+    lanes *l    = arg;
+    size_t room = sizeof(l->text) - l->len;
+    int    len  = snprintf(l->text + l->len, room, "%s%s/%s",
+                       (l->len != 0) ? ", " : "", transport, device);
+
+    l->len += ((size_t)len < room) ? (size_t)len : 0;
+}
+
+/* The socket is connected, but UCX's messages are not answered. */
+static void
+explain_silence(umx_ep *ep, const char *address)
+{
+    lanes l = {0};
+    char  text[UMI_SOCKADDR_TEXT + sizeof(l.text) + 128];
+
+    (void)!umx_ep_transports(ep, add_lane, &l);
+    l.text[l.len] = '\0';
+    snprintf(text, sizeof(text),
+             "%s: connected, but messages of UCX, by %s, are not answered: the "
+             "option NET_DEVICES says which devices UCX uses",
+             address, (l.len != 0) ? l.text : "any network");
+    umi_endpoint_set_reason(ep, text, strlen(text));
+}
+
 void
 umi_handshake_explain(umx_ep *ep, umx_status status)
 {
@@ -58,6 +91,10 @@ umi_handshake_explain(umx_ep *ep, umx_status status)
         return;
     }
     umi_socket_peer_text(&ep->socket, address);
+    if (ep->handshake->is_knocking) {
+        explain_silence(ep, address);
+        return;
+    }
     if (ep->socket.error != 0) {
         snprintf(text, sizeof(text), "%s: %s (errno %d)", address,
                  strerror(ep->socket.error), ep->socket.error);

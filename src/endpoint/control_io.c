@@ -200,6 +200,10 @@ umi_endpoint_control_on_arrival(umx_worker           *worker,
         umi_waits_wake(worker->context, control.u.notify.memory, worker);
     } else if (control.kind == UMI_WITHDRAW) {
         ep->hooks->on_withdraw(ep, &control);
+    } else if (ep->state == UMX_EP_CONNECTING && control.kind == UMI_PONG &&
+               ep->handshake->is_knocking) {
+        ep->handshake->is_answered = true;
+        umi_endpoint_due(ep, UMI_DUE_CONTROL);
     } else {
         if (control.kind == UMI_GOODBYE) {
             ep->hooks->on_goodbye(ep);
@@ -261,7 +265,10 @@ umi_endpoint_control_run(umx_ep *ep)
     umi_node *node;
 
     if (ep->state == UMX_EP_CONNECTING) {
-        return; /* it overtook the handshake: when that has ended */
+        if (!ep->handshake->is_answered) {
+            return; /* it overtook the handshake: when that has ended */
+        }
+        umi_handshake_answered(ep);
     }
     while ((node = umi_list_pop(&ep->control)) != NULL) {
         control_bytes *bytes = umi_container_of(node, control_bytes, node);

@@ -378,6 +378,9 @@ umi_endpoint_visit(umi_ep_base *base)
     base->events = 0;
     if (events & UMI_EP_EVENT_ERROR) {
         take_what_came(ep);
+        if (umi_handshake_is_heard(ep)) {
+            umi_handshake_answered(ep);
+        }
         ep->due &= ~(unsigned)UMI_DUE_SEND; /* it would go nowhere */
     }
     while (ep->due != 0) {

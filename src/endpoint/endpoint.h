@@ -55,6 +55,7 @@ typedef struct umi_handshake {
     bool           is_rejected; /* listening side: the peer should go now */
     umi_peer_claim claim;       /* who the peer says it is; of its ... */
     void          *address;     /* ... address; owned */
+    uint8_t       *selected;    /* devices of the own address; owned; or NULL */
     struct umi_configuration *configuration; /* held for the peer; or NULL */
     umi_ucx_address           own_address;   /* decoded, unless `is_checked` */
     umi_ucx_address           peers_address;
@@ -62,10 +63,14 @@ typedef struct umi_handshake {
                      *hosts; /* of umx_ep_connect_address(); owned; or NULL */
     struct umi_again *again; /* connect.c's; owned; or NULL */
     bool              has_local; /* the program has chosen the own address */
-    uint8_t           challenge[UMI_NONCE_SIZE];
-    uint8_t           secret[UMI_SHA256_SIZE]; /* control.h: that of the two */
-    uint8_t           hello_hash[UMI_SHA256_SIZE]; /* of their bytes */
-    uint8_t           welcome_hash[UMI_SHA256_SIZE];
+    /* Connecting side: the peer is open, and asked for an answer over UCX. */
+    bool     is_knocking;
+    bool     is_answered;
+    unsigned num_arrivals; /* when it was asked */
+    uint8_t  challenge[UMI_NONCE_SIZE];
+    uint8_t  secret[UMI_SHA256_SIZE];     /* control.h: that of the two */
+    uint8_t  hello_hash[UMI_SHA256_SIZE]; /* of their bytes */
+    uint8_t  welcome_hash[UMI_SHA256_SIZE];
 } umi_handshake;
 
 /* What the rooms above do for a connection. There is one table, which
@@ -308,6 +313,13 @@ void umi_handshake_on_connection(umx_listener *listener, int fd);
 /* Refuse a connection: there are too few descriptors. */
 void umi_handshake_on_busy(int fd);
 void umi_handshake_end(umx_ep *ep);
+
+/* True if the peer has not answered over UCX, but has sent something that way.
+ */
+bool umi_handshake_is_heard(const umx_ep *ep);
+
+/* Open the connection, whose peer has answered over UCX. */
+void umi_handshake_answered(umx_ep *ep);
 /* connect.c: connect again, or to the next host. */
 void umi_connect_step(umx_ep *ep);
 /* Write down, for people, why connecting fails, with the peer's address. */

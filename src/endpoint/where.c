@@ -5,11 +5,89 @@
 #include <umx/version.h>
 #include <unistd.h>
 
+#include "codec/ucx_address.h"
+#include "core/routes.h"
 #include "endpoint/wireup.h"
 #include "util/hash.h"
 
 _Static_assert((int)UMI_WHERE_ID_SIZE == (int)UMI_WORKER_ID_SIZE,
                "wire format");
+
+/* ---- the network of the connection ---------------------------------------
+ *
+ * UCX would choose among all networks that both hosts have, and the program has
+ * chosen one of them: that by which it connects. So the peer is told of no
+ * other device of tcp. */
+
+enum {
+    TCP_LOOPBACK = 0x01 /* what the first byte of a device's address says */
+};
+
+static bool
+is_of_connection(const umi_ucx_piece *piece, void *arg)
+{
+    return strcmp(piece->transport, "tcp") != 0 ||
+           (piece->device[0] & TCP_LOOPBACK) ||
+           umi_routes_is_same_interface(arg, piece->device[1],
+                                        piece->device + 2);
+}
+
+static bool
+is_tcp(const umi_ucx_piece *piece)
+{
+    return piece->transport != NULL && strcmp(piece->transport, "tcp") == 0 &&
+           (piece->device[0] & TCP_LOOPBACK) == 0;
+}
+
+static void
+count_tcp(const umi_ucx_piece *piece, void *arg)
+{
+    *(unsigned *)arg += is_tcp(piece);
+}
+
+static unsigned
+num_tcp(const void *address, size_t len)
+{
+    unsigned num = 0;
+
+    umi_ucx_address_walk(address, len, count_tcp, &num);
+    return num;
+}
+
+/* Leave out what is no device of the connection's interface. An interface that
+ * UCX has no device of, such as one that the system forwards from, tells
+ * nothing. */
+static umx_status
+select_devices(umx_ep *ep, umi_where *where)
+{
+    umi_handshake          *handshake = ep->handshake;
+    struct sockaddr_storage local;
+    size_t                  local_len = sizeof(local), len;
+    uint8_t                *selected;
+
+    if (ep->socket.is_local || umi_endpoint_worker(ep)->context->has_devices ||
+        num_tcp(where->address, where->address_len) < 2 ||
+        umi_socket_address(&ep->socket, false, (struct sockaddr *)&local,
+                           &local_len) != UMX_OK) {
+        return UMX_OK;
+    }
+    selected = malloc(where->address_len);
+    if (selected == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    free(handshake->selected);
+    handshake->selected = selected;
+    len = umi_ucx_address_filter(where->address, where->address_len,
+                                 is_of_connection, &local, selected);
+    if (len != 0 && num_tcp(selected, len) != 0) {
+        where->address     = selected;
+        where->address_len = (uint16_t)len;
+    }
+    return UMX_OK;
+}
+
+/* ---- both sides ----------------------------------------------------------
+ */
 
 umx_status
 umi_where_fill(umx_ep *ep, umi_where *where)
@@ -34,7 +112,7 @@ umi_where_fill(umx_ep *ep, umi_where *where)
                      UMX_VERSION_PATCH;
     where->address     = address;
     where->address_len = (uint16_t)len;
-    return UMX_OK;
+    return select_devices(ep, where);
 }
 
 /* Compute the secret of both keys, or take it from the link of a peer that has

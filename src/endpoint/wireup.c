@@ -8,7 +8,10 @@
  *       AUTH (HMAC)                           -->                      | token
  *                                             <--  WELCOME (limits, nonce,
  *                                                  where, HMAC)
- *       open, OPEN (HMAC)                     -->  open
+ *       OPEN (HMAC)                           -->  open
+ *       PING (over UCX)                       -->                      | of
+ *       open                                  <--  PONG (over UCX)     | another
+ *                                                                      | host
  *
  * Each worker has a pair of keys (util/x25519.h) and names the public one. The
  * HMACs of WELCOME and OPEN, whose key comes from both sides' keys and from the
@@ -43,7 +46,8 @@
 #include "util/log.h"
 
 enum {
-    WIRE_MINOR = 0
+    WIRE_MINOR = 0,
+    KNOCK      = 1 /* the token of the PING that ends a handshake */
 };
 
 _Static_assert((int)UMI_CONTROL_MAX <= (int)UMI_SOCKET_MESSAGE_MAX, "buffers");
@@ -141,6 +145,7 @@ umi_handshake_end(umx_ep *ep)
         umi_configuration_put(handshake->configuration);
     }
     free(handshake->address);
+    free(handshake->selected);
     free(handshake->hosts);
     free(handshake->again);
     explicit_bzero(handshake, sizeof(*handshake));
@@ -453,6 +458,33 @@ on_open(umx_ep *ep, const umi_control *control)
 /* ---- the connecting side -------------------------------------------------
  */
 
+/* Ask the peer for an answer over UCX: the network by which its messages go
+ * need not be that of the socket, nor let anything through. */
+static void
+knock(umx_ep *ep)
+{
+    umi_control control = {.kind = UMI_PING, .u.ask.token = KNOCK};
+
+    ep->base.is_bound           = true;
+    ep->handshake->is_knocking  = true;
+    ep->handshake->num_arrivals = ep->num_arrivals;
+    (void)umi_endpoint_send_control(ep, &control);
+}
+
+bool
+umi_handshake_is_heard(const umx_ep *ep)
+{
+    return ep->state == UMX_EP_CONNECTING && ep->handshake->is_knocking &&
+           ep->num_arrivals != ep->handshake->num_arrivals;
+}
+
+void
+umi_handshake_answered(umx_ep *ep)
+{
+    ep->handshake->is_knocking = false;
+    open_with(ep);
+}
+
 static void
 on_challenge(umx_ep *ep, const umi_control *control)
 {
@@ -583,8 +615,13 @@ on_welcome(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     set_peer_limits(ep, &control->u.welcome.limits,
                     control->u.welcome.channels);
     umi_proof_of_client(ep, answer.u.open.peer, answer.u.open.mac);
-    if (say(ep, &answer)) {
+    if (!say(ep, &answer)) {
+        return;
+    }
+    if (ep->socket.is_local) {
         open_with(ep);
+    } else {
+        knock(ep);
     }
 }
 
@@ -705,9 +742,11 @@ void
 umi_handshake_reset(umx_ep *ep)
 {
     ep->attempt++;
-    ep->protocol_error       = NULL;
-    ep->base.events          = 0;
-    ep->handshake->has_hello = false;
+    ep->protocol_error         = NULL;
+    ep->base.events            = 0;
+    ep->handshake->has_hello   = false;
+    ep->handshake->is_knocking = false;
+    ep->handshake->is_answered = false;
     umi_endpoint_set_reason(ep, "", 0);
 }
 

@@ -221,6 +221,68 @@ test_every_cut_is_refused(void **state)
     }
 }
 
+/* Refuses the devices of a bit field, in their order. */
+static bool
+keeps(const umi_ucx_piece *piece, void *arg)
+{
+    unsigned *refused = arg;
+    bool      is_kept = (*refused & 1) == 0;
+
+    assert_non_null(piece->transport);
+    *refused >>= 1;
+    return is_kept;
+}
+
+static void
+test_an_address_without_some_devices_is_one(void **state)
+{
+    static const char *const all[] = {v1, v1_net, v1_named, v2};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        uint8_t         bytes[512], *out;
+        size_t          len = from_hex(all[i], bytes), filtered;
+        umi_ucx_address whole, address;
+        const char     *why;
+        unsigned        last = 1;
+
+        assert_true(decode(&whole, bytes, len, &why));
+        for (unsigned refused = 0; refused < 64; refused++) {
+            unsigned left = refused;
+
+            out = malloc(len); /* of just its size */
+            assert_non_null(out);
+            filtered = umi_ucx_address_filter(bytes, len, keeps, &left, out);
+            if (refused == 0) {
+                assert_int_equal(filtered, len);
+                assert_memory_equal(out, bytes, len);
+                last = whole.num_transports;
+            }
+            if (filtered != 0) {
+                assert_true(decode(&address, out, filtered, &why));
+                assert_int_equal(address.uuid, whole.uuid);
+                assert_in_range(address.num_transports, 0, last);
+                assert_true(filtered < len || (refused & 3) == 0);
+            }
+            free(out);
+        }
+        /* Each cut is refused, and nothing is read behind it. */
+        for (size_t cut = 0; cut < len; cut++) {
+            uint8_t *copy = malloc(cut + 1);
+            unsigned none = 0;
+
+            out = malloc(cut + 1);
+            assert_non_null(copy);
+            assert_non_null(out);
+            memcpy(copy, bytes, cut);
+            assert_int_equal(
+                umi_ucx_address_filter(copy, cut, keeps, &none, out), 0);
+            free(copy);
+            free(out);
+        }
+    }
+}
+
 static void
 test_versions_to_come_are_told_apart(void **state)
 {
@@ -306,6 +368,7 @@ main(void)
         cmocka_unit_test(test_what_this_ucx_writes_is_good),
         cmocka_unit_test(test_segments_that_are_none_of_ucxs_are_told),
         cmocka_unit_test(test_every_cut_is_refused),
+        cmocka_unit_test(test_an_address_without_some_devices_is_one),
         cmocka_unit_test(test_versions_to_come_are_told_apart),
         cmocka_unit_test(test_contents_that_ucx_must_not_see_are_refused),
         cmocka_unit_test(test_no_more_entries_than_ucx_has_room_for),

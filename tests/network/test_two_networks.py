@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Two hosts with two networks: that of the relay, which may be silent, and another."""
+
+import contextlib
+
+import pytest
+from relay import DEVICE, _ip, joined_hosts, start
+
+OTHER = ("198.51.100.1", "198.51.100.2")  # reserved for documentation
+SERVER = """
+import asyncio, signal, sys, ucp
+signal.alarm(30)  # the time limit
+
+async def main():
+    listener = ucp.create_listener(host=sys.argv[1])
+    print(listener.port, flush=True)
+    async for ep in listener:
+        await ep.send_obj(b"hello")
+        if sys.argv[2:] == ["close"]:
+            await ep.close()
+            continue
+        try:
+            await ep.send_obj(await ep.recv_obj())
+        except ucp.UCXError:
+            pass  # who has not been answered hangs up
+
+asyncio.run(main())
+"""
+
+CLIENT = """
+import asyncio, signal, sys, ucp
+signal.alarm(30)
+
+async def main():
+    host, port, timeout = sys.argv[1:4]
+    try:
+        ep = await ucp.create_endpoint(host, int(port), connect_timeout=float(timeout))
+    except ucp.UCXError as error:
+        print(type(error).__name__, error)
+        return
+    print(*(device for _, device in ep.transports()))
+    print(bytes(await ep.recv_obj()).decode())
+    if sys.argv[4:] != ["close"]:
+        await ep.send_obj(b"x" * (1 << 20))
+        print(len(await ep.recv_obj()))
+    await ep.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def hosts():
+    """The Link, and a veth pair "other" beside it."""
+    with joined_hosts() as link:
+        first, second = link.namespaces
+        pair = ("link", "add", "other", "netns", first, "type", "veth")
+        _ip(*pair, "peer", "name", "other", "netns", second)
+        for host, address in zip(link.namespaces, OTHER, strict=True):
+            _ip("-n", host, "addr", "add", f"{address}/24", "dev", "other")
+            _ip("-n", host, "link", "set", "other", "up")
+        for host in link.namespaces:
+            while "state UP" not in _ip("-n", host, "link", "show", "other"):
+                pass
+        yield link
+
+
+@contextlib.contextmanager
+def served(link, address, *arguments):
+    with start(link.namespaces[1], SERVER, address, *arguments) as server:
+        yield server.stdout.readline().strip()
+
+
+def connect(link, *arguments):
+    with start(link.namespaces[0], CLIENT, *arguments) as client:
+        return client.communicate(timeout=30)[0].splitlines()
+
+
+def test_data_go_over_the_network_by_which_the_program_connected(hosts):
+    hosts.set(drop="both")
+    with served(hosts, OTHER[1]) as port:
+        assert connect(hosts, OTHER[1], port, 10) == ["other", "hello", str(1 << 20)]
+
+
+def test_the_other_network_is_taken_where_the_program_takes_it(hosts):
+    with served(hosts, "192.0.2.2") as port:
+        assert connect(hosts, "192.0.2.2", port, 10)[0] == DEVICE
+
+
+def test_a_connection_is_open_when_ucx_has_been_answered(hosts, monkeypatch):
+    hosts.set(drop="both")
+    monkeypatch.setenv("UCX_NET_DEVICES", DEVICE)  # the program knows better
+    with served(hosts, OTHER[1]) as port:
+        [line] = connect(hosts, OTHER[1], port, 1)
+    assert line.startswith(f"UCXTimeout connect to {OTHER[1]}:{port}: connected, but")
+    assert f"by tcp/{DEVICE}, are not answered" in line
+
+
+def test_the_first_message_of_a_server_that_closes_at_once_arrives(hosts):
+    hosts.set(delay=0.02)
+    with served(hosts, "192.0.2.2", "close") as port:
+        assert connect(hosts, "192.0.2.2", port, 10, "close") == [DEVICE, "hello"]
