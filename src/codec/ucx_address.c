@@ -31,6 +31,7 @@ enum {
     FLAG_AM_ONLY = 1u << 3,
     FLAGS_KNOWN  = FLAG_NAME | FLAG_UUID | FLAG_CLIENT | FLAG_AM_ONLY,
 
+    NO_DEVICE           = 0xff,
     LAST                = 0x80,
     DOMAIN_EMPTY        = 0x80,
     DOMAIN_MASK         = 0x7f,
@@ -215,6 +216,13 @@ note_segment(decoder *d, const transport *known, const uint8_t *iface,
     return true;
 }
 
+static bool
+is_of_network(const decoder *d, const transport *known)
+{
+    return !known->is_local && d->device_len > 0 &&
+           (d->device[0] & TCP_DEVICE_LOOPBACK) == 0;
+}
+
 /* `*is_last_p`: of its device. */
 static bool
 read_transport(decoder *d, bool *is_last_p)
@@ -248,6 +256,7 @@ read_transport(decoder *d, bool *is_last_p)
     if (++d->address->num_transports > MAX_ENTRIES) {
         return refuse(d, "UCX's address has too many transports");
     }
+    d->address->has_network |= known == NULL || is_of_network(d, known);
     if (known == NULL) {
         return true; /* UCX leaves out what it does not have itself */
     }
@@ -297,11 +306,22 @@ read_device(decoder *d, bool *is_last_p)
     return true;
 }
 
+/* An address without a device has one byte instead. */
+static bool
+has_devices(const decoder *d)
+{
+    return d->r.end - d->r.pos != 1 || *d->r.pos != NO_DEVICE;
+}
+
 static bool
 read_devices(decoder *d)
 {
     bool is_last = false;
 
+    if (!has_devices(d)) {
+        (void)umi_read_u8(&d->r);
+        return true;
+    }
     for (int i = 0; !is_last; i++) {
         if (i == MAX_ENTRIES) {
             return refuse(d, "UCX's address has too many devices");
@@ -407,7 +427,7 @@ umi_ucx_address_filter(const void *data, size_t len, umi_ucx_keep_fn keep,
     size_t          size;
 
     umi_reader_init(&d.r, data, len);
-    if (!read_header(&d) || address.version > 2) {
+    if (!read_header(&d) || address.version > 2 || !has_devices(&d)) {
         return 0;
     }
     size = (size_t)(d.r.pos - (const uint8_t *)data);

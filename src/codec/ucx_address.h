@@ -30,9 +30,10 @@ typedef struct umi_ucx_segment {
 } umi_ucx_segment;
 
 typedef struct umi_ucx_address {
-    unsigned version;   /* 1 or 2; larger: not known, and nothing else is */
-    uint64_t uuid;      /* UCX's number of the worker */
-    bool     has_local; /* names transports that end at the host */
+    unsigned version;     /* 1 or 2; larger: not known, and nothing else is */
+    uint64_t uuid;        /* UCX's number of the worker */
+    bool     has_local;   /* names transports that end at the host */
+    bool     has_network; /* names others */
     unsigned num_transports;
     unsigned num_segments;
     umi_ucx_segment segments[UMI_UCX_SEGMENTS_MAX];

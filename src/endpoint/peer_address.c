@@ -9,6 +9,11 @@
 #include "endpoint/wireup.h"
 #include "util/log.h"
 
+/* Why UCX has none. */
+#define WHY                                                                 \
+    ": its options TLS and NET_DEVICES leave all out, or none was up when " \
+    "its process called UCX first"
+
 /* `own` is one of ours, of the same transport. */
 static umx_status
 segment_size(const umi_ucx_segment *segment, const umi_ucx_segment *own,
@@ -87,6 +92,29 @@ is_of_another(umx_worker *worker, uint64_t uuid)
     return false;
 }
 
+/* Tell which side of a connection between hosts has no network in UCX; NULL:
+ * both have. UCX has the devices that were there when the worker's context
+ * began. */
+static const char *
+why_no_network(const umx_ep *ep, const umi_ucx_address *own,
+               const umi_ucx_address *peers)
+{
+    if (ep->socket.is_local) {
+        return NULL;
+    }
+    if (!peers->has_network) {
+        return ep->is_server ?
+                   "UCX has no network device on the connecting side" WHY :
+                   "UCX has no network device on the listening side" WHY;
+    }
+    if (!own->has_network) {
+        return ep->is_server ?
+                   "UCX has no network device on the listening side" WHY :
+                   "UCX has no network device on the connecting side" WHY;
+    }
+    return NULL;
+}
+
 /* What our own address is like tells what this UCX understands: if that is of a
  * form that is not known here, the peer's is taken as it is. */
 umx_status
@@ -129,6 +157,10 @@ umi_peer_address_check(umx_ep *ep, const umi_where *where,
         memcmp(where->key, worker->key, UMI_KEY_SIZE) != 0) {
         *reason_p = "UCX's address is our own";
         return UMX_ERR_PROTOCOL;
+    }
+    *reason_p = why_no_network(ep, own, peers);
+    if (*reason_p != NULL) {
+        return UMX_ERR_UNREACHABLE;
     }
     ep->handshake->claim.uuid = peers->uuid;
     return UMX_OK;

@@ -383,6 +383,8 @@ on_hello(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     status = umi_where_keep(ep, &control->u.hello.where, &reason);
     if (status == UMX_ERR_PROTOCOL) {
         umi_endpoint_protocol_error(ep, reason);
+    } else if (status == UMX_ERR_UNREACHABLE) {
+        reject(ep, status, reason);
     } else if (status != UMX_OK) {
         fail(ep, status, reason);
     } else if (umi_endpoint_config(ep)->token != NULL) {

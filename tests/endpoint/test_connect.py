@@ -186,3 +186,12 @@ async def test_the_wrong_token_is_refused(start_peer):
     ucp.init(config=ucp.Config(token=b"right"))
     ep = await ucp.create_endpoint("127.0.0.1", port)
     await ep.close()
+
+
+@pytest.mark.parametrize("host", ["fe80::1", "febf::2"])
+async def test_a_link_local_address_needs_its_interface(host):
+    words = rf"'{host}' is a link-local address: .*'{host}%eth0'"
+    with pytest.raises(ValueError, match=words):
+        await ucp.create_endpoint(host, 7)
+    with pytest.raises(ValueError, match=words):
+        ucp.create_listener(host=host)

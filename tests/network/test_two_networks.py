@@ -27,6 +27,12 @@ async def main():
 asyncio.run(main())
 """
 
+# What is logged goes to the standard output.
+LOGGING = """
+import logging, sys
+logging.basicConfig(stream=sys.stdout)
+"""
+
 CLIENT = """
 import asyncio, signal, sys, ucp
 signal.alarm(30)
@@ -100,3 +106,32 @@ def test_the_first_message_of_a_server_that_closes_at_once_arrives(hosts):
     hosts.set(delay=0.02)
     with served(hosts, "192.0.2.2", "close") as port:
         assert connect(hosts, "192.0.2.2", port, 10, "close") == [DEVICE, "hello"]
+
+
+@pytest.mark.parametrize("side", ["connecting", "listening"])
+def test_who_has_no_network_is_told_at_both_ends(hosts, side):
+    none = "import os; os.environ['UCX_NET_DEVICES'] = 'nosuch0'\n"
+    programs = {"connecting": CLIENT, "listening": LOGGING + SERVER}
+    programs[side] = none + programs[side]
+    with start(hosts.namespaces[1], programs["listening"], "192.0.2.2") as server:
+        lines = iter(server.stdout.readline, "")
+        port = next(line.strip() for line in lines if line.strip().isdigit())
+        arguments = ("192.0.2.2", port, 10)
+        with start(hosts.namespaces[0], programs["connecting"], *arguments) as client:
+            [line] = client.communicate(timeout=30)[0].splitlines()
+        why = f"UCX has no network device on the {side} side: its options TLS and"
+        assert line.startswith(f"UCXUnreachable connect to 192.0.2.2:{port}: ")
+        assert why in line
+        assert any(why in logged for logged in lines)
+
+
+def test_a_worker_that_began_before_its_network_says_so(hosts):
+    there = ("-n", hosts.namespaces[1])
+    for device in (DEVICE, "other"):
+        _ip(*there, "link", "set", device, "down")
+    with served(hosts, "0.0.0.0") as port:
+        _ip(*there, "link", "set", "other", "up")
+        while "state UP" not in _ip(*there, "link", "show", "other"):
+            pass
+        [line] = connect(hosts, OTHER[1], port, 10)
+    assert "none was up when its process called UCX first" in line

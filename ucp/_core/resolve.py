@@ -20,6 +20,7 @@ _IFNAMSIZ = 16
 _IFREQ_ADDR = slice(20, 24)
 
 _LINK_LOCAL_SCOPE = 0x20
+_LINK_LOCAL = ("fe8", "fe9", "fea", "feb")  # as getaddrinfo() writes them
 
 _WILDCARDS = ("0.0.0.0", "::")
 
@@ -171,5 +172,10 @@ def _sockaddr(address: tuple[object, ...]) -> SockAddr:
         case (str(host), int(port)):
             return host, port
         case (str(host), int(port), int(flow), int(scope)):
+            if scope == 0 and host.startswith(_LINK_LOCAL):
+                raise ValueError(
+                    f"{host!r} is a link-local address: say of which interface, "
+                    f"its scope, as in '{host}%eth0'"
+                )
             return host, port, flow, scope
     raise ValueError(f"not an internet address: {address!r}")
