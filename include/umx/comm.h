@@ -33,7 +33,7 @@ enum {
 enum umx_comm_field {
     UMX_COMM_FIELD_TIMEOUT   = 1u << 0, /* absent: 60 s */
     UMX_COMM_FIELD_NAME      = 1u << 1, /* absent: "" */
-    UMX_COMM_FIELD_HEARTBEAT = 1u << 2  /* absent: 10 s */
+    UMX_COMM_FIELD_HEARTBEAT = 1u << 2  /* absent: UMX_KEEPALIVE_NS */
 };
 
 /** How the ranks find each other: all connect to the root, which is rank 0. */
@@ -50,8 +50,9 @@ typedef struct umx_comm_params {
     uint64_t               timeout_ns; /* until all ranks have come */
     /* Ranks with different names do not meet. */
     const char *name;
-    /* A rank that has not been heard of for one and a half of it has failed; 10
-     * ms at least. 0: ranks may be stopped for any time. */
+    /* A rank that has not been heard of for so long, up to half as long again,
+     * has failed; 10 ms at least. So has one to whose host the network has been
+     * silent for so long. 0: ranks and networks may be silent for any time. */
     uint64_t heartbeat_ns;
 } umx_comm_params;
 

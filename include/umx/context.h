@@ -27,6 +27,11 @@ enum umx_rma_ucx {
                           may end this process */
 };
 
+/** The time after which a peer counts as gone whose host gives no sign of life:
+ * the default of umx_config.keepalive_ns, and of umx_comm_params.heartbeat_ns.
+ */
+#define UMX_KEEPALIVE_NS UINT64_C(30000000000)
+
 enum {
     UMX_CHANNELS_MAX = 16000 /* all of them are named when a connection closes */
 };
@@ -60,15 +65,19 @@ typedef struct umx_config {
     uint64_t close_timeout_ns;   /* deadline of a close nobody waits for */
     uint64_t connect_timeout_ns; /* default for umx_ep_connect() and for the
                                     handshake of accepted endpoints */
-    uint64_t heartbeat_ns;       /* a peer silent for this long is given up
-                                    with UMX_ERR_ENDPOINT_TIMEOUT; 0 = never,
-                                    else at least 1 ms, and longer than any
-                                    peer may be busy without progress */
+    uint64_t heartbeat_ns;       /* a peer silent for this long, up to half as
+                                    long again, is given up with
+                                    UMX_ERR_ENDPOINT_TIMEOUT; 0 = never, else
+                                    at least 1 ms, and longer than any peer may
+                                    be busy without progress */
     uint64_t keepalive_ns;       /* a peer whose host has not answered the
-                                    kernel's probes for this long is given up:
-                                    UMX_ERR_CONNECTION_RESET, however busy or
+                                    kernel's probes for this long, up to half
+                                    as long again, is given up with
+                                    UMX_ERR_ENDPOINT_TIMEOUT, however busy or
                                     stopped the peer is; in seconds, rounded
-                                    up; 0 = never */
+                                    up; 0 = never. Not shorter than
+                                    heartbeat_ns, if that is to be waited for
+                                  */
     size_t   goodbye_bytes;      /* unread rendezvous data pulled in when the
                                     peer closes */
     size_t   cancel_bytes;       /* that all copies of cancelled operations of a

@@ -194,6 +194,19 @@ typedef enum umx_process_state {
  * that have made no progress for long, and are about to send. A system call. */
 UMX_API bool umx_ep_is_hung_up(const umx_ep *ep);
 
+/** Say how long the host of the peer may be silent, instead of
+ * umx_config.keepalive_ns; 0: for ever. */
+UMX_API void umx_ep_set_keepalive(umx_ep *ep, uint64_t keepalive_ns);
+
+/** Count the signs of life that have come from the peer: all that arrives is
+ * one. The count wraps. */
+UMX_API unsigned umx_ep_count_signs(const umx_ep *ep);
+
+/** Ask the peer for a sign of life, over the socket: it overtakes all that is
+ * being sent. Nothing happens while the endpoint is not open, or while an answer
+ * is on its way. */
+UMX_API void umx_ep_ask(umx_ep *ep);
+
 /** Ask the system about the peer's process, if it is one of this host. */
 UMX_API umx_process_state umx_ep_peer_process(const umx_ep *ep);
 

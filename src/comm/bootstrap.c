@@ -334,7 +334,7 @@ umx_comm_create(umx_worker *worker, const umx_comm_params *params,
     if (group != NULL) {
         group->heartbeat_ns = (params->field_mask & UMX_COMM_FIELD_HEARTBEAT) ?
                                   params->heartbeat_ns :
-                                  10 * SECOND_NS;
+                                  UMX_KEEPALIVE_NS;
         if (group->heartbeat_ns != 0 &&
             group->heartbeat_ns < MIN_HEARTBEAT_MS * MILLISECOND_NS) {
             group->heartbeat_ns = MIN_HEARTBEAT_MS * MILLISECOND_NS;

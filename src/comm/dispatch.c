@@ -102,7 +102,7 @@ find_comm(umi_comm_dispatch *dispatch, umx_ep *ep,
          memcmp(orphan->id, member->worker_id, sizeof(orphan->id)) != 0)) {
         return NULL;
     }
-    member->heard_ns = umi_clock_ns();
+    umi_comm_member_heard(member, umi_clock_ns());
     return comm;
 }
 
@@ -168,7 +168,7 @@ on_group_control(umi_comm_dispatch *dispatch, umx_ep *ep,
     if (member == NULL) {
         return;
     }
-    member->heard_ns = umi_clock_ns();
+    umi_comm_member_heard(member, umi_clock_ns());
     if (header->kind == UMI_COMM_PING) {
         umi_comm_group_on_ping(member, header->round == UMI_COMM_ANSWER);
     } else if (umi_comm_failed_decode(&failed, data, len)) {

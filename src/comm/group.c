@@ -14,7 +14,11 @@
 #include "util/log.h"
 
 enum {
-    VERDICT_NS = 1000000000
+    VERDICT_NS = 1000000000,
+    /* Beats in the time that a member may be silent, and those without a sign
+     * of life after which it has been, as in src/endpoint/silence.c. */
+    QUARTERS        = 4,
+    SILENT_QUARTERS = QUARTERS + 1
 };
 
 /* ---- leaving -------------------------------------------------------------
@@ -304,7 +308,7 @@ update_watched(umi_comm_group *group, uint64_t now)
         umi_comm_member *member = &group->members[i];
 
         if (member->is_due && !member->is_watched) {
-            member->heard_ns = now;
+            umi_comm_member_heard(member, now);
         }
         member->is_watched = member->is_due;
     }
@@ -351,7 +355,7 @@ judge(umi_comm_member *member, uint64_t now)
         }
         return;
     }
-    (void)snprintf(why, sizeof(why), "no sign of life for %.1f s: %s", silent,
+    (void)snprintf(why, sizeof(why), "silent for %.1f s: %s", silent,
                    (state == UMX_PROCESS_STOPPED) ?
                        "its process is stopped" :
                    (state == UMX_PROCESS_ENDED) ?
@@ -361,16 +365,48 @@ judge(umi_comm_member *member, uint64_t now)
     umi_comm_member_fail(member, UMX_ERR_TIMED_OUT, why);
 }
 
+static unsigned
+count_signs(const umi_comm_member *member)
+{
+    unsigned num_signs = 0;
+
+    if (member->mine != NULL) {
+        num_signs += umx_ep_count_signs(member->mine);
+    }
+    if (member->theirs != NULL) {
+        num_signs += umx_ep_count_signs(member->theirs);
+    }
+    return num_signs;
+}
+
+/* Ask for a sign of life. It comes by the socket of the endpoint, before all
+ * that is being sent. To a member without an endpoint a message goes, which
+ * makes one. */
+static void
+ask(umi_comm_member *member)
+{
+    if (member->out == NULL) {
+        ping(member, false);
+    } else {
+        umx_ep_ask(member->out);
+    }
+}
+
 static void
 check(umi_comm_member *member, uint64_t now)
 {
+    unsigned num_signs = count_signs(member);
+
     if (!member->is_watched || !umi_comm_member_is_up(member)) {
         return;
     }
-    if (now - member->heard_ns > member->group->heartbeat_ns * 3 / 2) {
+    if (num_signs != member->num_signs) {
+        member->num_signs = num_signs;
+        umi_comm_member_heard(member, now);
+    } else if (++member->num_silent >= SILENT_QUARTERS) {
         judge(member, now);
     } else {
-        ping(member, false);
+        ask(member);
     }
 }
 
@@ -394,7 +430,17 @@ umi_comm_group_stopped_ns(const umi_comm_group *group)
     return (late != 0) ? late : group->late_ns;
 }
 
-/* Send heartbeats to those that are watched, and look who is silent. */
+static void
+await_beat(umi_comm_group *group, uint64_t now)
+{
+    uint64_t quarter_ns = group->heartbeat_ns / QUARTERS;
+
+    group->next_beat_ns = now + quarter_ns;
+    umx_timer_start(group->dispatch->worker, &group->heartbeat, quarter_ns);
+}
+
+/* Look who is silent of those that are watched, and ask them for a sign of
+ * life. */
 static void
 beat(umx_timer *timer)
 {
@@ -408,15 +454,14 @@ beat(umx_timer *timer)
     if (now - group->next_beat_ns > group->heartbeat_ns / 2 &&
         now > group->next_beat_ns) {
         for (int i = 0; i < group->size; i++) {
-            group->members[i].heard_ns = now;
+            umi_comm_member_heard(&group->members[i], now);
         }
     }
     update_watched(group, now);
     for (int i = 0; i < group->size; i++) {
         check(&group->members[i], now);
     }
-    group->next_beat_ns = now + group->heartbeat_ns / 2;
-    umx_timer_start(group->dispatch->worker, timer, group->heartbeat_ns / 2);
+    await_beat(group, now);
     umi_comm_group_put(group);
 }
 
@@ -481,11 +526,9 @@ umi_comm_group_start(umi_comm_group *group)
     uint64_t now = umi_clock_ns();
 
     for (int i = 0; i < group->size; i++) {
-        group->members[i].heard_ns = now;
+        umi_comm_member_heard(&group->members[i], now);
     }
     if (group->heartbeat_ns != 0 && group->size > 1) {
-        group->next_beat_ns = now + group->heartbeat_ns / 2;
-        umx_timer_start(group->dispatch->worker, &group->heartbeat,
-                        group->heartbeat_ns / 2);
+        await_beat(group, now);
     }
 }

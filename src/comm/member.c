@@ -183,6 +183,7 @@ umi_comm_member_add_ep(umi_comm_member *member, umx_ep *ep, bool is_mine)
         umi_comm_member_set_state(member, UMI_COMM_MEMBER_ALIVE);
     }
     umx_layer_ep_set_on_state(ep, on_state, member);
+    umx_ep_set_keepalive(ep, member->group->heartbeat_ns);
 }
 
 /* Get the endpoint to send by, whatever the state of the member is. */
@@ -221,6 +222,13 @@ umi_comm_member_is_lost_unseen(const umi_comm_member *member)
 {
     return umi_comm_group_stopped_ns(member->group) != 0 &&
            umx_ep_is_hung_up(member->out);
+}
+
+void
+umi_comm_member_heard(umi_comm_member *member, uint64_t now)
+{
+    member->heard_ns   = now;
+    member->num_silent = 0;
 }
 
 bool

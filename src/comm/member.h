@@ -39,7 +39,9 @@ struct umi_comm_member {
     uint64_t              suspicion; /* SUSPECT: its number in the group */
     umx_status            cause;     /* SUSPECT, DEAD: of the end */
     char                 *why;       /* SUSPECT: of malloc(); or NULL */
-    uint64_t              heard_ns;  /* when its last message came */
+    uint64_t heard_ns;   /* when its last message came, or a sign of life */
+    unsigned num_signs;  /* of its endpoints, when it was last looked at */
+    unsigned num_silent; /* looks in a row that found nothing new */
     uint64_t warned_ns;  /* when its silence was last logged; or 0 */
     bool     is_watched; /* heartbeats are exchanged with it */
     bool     is_due;     /* the same, while that is found out */
@@ -76,6 +78,9 @@ umx_status umi_comm_member_ep(umi_comm_member *member, umx_ep **ep_p);
  * not know that yet? It is asked of a process that is late with its heartbeats
  * only: the others have given it up. */
 bool umi_comm_member_is_lost_unseen(const umi_comm_member *member);
+
+/* The member has been heard of: its silence is counted from now on. */
+void umi_comm_member_heard(umi_comm_member *member, uint64_t now);
 
 /* Is `ep` an endpoint of the member? */
 bool umi_comm_member_has_ep(const umi_comm_member *member, const umx_ep *ep);

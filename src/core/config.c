@@ -30,6 +30,12 @@ static const umx_option umi_settings[] = {
      * left to the user. */
     {"TCP_TX_SEG_SIZE", "256k"},
     {"TCP_RX_SEG_SIZE", "256k"},
+    /* UCX would give an idle peer up after 17 s without an answer of its host,
+     * and one that something is on its way to after 15 minutes, whatever the
+     * program has asked for. The socket of each connection looks instead:
+     * endpoint/heartbeat.c. */
+    {"KEEPALIVE_INTERVAL", "inf"},
+    {"TCP_KEEPIDLE", "inf"},
 };
 
 void
@@ -75,6 +81,10 @@ umx_config_default(umx_config *config)
     config->channels_max       = 1024;
     config->close_timeout_ns   = 10 * UINT64_C(1000000000);
     config->connect_timeout_ns = 5 * UINT64_C(1000000000);
+    /* A server does not keep for ever what belongs to hosts that have gone.
+     * Only networks that drop everything for so long end connections; a peer
+     * that computes does not. As long as Dask's. */
+    config->keepalive_ns       = UMX_KEEPALIVE_NS;
     config->rma_ucx            = UMX_RMA_UCX_RDMA;
     config->goodbye_bytes      = 256 * 1024 * 1024;
     config->cancel_bytes       = 256 * 1024 * 1024;

@@ -17,6 +17,8 @@
 #include "core/worker.h"
 #include "util/bytes.h"
 
+#define SECOND_NS UINT64_C(1000000000)
+
 enum {
     LENGTH_SIZE = 4,
     BYTE_PING   = 1,
@@ -157,19 +159,28 @@ take_messages(umi_socket *sock)
     return true;
 }
 
-/* What does not fit into the socket is not needed: much is on its way then. */
-static void
+/* Send a byte; false if it does not fit into the socket. */
+static bool
 send_byte(umi_socket *sock, uint8_t byte)
 {
-    (void)!send(sock->watch.fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return send(sock->watch.fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
 
 void
 umi_socket_ping(umi_socket *sock)
 {
-    if (sock->watch.fd >= 0 && is_settled(sock)) {
-        send_byte(sock, BYTE_PING);
+    if (sock->watch.fd >= 0 && is_settled(sock) && !sock->is_asked) {
+        sock->is_asked = send_byte(sock, BYTE_PING);
     }
+}
+
+/* True if the system has given the connection up because nothing came from the
+ * peer's system, whatever it found on the way there. */
+static bool
+is_silence(int error)
+{
+    return error == ETIMEDOUT || error == EHOSTUNREACH ||
+           error == EHOSTDOWN || error == ENETUNREACH || error == ENETDOWN;
 }
 
 static umx_status
@@ -181,13 +192,19 @@ read_settled(umi_socket *sock)
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return UMX_OK;
     }
+    if (n < 0) {
+        sock->error = errno;
+    }
     if (n <= 0) {
-        return UMX_ERR_CONNECTION_RESET;
+        return is_silence(sock->error) ? UMX_ERR_ENDPOINT_TIMEOUT :
+                                         UMX_ERR_CONNECTION_RESET;
     }
     sock->num_heard++;
+    sock->is_asked = false;
     for (ssize_t i = 0; i < n; i++) {
         if (bytes[i] == BYTE_PING) {
-            send_byte(sock, BYTE_PONG);
+            /* What does not fit is not needed: much is on its way then. */
+            (void)send_byte(sock, BYTE_PONG);
         } else if (bytes[i] != BYTE_PONG) {
             return UMX_ERR_PROTOCOL;
         }
@@ -348,26 +365,42 @@ set_option(int fd, int option, int value)
     (void)setsockopt(fd, IPPROTO_TCP, option, &value, sizeof(value));
 }
 
-/* The kernel looks whether the peer's host is there, also while something is on
- * its way: a quarter of the time is silence, in the rest there are probes. */
-static void
-keep_alive(int fd, uint64_t keepalive_ns)
+void
+umi_socket_keep_alive(umi_socket *sock, uint64_t keepalive_ns)
 {
     enum {
-        PROBES  = 10,
         LONGEST = 32767 /* seconds that TCP_KEEPIDLE takes */
     };
-    uint64_t ceiled   = (keepalive_ns + 999999999) / 1000000000;
+    int      fd       = sock->watch.fd;
+    uint64_t ceiled   = keepalive_ns / SECOND_NS +
+                        (keepalive_ns % SECOND_NS != 0);
     int      seconds  = (int)(ceiled < LONGEST ? ceiled : LONGEST);
-    int      interval = seconds * 3 / 4 / PROBES;
-    int      on       = 1;
+    int      idle     = (seconds + 3) / 4;
+    int      interval = (seconds + 7) / 8;
+    int      is_on    = seconds > 0;
 
-    interval = (interval > 0) ? interval : 1;
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    set_option(fd, TCP_KEEPIDLE, seconds > 4 ? seconds / 4 : 1);
-    set_option(fd, TCP_KEEPINTVL, interval);
-    set_option(fd, TCP_KEEPCNT, PROBES);
-    set_option(fd, TCP_USER_TIMEOUT, seconds * 1000); /* ends all of it */
+    if (fd < 0) {
+        return;
+    }
+    if (is_on) {
+        set_option(fd, TCP_KEEPIDLE, idle);
+        set_option(fd, TCP_KEEPINTVL, interval);
+    }
+    /* This limit ends the connection, whether anything is on its way or not,
+     * and however many probes are unanswered. The last answer may be as old as
+     * `idle` when the network goes. */
+    set_option(fd, TCP_USER_TIMEOUT, seconds * 1250);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &is_on, sizeof(is_on));
+}
+
+uint64_t
+umi_socket_silent_ns(const umi_socket *sock)
+{
+    struct tcp_info info = {0};
+    socklen_t       len  = sizeof(info);
+
+    (void)getsockopt(sock->watch.fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+    return info.tcpi_last_ack_recv * UINT64_C(1000000);
 }
 
 void
@@ -383,7 +416,6 @@ umi_socket_init(umi_socket *sock, umx_worker *worker, const umi_socket_ops *ops)
 static umx_status
 adopt(umi_socket *sock, int fd, uint32_t events)
 {
-    uint64_t   keepalive_ns = sock->worker->context->config.keepalive_ns;
     umx_status status;
 
     sock->buffers = malloc(sizeof(*sock->buffers));
@@ -397,11 +429,9 @@ adopt(umi_socket *sock, int fd, uint32_t events)
     sock->buffers->is_finishing = false;
     sock->buffers->is_settling  = false;
     memset(&sock->buffers->peer, 0, sizeof(sock->buffers->peer));
-    sock->error = 0;
+    sock->error    = 0;
+    sock->is_asked = false;
     set_option(fd, TCP_NODELAY, 1);
-    if (keepalive_ns > 0) {
-        keep_alive(fd, keepalive_ns);
-    }
     status = umi_watch_start(sock->worker, &sock->watch, fd, events, on_ready);
     if (status != UMX_OK) {
         drop_buffers(sock);

@@ -39,6 +39,7 @@ struct umi_socket {
     umi_socket_buffers   *buffers;   /* NULL once settled */
     unsigned              num_heard; /* signs of life once settled; wraps */
     int                   error;     /* errno of what ended it, or 0 */
+    bool                  is_asked;  /* a question of ours is not answered */
     bool                  is_connecting;
     bool                  is_local; /* the peer is in our network namespace */
 };
@@ -67,8 +68,18 @@ void umi_socket_finish(umi_socket *sock);
 /* Give the buffers up: no more messages go either way. */
 void umi_socket_settle(umi_socket *sock);
 
-/* Ask a settled socket's peer for a sign of life. */
+/* Ask a settled socket's peer for a sign of life, unless it has been asked and
+ * has not answered: what is sent once arrives, if anything does. */
 void umi_socket_ping(umi_socket *sock);
+
+/* Let the system look whether the peer's system is there, which need not wait
+ * for its process. If nothing has come from it for `keepalive_ns`, rounded up to
+ * seconds, to one and a half times that, the socket ends with
+ * UMX_ERR_ENDPOINT_TIMEOUT. 0: the system does not look. */
+void umi_socket_keep_alive(umi_socket *sock, uint64_t keepalive_ns);
+
+/* Tell how long nothing has come from the peer's system. */
+uint64_t umi_socket_silent_ns(const umi_socket *sock);
 
 /* Has the peer hung up, which the watch has not found yet? */
 bool umi_socket_is_hung_up(const umi_socket *sock);

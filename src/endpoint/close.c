@@ -209,7 +209,10 @@ connect_status(const umx_ep *ep, umx_status status)
 static umx_status
 end_of_open(const umx_ep *ep, umx_status status)
 {
-    return umi_socket_is_over(&ep->socket) ? UMX_ERR_CONNECTION_RESET : status;
+    bool is_reset = status != UMX_ERR_ENDPOINT_TIMEOUT &&
+                    umi_socket_is_over(&ep->socket);
+
+    return is_reset ? UMX_ERR_CONNECTION_RESET : status;
 }
 
 void

@@ -34,8 +34,7 @@ on_quarter(umi_timer *timer)
     if (has_deferred(ep) &&
         umi_silence_count(ep, &ep->deferred,
                           umx_ep_peer_process(ep) == UMX_PROCESS_RUNS,
-                          "the peer shows no sign of life, and a cancelled "
-                          "operation waits for it")) {
+                          "the peer, for which a cancelled operation waits,")) {
         umi_socket_ping(&ep->socket);
         wait_quarter(ep);
     }

@@ -131,6 +131,7 @@ typedef struct umi_silence {
     umi_timer timer;
     unsigned  num_heard;  /* signs there were last time */
     unsigned  num_silent; /* quarters without any */
+    uint64_t  heard_ns;   /* when there was a new one, or the count began */
 } umi_silence;
 
 /* The end of a close whose GOODBYE is sent. */
@@ -158,6 +159,7 @@ struct umx_ep {
     unsigned        num_control;
     unsigned        num_answers; /* ours, that UCX has not sent yet */
     umi_timer       timer;       /* handshake, then close */
+    uint64_t        keepalive_ns; /* how long its host may be silent */
     umi_silence     heartbeat;
     umi_silence     deferred;     /* until cancelled operations have ended */
     unsigned        num_arrivals; /* over UCX; wraps */
@@ -371,15 +373,20 @@ size_t umi_info_write(umx_ep *ep, char *text, size_t size);
 void umi_drain_check(umx_ep *ep); /* sends have completed */
 
 /* silence.c */
+/* Count the signs of life that have come; the count wraps. */
+unsigned umi_silence_signs(const umx_ep *ep);
 /* Count from now on. */
 void umi_silence_forget(const umx_ep *ep, umi_silence *silence);
 /* Wait for a quarter of `limit_ns`. */
 void umi_silence_wait(const umx_ep *ep, umi_silence *silence,
                       uint64_t limit_ns);
 /* Count the quarter that is over; `is_alive`: there is another sign of life.
- * False: it was the last, and `ep` has failed for `reason`. */
+ * False: it was the last, and `ep` has failed. `who` is the peer, for people. */
 bool umi_silence_count(umx_ep *ep, umi_silence *silence, bool is_alive,
-                       const char *reason);
+                       const char *who);
+/* Write down, for people, how long the peer has been silent, and what the
+ * system calls it: `ep->socket.error`. */
+void umi_silence_explain(umx_ep *ep, const char *who, uint64_t silent_ns);
 
 /* heartbeat.c */
 void umi_heartbeat_init(umx_ep *ep);

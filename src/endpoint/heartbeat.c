@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* heartbeat.c: giving up a peer that is silent: stopped, hung, or behind a
- * network that has gone. UCX and the kernel report nothing of that.
+/* heartbeat.c: giving up a peer that is silent.
  *
- * Off unless config.heartbeat_ns is set. A peer that has sent nothing for a
- * quarter of that time is asked, over the socket, where no bulk is in the way.
- */
+ * One that is stopped, hung, or behind a network that has gone sends nothing,
+ * which is looked for if config.heartbeat_ns is set. A peer that has sent
+ * nothing for a quarter of that time is asked, over the socket, where no bulk is
+ * in the way.
+ *
+ * For a network that has gone, or a host that has stopped, the system looks by
+ * itself, if config.keepalive_ns is set: over the same socket, on behalf of
+ * UCX's, for which UCX has no such limit (core/config.c). */
+#include <umx/layer.h>
+
 #include "endpoint/endpoint.h"
 
 static void
@@ -19,7 +25,7 @@ on_quarter(umi_timer *timer)
 {
     umx_ep *ep = umi_container_of(timer, umx_ep, heartbeat.timer);
 
-    if (!umi_silence_count(ep, &ep->heartbeat, false, "the peer is silent")) {
+    if (!umi_silence_count(ep, &ep->heartbeat, false, "the peer")) {
         return;
     }
     if (ep->heartbeat.num_silent != 0) {
@@ -32,12 +38,42 @@ void
 umi_heartbeat_init(umx_ep *ep)
 {
     umi_timer_init(&ep->heartbeat.timer, on_quarter);
+    ep->keepalive_ns = umi_endpoint_worker(ep)->context->config.keepalive_ns;
 }
 
 void
 umi_heartbeat_start(umx_ep *ep)
 {
+    umi_socket_keep_alive(&ep->socket, ep->keepalive_ns);
     if (umi_endpoint_worker(ep)->context->config.heartbeat_ns != 0) {
+        umi_silence_forget(ep, &ep->heartbeat);
         wait_quarter(ep);
     }
+}
+
+/* ---- for layers ----------------------------------------------------------
+ */
+
+void
+umx_ep_set_keepalive(umx_ep *ep, uint64_t keepalive_ns)
+{
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    ep->keepalive_ns = keepalive_ns;
+    if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
+        umi_socket_keep_alive(&ep->socket, keepalive_ns);
+    }
+}
+
+unsigned
+umx_ep_count_signs(const umx_ep *ep)
+{
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    return umi_silence_signs(ep);
+}
+
+void
+umx_ep_ask(umx_ep *ep)
+{
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    umi_socket_ping(&ep->socket);
 }

@@ -4,36 +4,49 @@
  *
  * Anything that arrives is a sign of life. Silence is counted in quarters of
  * the limit that have been waited for, so that a pause of our own does not
- * count as the peer's. */
+ * count as the peer's. It is told in seconds, with what the system calls it. */
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "endpoint/endpoint.h"
+#include "util/clock.h"
 #include "util/log.h"
 
 enum {
-    QUARTERS = 4
+    QUARTERS = 4,
+    /* Quarters that begin and end without a sign. The first may begin up to a
+     * quarter before the peer falls silent, and the peer is not asked in it: so
+     * it is given up one to one and a half times the limit after that. */
+    SILENT_QUARTERS = QUARTERS + 1
 };
 
-static unsigned
-count_signs(const umx_ep *ep)
+unsigned
+umi_silence_signs(const umx_ep *ep)
 {
     return ep->num_arrivals + ep->socket.num_heard;
 }
 
-static void
-give_up(umx_ep *ep, const char *reason)
+void
+umi_silence_explain(umx_ep *ep, const char *who, uint64_t silent_ns)
 {
+    char text[256];
+
+    (void)snprintf(text, sizeof(text),
+                   "%s has been silent for %.1f s: %s (errno %d)", who,
+                   (double)silent_ns / 1e9, strerror(ep->socket.error),
+                   ep->socket.error);
     umi_log(UMI_LOG_WARN, "endpoint %llu: %s", (unsigned long long)ep->base.id,
-            reason);
-    umi_endpoint_set_reason(ep, reason, strlen(reason));
-    umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_ENDPOINT_TIMEOUT);
+            text);
+    umi_endpoint_set_reason(ep, text, strlen(text));
 }
 
 void
 umi_silence_forget(const umx_ep *ep, umi_silence *silence)
 {
-    silence->num_heard  = count_signs(ep);
+    silence->num_heard  = umi_silence_signs(ep);
     silence->num_silent = 0;
+    silence->heard_ns   = umi_clock_ns();
 }
 
 void
@@ -45,17 +58,19 @@ umi_silence_wait(const umx_ep *ep, umi_silence *silence, uint64_t limit_ns)
 
 bool
 umi_silence_count(umx_ep *ep, umi_silence *silence, bool is_alive,
-                  const char *reason)
+                  const char *who)
 {
-    if (is_alive || count_signs(ep) != silence->num_heard) {
+    if (is_alive || umi_silence_signs(ep) != silence->num_heard) {
         umi_silence_forget(ep, silence);
         return true;
     }
-    if (++silence->num_silent < QUARTERS) {
+    if (++silence->num_silent < SILENT_QUARTERS) {
         return true;
     }
     umi_ep_base_hold(&ep->base);
-    give_up(ep, reason);
+    ep->socket.error = ETIMEDOUT;
+    umi_silence_explain(ep, who, umi_clock_ns() - silence->heard_ns);
+    umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_ENDPOINT_TIMEOUT);
     umi_ep_base_release(&ep->base);
     return false;
 }

@@ -720,6 +720,9 @@ on_end(umi_socket *sock, umx_status status)
     if (ep->state == UMX_EP_CONNECTING) {
         umi_handshake_explain(ep, status);
         complain_of_unproven(ep);
+    } else if (status == UMX_ERR_ENDPOINT_TIMEOUT) {
+        umi_silence_explain(ep, "the host of the peer",
+                            umi_socket_silent_ns(sock));
     }
     ep->base.ucx_error = status;
     umi_ep_base_raise(&ep->base, UMI_EP_EVENT_ERROR);

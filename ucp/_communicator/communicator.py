@@ -80,7 +80,7 @@ class Communicator(Operations, _ext.Communicator):
         size: int,
         timeout: float | None = 60,
         name: str = "",
-        heartbeat: float | None = 10,
+        heartbeat: float | None = 30,
         progress: Literal["thread"] | None = None,
     ) -> Self:
         """Meet the other ranks, and return when all have come.
@@ -94,9 +94,10 @@ class Communicator(Operations, _ext.Communicator):
             size: how many ranks there are, at most 65536.
             timeout: seconds until all have come; None waits forever.
             name: ranks that give different names do not meet; at most 63 bytes.
-            heartbeat: seconds; a process that has not been heard of for one and
-                a half of them has failed, unless it is one of this host that
-                runs. None: processes may be stopped for any time.
+            heartbeat: seconds; a process that has not been heard of for so long,
+                up to half as long again, has failed, unless it is one of this
+                host that runs. None: processes may be stopped, and networks
+                silent, for any time.
             progress: "thread": a second thread makes progress until ``close()``,
                 as in ``Worker.run_in_thread()``, so that heartbeats are answered
                 and messages move while this rank computes.
@@ -128,7 +129,7 @@ class Communicator(Operations, _ext.Communicator):
         cls,
         timeout: float | None = 60,
         name: str = "",
-        heartbeat: float | None = 10,
+        heartbeat: float | None = 30,
         progress: Literal["thread"] | None = None,
     ) -> Self:
         """Meet the ranks that a launcher has started, by its environment variables.
@@ -156,7 +157,7 @@ class Communicator(Operations, _ext.Communicator):
         allgather: Allgather,
         timeout: float | None = 60,
         name: str = "",
-        heartbeat: float | None = 10,
+        heartbeat: float | None = 30,
         progress: Literal["thread"] | None = None,
     ) -> Self:
         """Meet ranks that can reach each other by other means, such as MPI.

@@ -96,14 +96,16 @@ class Config:
     connect_timeout: float | None = None
     """Longest time the handshake of an accepted endpoint may take."""
     heartbeat: float | None = None
-    """If a peer is silent for this long, the connection ends with
-    UCXConnectionReset. Detects a peer that is stopped and a network that has
-    failed. It must be longer than any peer blocks its event loop. 0 means
-    that a peer may be silent forever."""
+    """If a peer is silent for this long, up to half as long again, the
+    connection ends with UCXConnectionReset. Detects a peer that is stopped and a
+    network that has failed. It must be longer than any peer blocks its event
+    loop. 0, the default, means that a peer may be silent forever."""
     keepalive: float | None = None
     """If the host of a peer does not answer the kernel's probes for this long,
-    the connection ends with UCXConnectionReset; the process of the peer may be
-    busy meanwhile. Rounded up to whole seconds. 0 disables the probes."""
+    up to half as long again, the connection ends with UCXConnectionReset; the
+    process of the peer may be busy meanwhile. Rounded up to whole seconds.
+    Default: as long as ``heartbeat`` if that is given, else 30. 0 means that the
+    network may be silent forever."""
     goodbye_bytes: int | None = None
     """Bytes of unread large messages that are fetched when the peer closes, so
     that they can still be received."""
@@ -157,6 +159,8 @@ class Config:
     def _given(self) -> dict[str, int | bytes | None]:
         """The values that are not None, by the names and in the units of libumx."""
         values = dataclasses.asdict(self)
+        if self.keepalive is None:
+            values["keepalive"] = self.heartbeat
         for name in _TIMES:
             seconds = values.pop(name)
             if seconds is not None:

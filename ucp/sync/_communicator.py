@@ -62,7 +62,7 @@ class Communicator(Operations, NonBlocking):
         size: int,
         timeout: float | None = 60,
         name: str = "",
-        heartbeat: float | None = 10,
+        heartbeat: float | None = 30,
     ) -> Self:
         """Meet the other ranks; as ``ucp.Communicator.connect()``."""
         shared = blocking.SharedWorker()
@@ -80,7 +80,7 @@ class Communicator(Operations, NonBlocking):
         cls,
         timeout: float | None = 60,
         name: str = "",
-        heartbeat: float | None = 10,
+        heartbeat: float | None = 30,
     ) -> Self:
         """Meet the ranks that a launcher has started."""
         ranks = environment.from_environment()
@@ -97,7 +97,7 @@ class Communicator(Operations, NonBlocking):
         allgather: Callable[[bytes], Iterable[bytes]],
         timeout: float | None = 60,
         name: str = "",
-        heartbeat: float | None = 10,
+        heartbeat: float | None = 30,
     ) -> Self:
         """Meet ranks that can reach each other by other means.
 

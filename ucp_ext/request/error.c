@@ -84,6 +84,20 @@ describe_end(const RequestObject *self, umx_status status, char *text,
     }
 }
 
+/* Append that the peer has been silent, and for how long, to the text of an
+ * operation that tells what it was. */
+static void
+describe_silence(const RequestObject *self, umx_status status, char *text,
+                 size_t size)
+{
+    size_t len = strlen(text);
+
+    if (status == UMX_ERR_ENDPOINT_TIMEOUT) {
+        snprintf(text + len, size - len, ": ");
+        describe_end(self, status, text + len + 2, size - len - 2);
+    }
+}
+
 /* Append what the peer has sent, to the text of a receive that gets nothing
  * more: it may have been of the wrong kind, channel or tag. True: the text is
  * the whole one of an endpoint that is closed. */
@@ -106,6 +120,15 @@ describe_unread(const RequestObject *self, umx_status status, char *text,
         snprintf(text + len, size - len, "%s%s", len != 0 ? "; " : "", unread);
     }
     return status == UMX_ERR_CLOSED;
+}
+
+/* What the system has said of the connection; or 0. */
+static int
+errno_of(const RequestObject *self)
+{
+    const umx_ep *ep = (self->endpoint != NULL) ? self->endpoint->umx : NULL;
+
+    return (ep != NULL) ? umx_ep_errno(ep) : 0;
 }
 
 /* `text` may be empty. */
@@ -133,6 +156,8 @@ make_error(RequestObject *self, umx_status status, char *text, size_t size)
     }
     if (text[0] == '\0') {
         describe_end(self, status, text, size);
+    } else {
+        describe_silence(self, status, text, size);
     }
     if (describe_unread(self, status, text, size)) {
         exc = errors_new_text(st, status, op, text);
@@ -140,6 +165,9 @@ make_error(RequestObject *self, umx_status status, char *text, size_t size)
         exc = make_timeout(self, op, peer, text);
     } else {
         exc = errors_new(st, status, op, text[0] != '\0' ? text : NULL);
+    }
+    if (status == UMX_ERR_ENDPOINT_TIMEOUT) {
+        exc = errors_with_errno(exc, errno_of(self));
     }
     if (exc != NULL && peer != NULL &&
         PyObject_SetAttr(exc, NAME(st, peer), peer) < 0) {

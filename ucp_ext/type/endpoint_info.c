@@ -139,6 +139,9 @@ get_error(PyObject *op, void *Py_UNUSED(closure))
     }
     exc = errors_new(self->worker->st, status, NULL,
                      reason[0] != '\0' ? reason : NULL);
+    if (status == UMX_ERR_ENDPOINT_TIMEOUT) {
+        exc = errors_with_errno(exc, umx_ep_errno(self->umx));
+    }
     if (exc != NULL &&
         PyObject_SetAttr(exc, NAME(self->worker->st, peer), self->peer) < 0) {
         Py_CLEAR(exc);

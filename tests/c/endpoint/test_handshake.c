@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <umx/layer.h>
 #include <umx/version.h>
 
 static const uint8_t token[]       = "a shared secret";
@@ -732,7 +733,7 @@ check_keepalive(const umx_ep *ep, int seconds)
 {
     assert_int_equal(option_of(ep, SOL_SOCKET, SO_KEEPALIVE), seconds > 0);
     assert_int_equal(option_of(ep, IPPROTO_TCP, TCP_USER_TIMEOUT),
-                     seconds * 1000);
+                     seconds * 1250);
 }
 
 static void
@@ -741,13 +742,34 @@ test_the_kernel_looks_after_the_peer_where_it_is_asked_to(void **state)
     pair      *p      = *state;
     umx_config config = p->config;
 
-    config.keepalive_ns = 29 * SECOND_NS + 1;
+    config.keepalive_ns = 28 * SECOND_NS + 1;
     p->client_config    = &config;
     pair_open(p);
-    check_keepalive(p->client, 30);
+    check_keepalive(p->client, 29);
+    check_keepalive(p->server, 30);
+    assert_int_equal(option_of(p->client, IPPROTO_TCP, TCP_KEEPIDLE), 8);
+    assert_int_equal(option_of(p->client, IPPROTO_TCP, TCP_KEEPINTVL), 4);
+    umx_ep_set_keepalive(p->server, 0);
     check_keepalive(p->server, 0);
-    assert_int_equal(option_of(p->client, IPPROTO_TCP, TCP_KEEPIDLE), 7);
-    assert_int_equal(option_of(p->client, IPPROTO_TCP, TCP_KEEPINTVL), 2);
+    umx_ep_set_keepalive(p->server, SECOND_NS / 5);
+    check_keepalive(p->server, 1);
+    assert_int_equal(option_of(p->server, IPPROTO_TCP, TCP_KEEPIDLE), 1);
+    assert_int_equal(option_of(p->server, IPPROTO_TCP, TCP_KEEPINTVL), 1);
+    umx_ep_set_keepalive(p->server, UINT64_MAX);
+    check_keepalive(p->server, 32767);
+}
+
+/* What is said of a connection before it is open holds when it is. */
+static void
+test_the_kernel_does_not_look_where_the_network_may_be_silent(void **state)
+{
+    pair *p = *state;
+
+    pair_listen(p);
+    pair_connect(p, 0);
+    umx_ep_set_keepalive(p->client, 0);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_OPEN);
+    check_keepalive(p->client, 0);
 }
 
 int
@@ -763,6 +785,8 @@ main(void)
         PAIR_TEST_ONCE(test_messages_out_of_turn_drop_the_peer),
         PAIR_TEST_ONCE(
             test_the_kernel_looks_after_the_peer_where_it_is_asked_to),
+        PAIR_TEST_ONCE(
+            test_the_kernel_does_not_look_where_the_network_may_be_silent),
         PAIR_TEST_ONCE(test_a_second_challenge_drops_the_listener),
         PAIR_TEST_ONCE(test_a_handshake_message_drops_an_open_peer),
         PAIR_TEST_ONCE(test_the_listeners_reasons_reach_the_client),

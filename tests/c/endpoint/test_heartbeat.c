@@ -3,7 +3,11 @@
 /* tests: endpoint/silence */
 #include "pair.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <umx/layer.h>
 
 /* A pair whose client asks for signs of life. */
 static void
@@ -13,6 +17,19 @@ open_with_heartbeat(pair *p, umx_config *config)
     config->heartbeat_ns = SECOND_NS / 50;
     p->client_config     = config;
     pair_open(p);
+}
+
+/* Compare, but for the digits of the seconds. */
+static void
+expect_text(const umx_ep *ep, const char *expected)
+{
+    const char *text = umx_ep_reason(ep);
+
+    assert_int_equal(strlen(text), strlen(expected));
+    for (size_t i = 0; text[i] != '\0'; i++) {
+        assert_true(text[i] == expected[i] ||
+                    (expected[i] == '0' && isdigit((unsigned char)text[i])));
+    }
 }
 
 static void
@@ -31,7 +48,34 @@ test_a_silent_peer_is_given_up(void **state)
     }
     assert_int_equal(o.status, UMX_ERR_ENDPOINT_TIMEOUT);
     assert_int_equal(umx_ep_error(p->client), UMX_ERR_ENDPOINT_TIMEOUT);
-    assert_string_equal(umx_ep_reason(p->client), "the peer is silent");
+    expect_text(p->client, "the peer has been silent for 0.0 s: "
+                           "Connection timed out (errno 110)");
+    assert_int_equal(umx_ep_errno(p->client), ETIMEDOUT);
+}
+
+/* What is sent once arrives, if anything does: a peer that does not read is not
+ * sent more and more. */
+static void
+test_a_peer_that_has_not_answered_is_not_asked_again(void **state)
+{
+    pair *p = *state;
+    int   bytes;
+
+    pair_open(p);
+    for (int i = 0; i < 3; i++) {
+        umx_ep_ask(p->client);
+    }
+    do {
+        assert_int_equal(ioctl(p->server->socket.watch.fd, FIONREAD, &bytes),
+                         0);
+    } while (bytes == 0);
+    assert_int_equal(bytes, 1);
+    for (unsigned i = 1; i <= 2; i++) {
+        PAIR_UNTIL(p, umx_ep_count_signs(p->client) >= i);
+        assert_false(p->client->socket.is_asked);
+        umx_ep_ask(p->client);
+        assert_true(p->client->socket.is_asked);
+    }
 }
 
 static void
@@ -71,6 +115,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         PAIR_TEST(test_a_silent_peer_is_given_up),
+        PAIR_TEST(test_a_peer_that_has_not_answered_is_not_asked_again),
         PAIR_TEST(test_a_peer_that_answers_is_kept),
         PAIR_TEST(test_a_peer_that_sends_is_not_asked),
     };
