@@ -355,13 +355,14 @@ judge(umi_comm_member *member, uint64_t now)
         }
         return;
     }
-    (void)snprintf(why, sizeof(why), "silent for %.1f s: %s", silent,
-                   (state == UMX_PROCESS_STOPPED) ?
-                       "its process is stopped" :
-                   (state == UMX_PROCESS_ENDED) ?
-                       "its process has ended" :
-                       "a process that is not of this host, and makes no "
-                       "progress, counts as ended");
+    (void)snprintf(
+        why, sizeof(why), "silent for %.1f s: %s", silent,
+        (state == UMX_PROCESS_STOPPED) ?
+            "its process is stopped" :
+        (state == UMX_PROCESS_ENDED) ?
+            "its process has ended" :
+            "Connection timed out (errno 110): a process that is not "
+            "of this host, and makes no progress, counts as ended");
     umi_comm_member_fail(member, UMX_ERR_TIMED_OUT, why);
 }
 

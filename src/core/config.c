@@ -31,11 +31,12 @@ static const umx_option umi_settings[] = {
     {"TCP_TX_SEG_SIZE", "256k"},
     {"TCP_RX_SEG_SIZE", "256k"},
     /* UCX would give an idle peer up after 17 s without an answer of its host,
-     * and one that something is on its way to after 15 minutes, whatever the
-     * program has asked for. The socket of each connection looks instead:
-     * endpoint/heartbeat.c. */
+     * whatever the program has asked for. The socket of each connection looks
+     * instead: endpoint/heartbeat.c. UCX's sockets go on to send probes, since
+     * firewalls forget connections that are idle, but end after hours only. */
     {"KEEPALIVE_INTERVAL", "inf"},
-    {"TCP_KEEPIDLE", "inf"},
+    {"TCP_KEEPINTVL", "75s"},
+    {"TCP_KEEPCNT", "127"},
 };
 
 void
@@ -84,11 +85,11 @@ umx_config_default(umx_config *config)
     /* A server does not keep for ever what belongs to hosts that have gone.
      * Only networks that drop everything for so long end connections; a peer
      * that computes does not. As long as Dask's. */
-    config->keepalive_ns       = UMX_KEEPALIVE_NS;
-    config->rma_ucx            = UMX_RMA_UCX_RDMA;
-    config->goodbye_bytes      = 256 * 1024 * 1024;
-    config->cancel_bytes       = 256 * 1024 * 1024;
-    config->cancel_timeout_ns  = 10 * UINT64_C(1000000000);
+    config->keepalive_ns      = UMX_KEEPALIVE_NS;
+    config->rma_ucx           = UMX_RMA_UCX_RDMA;
+    config->goodbye_bytes     = 256 * 1024 * 1024;
+    config->cancel_bytes      = 256 * 1024 * 1024;
+    config->cancel_timeout_ns = 10 * UINT64_C(1000000000);
     /* See src/channel/frames_send.c, and benchmarks/frames.py --sweep:
      * gathering is as fast as copying from 4 KiB on, and faster above (by a
      * tenth at 30 KiB). Frames of 16 to 48 KiB in company take 2/3 of the time

@@ -179,8 +179,8 @@ umi_socket_ping(umi_socket *sock)
 static bool
 is_silence(int error)
 {
-    return error == ETIMEDOUT || error == EHOSTUNREACH ||
-           error == EHOSTDOWN || error == ENETUNREACH || error == ENETDOWN;
+    return error == ETIMEDOUT || error == EHOSTUNREACH || error == EHOSTDOWN ||
+           error == ENETUNREACH || error == ENETDOWN;
 }
 
 static umx_status
@@ -371,13 +371,13 @@ umi_socket_keep_alive(umi_socket *sock, uint64_t keepalive_ns)
     enum {
         LONGEST = 32767 /* seconds that TCP_KEEPIDLE takes */
     };
-    int      fd       = sock->watch.fd;
-    uint64_t ceiled   = keepalive_ns / SECOND_NS +
-                        (keepalive_ns % SECOND_NS != 0);
-    int      seconds  = (int)(ceiled < LONGEST ? ceiled : LONGEST);
-    int      idle     = (seconds + 3) / 4;
-    int      interval = (seconds + 7) / 8;
-    int      is_on    = seconds > 0;
+    int      fd     = sock->watch.fd;
+    uint64_t ceiled = keepalive_ns / SECOND_NS +
+                      (keepalive_ns % SECOND_NS != 0);
+    int seconds  = (int)(ceiled < LONGEST ? ceiled : LONGEST);
+    int idle     = (seconds + 3) / 4;
+    int interval = (seconds + 7) / 8;
+    int is_on    = seconds > 0;
 
     if (fd < 0) {
         return;

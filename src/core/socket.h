@@ -73,8 +73,8 @@ void umi_socket_settle(umi_socket *sock);
 void umi_socket_ping(umi_socket *sock);
 
 /* Let the system look whether the peer's system is there, which need not wait
- * for its process. If nothing has come from it for `keepalive_ns`, rounded up to
- * seconds, to one and a half times that, the socket ends with
+ * for its process. If nothing has come from it for `keepalive_ns`, rounded up
+ * to seconds, to one and a half times that, the socket ends with
  * UMX_ERR_ENDPOINT_TIMEOUT. 0: the system does not look. */
 void umi_socket_keep_alive(umi_socket *sock, uint64_t keepalive_ns);
 

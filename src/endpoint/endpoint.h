@@ -157,8 +157,8 @@ struct umx_ep {
     umi_socket      socket;  /* carries the handshake; its end is the peer's */
     umi_list        control; /* arrived control messages */
     unsigned        num_control;
-    unsigned        num_answers; /* ours, that UCX has not sent yet */
-    umi_timer       timer;       /* handshake, then close */
+    unsigned        num_answers;  /* ours, that UCX has not sent yet */
+    umi_timer       timer;        /* handshake, then close */
     uint64_t        keepalive_ns; /* how long its host may be silent */
     umi_silence     heartbeat;
     umi_silence     deferred;     /* until cancelled operations have ended */
@@ -381,7 +381,8 @@ void umi_silence_forget(const umx_ep *ep, umi_silence *silence);
 void umi_silence_wait(const umx_ep *ep, umi_silence *silence,
                       uint64_t limit_ns);
 /* Count the quarter that is over; `is_alive`: there is another sign of life.
- * False: it was the last, and `ep` has failed. `who` is the peer, for people. */
+ * False: it was the last, and `ep` has failed. `who` is the peer, for people.
+ */
 bool umi_silence_count(umx_ep *ep, umi_silence *silence, bool is_alive,
                        const char *who);
 /* Write down, for people, how long the peer has been silent, and what the

@@ -3,8 +3,8 @@
  *
  * One that is stopped, hung, or behind a network that has gone sends nothing,
  * which is looked for if config.heartbeat_ns is set. A peer that has sent
- * nothing for a quarter of that time is asked, over the socket, where no bulk is
- * in the way.
+ * nothing for a quarter of that time is asked, over the socket, where no bulk
+ * is in the way.
  *
  * For a network that has gone, or a host that has stopped, the system looks by
  * itself, if config.keepalive_ns is set: over the same socket, on behalf of

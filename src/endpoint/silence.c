@@ -32,10 +32,9 @@ umi_silence_explain(umx_ep *ep, const char *who, uint64_t silent_ns)
 {
     char text[256];
 
-    (void)snprintf(text, sizeof(text),
-                   "%s has been silent for %.1f s: %s (errno %d)", who,
-                   (double)silent_ns / 1e9, strerror(ep->socket.error),
-                   ep->socket.error);
+    (void)snprintf(
+        text, sizeof(text), "%s has been silent for %.1f s: %s (errno %d)", who,
+        (double)silent_ns / 1e9, strerror(ep->socket.error), ep->socket.error);
     umi_log(UMI_LOG_WARN, "endpoint %llu: %s", (unsigned long long)ep->base.id,
             text);
     umi_endpoint_set_reason(ep, text, strlen(text));

@@ -7,6 +7,9 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <umx/layer.h>
 
 /* A pair whose client asks for signs of life. */
@@ -18,6 +21,24 @@ open_with_heartbeat(pair *p, umx_config *config)
     p->client_config     = config;
     pair_open(p);
 }
+
+static int silent_fd = -1; /* the client's socket, if a read of it fails ... */
+static int silent_error;   /* ... with this */
+
+#pragma GCC visibility push(default)
+
+/* Fail as where nothing has come from the peer's system for too long. */
+ssize_t
+recv(int fd, void *data, size_t len, int flags)
+{
+    if (fd == silent_fd) {
+        errno = silent_error;
+        return -1;
+    }
+    return syscall(SYS_recvfrom, fd, data, len, flags, NULL, NULL);
+}
+
+#pragma GCC visibility pop
 
 /* Compare, but for the digits of the seconds. */
 static void
@@ -110,6 +131,66 @@ test_a_peer_that_sends_is_not_asked(void **state)
     }
 }
 
+/* The kernel ends the connection, and says what it has found. */
+static void
+lose_host(pair *p, int error)
+{
+    umx_ep_ask(p->server); /* there is something to read */
+    silent_fd    = p->client->socket.watch.fd;
+    silent_error = error;
+    while (umx_ep_get_state(p->client) != UMX_EP_FAILED) {
+        assert_true(umx_worker_wait(p->client_worker, SECOND_NS) !=
+                    UMX_ERR_IO_ERROR);
+    }
+    silent_fd = -1;
+    assert_int_equal(umx_ep_error(p->client), UMX_ERR_ENDPOINT_TIMEOUT);
+    assert_int_equal(umx_ep_errno(p->client), error);
+}
+
+static void
+test_a_silent_host_is_given_up(void **state)
+{
+    pair *p = *state;
+    char  byte;
+    op    o;
+
+    pair_open(p);
+    op_recv(&o, p->client, 0, pair_any, &byte, 1);
+    lose_host(p, EHOSTUNREACH);
+    assert_true(op_is_done(&o));
+    assert_int_equal(o.status, UMX_ERR_ENDPOINT_TIMEOUT);
+    expect_text(p->client, "the host of the peer has been silent for 0.0 s: "
+                           "No route to host (errno 113)");
+}
+
+static void
+test_a_close_does_not_wait_for_a_silent_host(void **state)
+{
+    pair *p = *state;
+    op    o;
+
+    pair_open(p);
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    lose_host(p, ETIMEDOUT);
+    assert_true(op_is_done(&o));
+    assert_int_equal(o.status, UMX_ERR_ENDPOINT_TIMEOUT);
+    expect_text(p->client, "the host of the peer has been silent for 0.0 s: "
+                           "Connection timed out (errno 110)");
+}
+
+/* Another end is none of silence. */
+static void
+test_a_reset_is_no_silence(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    umx_ep_abort(p->server);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_FAILED);
+    assert_int_equal(umx_ep_error(p->client), UMX_ERR_CONNECTION_RESET);
+    assert_string_equal(umx_ep_reason(p->client), "");
+}
+
 int
 main(void)
 {
@@ -118,6 +199,9 @@ main(void)
         PAIR_TEST(test_a_peer_that_has_not_answered_is_not_asked_again),
         PAIR_TEST(test_a_peer_that_answers_is_kept),
         PAIR_TEST(test_a_peer_that_sends_is_not_asked),
+        PAIR_TEST(test_a_silent_host_is_given_up),
+        PAIR_TEST(test_a_close_does_not_wait_for_a_silent_host),
+        PAIR_TEST_ONCE(test_a_reset_is_no_silence),
     };
 
     return UNIT_RUN(tests);
