@@ -55,7 +55,12 @@ typedef struct umx_config {
     uint64_t credit_bytes;       /* eager bytes a peer may have unread, in
                                     all, with 512 for each message; beyond it
                                     announces them */
+    uint64_t credit_bytes_max;   /* what `credit_bytes` may grow to for a peer
+                                    that is far away: what is read in a few
+                                    round trips */
     uint32_t credit_messages;    /* eager messages, per channel */
+    uint32_t credit_messages_max; /* the same for these; less than the first
+                                     number: they do not grow */
     uint32_t credit_rndv;        /* rendezvous announcements, in all; each
                                     channel may have 16 more, or fewer if this
                                     is less */

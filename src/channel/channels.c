@@ -11,6 +11,7 @@ umi_channels_init(umx_ep *ep)
 {
     umi_channels *channels = umi_channels_of(ep);
 
+    channels->rx_window = ep->own_limits.bytes;
     umi_channel_init(&channels->channel0, ep, UMI_CHANNEL_0);
     channels->channel0.is_ours  = true;
     channels->channel0.is_peers = true;

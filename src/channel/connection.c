@@ -2,7 +2,12 @@
 /* connection.c: what the channels of an endpoint do as it opens, closes and
  * ends: umi_endpoint_hooks. */
 #include "channel/channel.h"
+#include "core/trip.h"
 #include "ops/follow.h"
+
+enum {
+    BYTES_PER_US = 1250 /* of a network of 10 Gbit/s */
+};
 
 /* Give the channel after `channel`, for EACH_CHANNEL(); NULL: none. */
 static umi_channel *
@@ -32,6 +37,36 @@ may_follow(const umi_link *link)
     return link->has_shm && link->num_lanes <= 1;
 }
 
+/* Give the time of a round trip; 0 for a peer on this host. */
+static uint64_t
+trip_of(const umx_ep *ep)
+{
+    return (ep->base.link->has_shm || ep->socket.is_local) ?
+               0 :
+               umi_socket_trip_ns(&ep->socket);
+}
+
+/* Give the length from which a message waits for its receiver. That costs a
+ * round trip: less than that time are the bytes that a quick network moves in
+ * it. How many bytes go unasked for, the credit says. */
+static size_t
+long_min(const umx_ep *ep, const umx_config *config)
+{
+    const umi_link *link  = ep->base.link;
+    uint64_t        moved = umi_channels_of(ep)->trip_ns * BYTES_PER_US / 1000;
+
+    if (link->has_shm) {
+        return config->rndv_thresh_shm;
+    }
+    if (moved > config->credit_bytes_max) {
+        moved = config->credit_bytes_max;
+    }
+    return (link->has_tcp && !link->has_hardware &&
+            moved > config->rndv_thresh_net) ?
+               (size_t)moved :
+               config->rndv_thresh_net;
+}
+
 void
 umi_channels_open(umx_ep *ep)
 {
@@ -39,8 +74,8 @@ umi_channels_open(umx_ep *ep)
     const umx_config *config   = &umi_endpoint_worker(ep)->context->config;
     bool              has_shm  = ep->base.link->has_shm;
 
-    channels->rndv_thresh    = has_shm ? config->rndv_thresh_shm :
-                                         config->rndv_thresh_net;
+    channels->trip_ns        = trip_of(ep);
+    channels->rndv_thresh    = long_min(ep, config);
     channels->follow_min     = may_follow(ep->base.link) ? UMI_FOLLOW_MIN :
                                                            SIZE_MAX;
     channels->lend_min       = has_shm ? config->cma_min : SIZE_MAX;

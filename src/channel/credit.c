@@ -29,12 +29,22 @@
  * Messages with raw tags (ops/tag.h) have no credit: UCX keeps those, and does
  * not tell how much.
  *
- * Reading raises the totals; a CREDIT message tells the peer when half a window
- * has been read, so a ping-pong pays for one every few thousand messages. Each
- * window of a channel's own is told in time by the channel's own reading, which
- * is why no channel waits for good on another. Totals may wrap: they are
- * compared as serial numbers. */
+ * Windows grow for a peer that is far away, as those of TCP do. What is on its
+ * way, and its credit's way back, take a round trip: a peer that may have no
+ * more unread than it sends in that time lacks credit, though all is read as it
+ * comes. Two signs tell that a window is narrow: a quarter of it or more is
+ * read in a round trip; or a short message is announced, for lack of credit,
+ * while little is unread. Then it is doubled, up to the bound in umx_config. A
+ * receiver that reads slowly keeps its window, and one that reads no more has
+ * at most one window here.
+ *
+ * Reading raises the totals; a CREDIT message tells the peer when half a
+ * window, as it was at first, has been read, so a ping-pong pays for one every
+ * few thousand messages. Each window of a channel's own is told in time by the
+ * channel's own reading, which is why no channel waits for good on another.
+ * Totals may wrap: they are compared as serial numbers. */
 #include "channel/channel.h"
+#include "util/clock.h"
 
 /* Compute how many messages of a channel's reserve may be unread. */
 static uint32_t
@@ -106,8 +116,9 @@ umi_credit_keep(umi_channel *channel, umi_charge charge)
     const umi_endpoint_counts *shared = &umi_channels_of(channel->ep)->rx_kept;
 
     if ((charge.kind == UMI_CHARGE_EAGER &&
-         (kept->messages >= limits->messages ||
-          charge.bytes > limits->bytes - shared->bytes)) ||
+         (kept->messages >= channel->rx_window ||
+          charge.bytes >
+              umi_channels_of(channel->ep)->rx_window - shared->bytes)) ||
         (charge.kind == UMI_CHARGE_RNDV && shared->rndv >= limits->rndv) ||
         (charge.kind == UMI_CHARGE_RESERVE &&
          kept->reserve >= reserve_of(limits))) {
@@ -145,6 +156,96 @@ owe_credit(umi_channel *channel)
         umi_endpoint_due(channel->ep, UMI_DUE_CREDIT);
     }
 }
+
+/* ---- windows --------------------------------------------------------------
+ */
+
+static const umx_config *
+config_of(const umi_channel *channel)
+{
+    return &umi_endpoint_worker(channel->ep)->context->config;
+}
+
+static uint64_t
+doubled(uint64_t window, uint64_t max)
+{
+    if (window >= max) {
+        return window;
+    }
+    return (window < max / 2) ? 2 * window : max;
+}
+
+/* True if a quarter of a window or more is read in a round trip, at the pace at
+ * which `read` was read in `ns`. */
+static bool
+is_narrow(uint64_t window, uint64_t read, uint64_t ns, uint64_t trip_ns)
+{
+    return (double)read * (double)trip_ns * 4 > (double)window * (double)ns;
+}
+
+static void
+widen_bytes(umi_channel *channel)
+{
+    umi_channels *channels = umi_channels_of(channel->ep);
+
+    channels->rx_window = doubled(channels->rx_window,
+                                  config_of(channel)->credit_bytes_max);
+}
+
+static void
+widen_messages(umi_channel *channel)
+{
+    channel->rx_window = (uint32_t)doubled(
+        channel->rx_window, config_of(channel)->credit_messages_max);
+}
+
+/* Let windows grow before they are told, by what has been read since they were
+ * told last. */
+static void
+grow_windows(umi_channel *channel)
+{
+    umi_channels *channels = umi_channels_of(channel->ep);
+    uint64_t      now      = umi_clock_ns();
+
+    if (is_narrow(channels->rx_window,
+                  channels->rx_read.bytes - channels->rx_granted.bytes,
+                  now - channels->granted_ns, channels->trip_ns)) {
+        widen_bytes(channel);
+    }
+    if (is_narrow(channel->rx_window,
+                  channel->rx_read.messages - channel->rx_granted.messages,
+                  now - channel->granted_ns, channels->trip_ns)) {
+        widen_messages(channel);
+    }
+    channels->granted_ns = now;
+    channel->granted_ns  = now;
+}
+
+/* What of its credit the peer lacks is not known. Messages are charged for
+ * bytes in any case, so these bound what is kept. It takes a round trip until
+ * the peer has heard of it and what it has announced meanwhile is here, and as
+ * long again where that has waited behind other bytes. */
+void
+umi_credit_announced(umi_channel *channel, size_t len)
+{
+    umi_channels *channels = umi_channels_of(channel->ep);
+    uint64_t      now;
+
+    if (channels->trip_ns == 0 || len >= channels->rndv_thresh ||
+        channels->rx_kept.bytes >= channels->rx_window / 4) {
+        return;
+    }
+    now = umi_clock_ns();
+    if (now - channels->grown_ns >= 2 * channels->trip_ns) {
+        channels->grown_ns = now;
+        widen_bytes(channel);
+        widen_messages(channel);
+        owe_credit(channel);
+    }
+}
+
+/* ---- what has been read ---------------------------------------------------
+ */
 
 /* A CREDIT is due once more than half a window has been read since the last. */
 void
@@ -186,15 +287,19 @@ umi_credit_read(umi_channel *channel, umi_charge charge)
 void
 umi_credit_grant(umi_channel *channel, umi_limits *limits, uint32_t *reserve_p)
 {
-    umx_ep *ep = channel->ep;
+    umx_ep       *ep       = channel->ep;
+    umi_channels *channels = umi_channels_of(ep);
 
-    channel->owes_credit            = false;
-    channel->rx_granted             = channel->rx_read;
-    umi_channels_of(ep)->rx_granted = umi_channels_of(ep)->rx_read;
-    limits->bytes = umi_channels_of(ep)->rx_read.bytes + ep->own_limits.bytes;
-    limits->rndv  = umi_channels_of(ep)->rx_read.rndv + ep->own_limits.rndv;
-    limits->messages = channel->rx_read.messages + ep->own_limits.messages;
-    *reserve_p       = channel->rx_read.reserve + reserve_of(&ep->own_limits);
+    if (channels->trip_ns != 0) {
+        grow_windows(channel);
+    }
+    channel->owes_credit = false;
+    channel->rx_granted  = channel->rx_read;
+    channels->rx_granted = channels->rx_read;
+    limits->bytes        = channels->rx_read.bytes + channels->rx_window;
+    limits->rndv         = channels->rx_read.rndv + ep->own_limits.rndv;
+    limits->messages     = channel->rx_read.messages + channel->rx_window;
+    *reserve_p = channel->rx_read.reserve + reserve_of(&ep->own_limits);
 }
 
 void

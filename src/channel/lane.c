@@ -36,6 +36,7 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
     umi_list_init(&channel->ended_loans);
     channel->ep         = ep;
     channel->id         = id;
+    channel->rx_window  = ep->own_limits.messages;
     channel->ops        = ops_of(id);
     channel->is_replies = (id == UMI_CHANNEL_REPLIES);
 }
@@ -163,6 +164,9 @@ arrive(umi_channel *channel, const umi_header *header,
     if (ahead < 0) {
         umi_endpoint_protocol_error(channel->ep, "a message came twice");
         return UMI_AM_REFUSED;
+    }
+    if (arrival->is_rndv && !info.is_device) {
+        umi_credit_announced(channel, arrival->len);
     }
     if (ahead > 0) {
         return keep(channel, &info, arrival, true);

@@ -81,9 +81,17 @@ class Config:
     credit_bytes: int | None = None
     """Bytes that a peer may have sent in eager messages that have not been
     received yet. Each message counts 512 bytes more than its length."""
+    credit_bytes_max: int | None = None
+    """Bytes; ``credit_bytes`` of a peer grows up to here if the peer is far away
+    and what it sends is received quickly: a network of a long delay holds as much
+    as it delivers in a round trip. A number below ``credit_bytes`` means that it
+    does not grow."""
     credit_messages: int | None = None
     """Eager messages that a peer may have sent on one channel and that have not
     been received yet."""
+    credit_messages_max: int | None = None
+    """Messages; ``credit_messages`` of a channel grows up to here, as
+    ``credit_bytes`` does."""
     credit_rndv: int | None = None
     """Large messages that a peer may have announced on all channels together and
     that have not been received yet. Each channel may have 16 more."""

@@ -94,28 +94,30 @@ raise_option_error(mod_state *st, umx_status status,
 /* ---- config --------------------------------------------------------------
  */
 
-#define CONFIG_TABLE(X)   \
-    X(spin_ns)            \
-    X(drain_ns)           \
-    X(rndv_thresh_shm)    \
-    X(rndv_thresh_net)    \
-    X(cma_min)            \
-    X(cma_max)            \
-    X(credit_bytes)       \
-    X(credit_messages)    \
-    X(credit_rndv)        \
-    X(channels_max)       \
-    X(close_timeout_ns)   \
-    X(connect_timeout_ns) \
-    X(heartbeat_ns)       \
-    X(keepalive_ns)       \
-    X(goodbye_bytes)      \
-    X(cancel_bytes)       \
-    X(cancel_timeout_ns)  \
-    X(rma_ucx)            \
-    X(frames_copy_max)    \
-    X(frames_alone_min)   \
-    X(frames_max)         \
+#define CONFIG_TABLE(X)    \
+    X(spin_ns)             \
+    X(drain_ns)            \
+    X(rndv_thresh_shm)     \
+    X(rndv_thresh_net)     \
+    X(cma_min)             \
+    X(cma_max)             \
+    X(credit_bytes)        \
+    X(credit_bytes_max)    \
+    X(credit_messages)     \
+    X(credit_messages_max) \
+    X(credit_rndv)         \
+    X(channels_max)        \
+    X(close_timeout_ns)    \
+    X(connect_timeout_ns)  \
+    X(heartbeat_ns)        \
+    X(keepalive_ns)        \
+    X(goodbye_bytes)       \
+    X(cancel_bytes)        \
+    X(cancel_timeout_ns)   \
+    X(rma_ucx)             \
+    X(frames_copy_max)     \
+    X(frames_alone_min)    \
+    X(frames_max)          \
     X(frames_bytes_max)
 
 typedef struct config_field {

@@ -360,6 +360,148 @@ test_a_closed_peer_gets_no_credit(void **state)
     assert_int_equal(umx_ep_get_state(p->server), UMX_EP_CLOSED);
 }
 
+/* ---- windows that grow ---------------------------------------------------
+ */
+
+enum {
+    LEN    = 1000,
+    CHARGE = LEN + UMI_CREDIT_OVERHEAD
+};
+
+/* Let the windows of the server be for four messages, and grow fourfold at
+ * most; `trip_ns` as if its peer were so far away. */
+static void
+open_far(pair *p, uint64_t trip_ns)
+{
+    p->config.credit_messages     = 4;
+    p->config.credit_messages_max = 16;
+    p->config.credit_bytes        = 4 * CHARGE;
+    p->config.credit_bytes_max    = 16 * CHARGE;
+    pair_open(p);
+    assert_int_equal(umi_channels_of(p->server)->trip_ns, 0);
+    umi_channels_of(p->server)->trip_ns = trip_ns;
+}
+
+static void
+send_and_read_each(pair *p, unsigned count)
+{
+    char data[LEN], in[LEN];
+
+    for (unsigned i = 0; i < count; i++) {
+        op o;
+
+        fill_pattern(data, LEN, i);
+        op_send(&o, p->client, 0, pair_tag(1), data, LEN);
+        assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, LEN), UMX_OK);
+        check_pattern(in, LEN, i);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+    }
+    pair_settle(p);
+}
+
+static void
+check_windows(const pair *p, unsigned count)
+{
+    const umi_channels *channels = umi_channels_of(p->server);
+
+    assert_int_equal(channels->channel0.rx_window, count);
+    assert_int_equal(channels->rx_window, count * CHARGE);
+}
+
+/* Send one message more than a window holds to a peer that does not read. It
+ * may have read up to two messages of which it has not told yet. */
+static void
+check_bound(pair *p, unsigned count)
+{
+    char     data[LEN], in[LEN];
+    op       sends[20];
+    size_t   bytes;
+    unsigned held;
+
+    assert_true(count < 20);
+    memset(data, 1, LEN);
+    for (unsigned i = 0; i <= count; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag(1), data, LEN);
+    }
+    pair_settle(p);
+    held = eager_held(p->server, &bytes);
+    assert_in_range(held, count - 2, count);
+    assert_int_equal(announced_held(p->server), count + 1 - held);
+    check_windows(p, count);
+    for (unsigned i = 0; i <= count; i++) {
+        assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, LEN), UMX_OK);
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+    }
+}
+
+/* What is read in such a round trip is more than any window. */
+static void
+test_windows_of_a_far_peer_grow_to_their_bounds(void **state)
+{
+    open_far(*state, 1000 * SECOND_NS);
+    check_windows(*state, 4);
+    send_and_read_each(*state, 40);
+    check_windows(*state, 16);
+    check_bound(*state, 16);
+}
+
+static void
+test_windows_of_a_near_peer_stay(void **state)
+{
+    open_far(*state, 0);
+    send_and_read_each(*state, 40);
+    check_bound(*state, 4);
+}
+
+/* A nanosecond is too short for anything to be read in it. */
+static void
+test_windows_stay_where_reading_is_slow(void **state)
+{
+    open_far(*state, 1);
+    send_and_read_each(*state, 40);
+    check_bound(*state, 4);
+}
+
+static void
+test_windows_do_not_grow_beyond_lower_bounds(void **state)
+{
+    pair *p = *state;
+
+    p->config.credit_messages     = 4;
+    p->config.credit_messages_max = 0;
+    p->config.credit_bytes        = 4 * CHARGE;
+    p->config.credit_bytes_max    = 0;
+    pair_open(p);
+    umi_channels_of(p->server)->trip_ns = 1000 * SECOND_NS;
+    send_and_read_each(p, 40);
+    check_bound(p, 4);
+}
+
+/* Of six messages at once two are announced for lack of credit, though receives
+ * wait for all. */
+static void
+test_windows_grow_if_short_messages_are_announced(void **state)
+{
+    pair *p = *state;
+    char  data[LEN], in[6][LEN];
+    op    sends[6], recvs[6];
+
+    open_far(p, 1);
+    for (int i = 0; i < 6; i++) {
+        op_recv(&recvs[i], p->server, 0, pair_any, in[i], LEN);
+    }
+    memset(data, 1, LEN);
+    for (int i = 0; i < 6; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag(1), data, LEN);
+    }
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(op_wait(p, &recvs[i]), UMX_OK);
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+    }
+    assert_true(umi_channels_of(p->server)->rx_window > 4 * CHARGE);
+    assert_true(umi_channels_of(p->server)->channel0.rx_window > 4);
+}
+
 /* ---- the overhead of messages --------------------------------------------
  */
 
@@ -613,6 +755,11 @@ main(void)
         PAIR_TEST(test_waiting_sends_go_before_the_goodbye),
         PAIR_TEST(test_messages_that_were_too_long_give_credit_back_once),
         PAIR_TEST(test_a_closed_peer_gets_no_credit),
+        PAIR_TEST(test_windows_of_a_far_peer_grow_to_their_bounds),
+        PAIR_TEST(test_windows_of_a_near_peer_stay),
+        PAIR_TEST(test_windows_stay_where_reading_is_slow),
+        PAIR_TEST_ONCE(test_windows_do_not_grow_beyond_lower_bounds),
+        PAIR_TEST(test_windows_grow_if_short_messages_are_announced),
         PAIR_TEST(test_empty_messages_of_many_channels_are_bounded),
         PAIR_TEST(test_a_channel_goes_on_over_its_reserve),
         PAIR_TEST_ONCE(test_headers_count),

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
+/* tests: core/trip */
 #include "pair.h"
 
 #include <errno.h>
 #include <sys/socket.h>
 
 #include "core/socket.h"
+#include "core/trip.h"
 
 static void
 test_what_the_system_says_as_a_status(void **state)
@@ -32,6 +34,18 @@ test_what_the_system_says_as_a_status(void **state)
         assert_int_equal(umi_status_from_errno(cases[i].error),
                          cases[i].status);
     }
+}
+
+static void
+test_the_kernel_has_measured_a_round_trip(void **state)
+{
+    pair      *p    = *state;
+    umi_socket none = {.watch.fd = -1};
+
+    pair_open(p);
+    assert_true(umi_socket_trip_ns(&p->client->socket) > 0);
+    assert_true(umi_socket_trip_ns(&p->server->socket) > 0);
+    assert_int_equal(umi_socket_trip_ns(&none), 0);
 }
 
 static void
@@ -69,6 +83,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_the_system_says_as_a_status),
+        PAIR_TEST_ONCE(test_the_kernel_has_measured_a_round_trip),
         PAIR_TEST(test_other_bytes_than_signs_of_life_end_a_connection),
         PAIR_TEST_ONCE(test_a_socket_takes_what_it_has_room_for),
     };
