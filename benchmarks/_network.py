@@ -319,7 +319,10 @@ class Server:
 
     async def take(self, way: Way) -> None:
         number = bytearray(8)
-        await way.recv(number)
+        if isinstance(way, Sockets):
+            number[:] = await way.reader.readexactly(8)
+        else:
+            await way.recv(number)
         self.ways[int.from_bytes(number, "little")] = way
         await way.send(number)
 
