@@ -40,7 +40,8 @@ from that one as well; it is in parentheses::
 Every instance has the attributes ``status`` (the number of UCX, or a number of
 libumx, which are -200 and below), ``op`` (name of the operation, or None),
 ``peer`` (address of the peer or of the listener, or None) and ``errno`` (the
-number of the operating system if that has refused something, else None).
+number of the operating system if that has refused something, or if a peer has
+been silent for too long; else None).
 
 A UCXRankFailed has also ``rank`` (the one that has failed, or None if it is no
 rank's fault), ``op`` and ``op_id`` (the collective operation that was under way
