@@ -82,9 +82,9 @@ typedef struct umi_channel {
     umi_counts             tx_limits; /* what the peer allows of them */
     umi_counts             rx_read;
     umi_counts             rx_granted;
-    umi_counts             rx_kept;    /* not read yet */
-    uint32_t               rx_window;  /* eager messages that may be unread */
-    uint64_t               granted_ns; /* when rx_granted was told */
+    umi_counts             rx_kept;   /* not read yet */
+    uint32_t               rx_window; /* eager messages that may be unread */
+    uint64_t               begun_ns;  /* when the first after it was read */
     umi_list               waiting;
     umi_list               posted;
     umi_list               unexpected;
@@ -129,15 +129,15 @@ typedef struct umi_channels {
     umi_endpoint_counts tx_limit; /* what the peer allows of them */
     umi_endpoint_counts rx_read;
     umi_endpoint_counts rx_granted;
-    umi_endpoint_counts rx_kept;    /* not read yet */
-    uint64_t            rx_window;  /* eager bytes that may be unread */
-    uint64_t            granted_ns; /* when rx_granted was told */
-    uint64_t            grown_ns;   /* when they grew for an announcement */
-    uint64_t            trip_ns;    /* a round trip to a peer that is not on
-                                       this host; 0: windows do not grow */
-    unsigned num_descs;             /* kept eager descriptors of UCX */
-    unsigned num_withdrawn;         /* WITHDRAWs not acted on */
-    uint32_t num_queued;            /* sends that ever had to wait; wraps */
+    umi_endpoint_counts rx_kept;   /* not read yet */
+    uint64_t            rx_window; /* eager bytes that may be unread */
+    uint64_t            begun_ns;  /* when the first after it was read */
+    uint64_t            grown_ns;  /* when they grew for an announcement */
+    uint64_t            trip_ns;   /* a round trip to a peer that is not on
+                                      this host; 0: windows do not grow */
+    unsigned num_descs;            /* kept eager descriptors of UCX */
+    unsigned num_withdrawn;        /* WITHDRAWs not acted on */
+    uint32_t num_queued;           /* sends that ever had to wait; wraps */
 } umi_channels;
 
 _Static_assert(sizeof(umx_ep) % _Alignof(umi_channels) == 0, "behind it");

@@ -199,6 +199,21 @@ widen_messages(umi_channel *channel)
         channel->rx_window, config_of(channel)->credit_messages_max);
 }
 
+/* Note when the first message is read after windows have been told: a pause
+ * before it says nothing of the pace. */
+static void
+note_begin(umi_channel *channel)
+{
+    umi_channels *channels = umi_channels_of(channel->ep);
+
+    if (channel->rx_read.messages == channel->rx_granted.messages) {
+        channel->begun_ns = umi_clock_ns();
+    }
+    if (channels->rx_read.bytes == channels->rx_granted.bytes) {
+        channels->begun_ns = umi_clock_ns();
+    }
+}
+
 /* Let windows grow before they are told, by what has been read since they were
  * told last. */
 static void
@@ -209,16 +224,14 @@ grow_windows(umi_channel *channel)
 
     if (is_narrow(channels->rx_window,
                   channels->rx_read.bytes - channels->rx_granted.bytes,
-                  now - channels->granted_ns, channels->trip_ns)) {
+                  now - channels->begun_ns, channels->trip_ns)) {
         widen_bytes(channel);
     }
     if (is_narrow(channel->rx_window,
                   channel->rx_read.messages - channel->rx_granted.messages,
-                  now - channel->granted_ns, channels->trip_ns)) {
+                  now - channel->begun_ns, channels->trip_ns)) {
         widen_messages(channel);
     }
-    channels->granted_ns = now;
-    channel->granted_ns  = now;
 }
 
 /* What of its credit the peer lacks is not known. Messages are charged for
@@ -259,6 +272,9 @@ umi_credit_read(umi_channel *channel, umi_charge charge)
 
     switch (charge.kind) {
     case UMI_CHARGE_EAGER:
+        if (umi_channels_of(ep)->trip_ns != 0) {
+            note_begin(channel);
+        }
         read->messages++;
         umi_channels_of(ep)->rx_read.bytes += charge.bytes;
         is_due = read->messages - granted->messages > limits->messages / 2 ||
