@@ -181,12 +181,12 @@ test_a_copy_that_fails_fails_the_operation(void **state)
         umx_buffer buf = device_buffer(m.sent, lens[i]);
 
         fake_cuda.result  = 700;
-        fake_cuda.failing = "cuMemcpyDtoH_v2";
+        fake_cuda.failing = "cuMemcpyDtoHAsync_v2";
         params            = op_params(&sending);
         assert_int_equal(
             umx_channel_send(p->client, 0, &match, &buf, &params, &sending.req),
             UMX_ERR_IO_ERROR);
-        fake_cuda.failing = "cuMemcpyHtoD_v2";
+        fake_cuda.failing = "cuMemcpyHtoDAsync_v2";
         recv_device(&receiving, p, m.got, lens[i]);
         send_device(&sending, p, m.sent, lens[i]);
         assert_int_equal(op_wait(p, &receiving), UMX_ERR_IO_ERROR);
@@ -327,11 +327,11 @@ test_a_peer_s_driver_that_fails_fails_the_operation(void **state)
     there            = open_peer_memory(p, UMX_MEMTYPE_CUDA);
     fake_cuda.result = 700;
     for (int i = 0; i < 2; i++) {
-        fake_cuda.failing = "cuMemcpyDtoH_v2";
+        fake_cuda.failing = "cuMemcpyDtoHAsync_v2";
         assert_int_equal(
             transfer(p, umx_rma_get, there.rkey, item_of(0, m.back, lens[i])),
             UMX_ERR_IO_ERROR);
-        fake_cuda.failing = "cuMemcpyHtoD_v2";
+        fake_cuda.failing = "cuMemcpyHtoDAsync_v2";
         assert_int_equal(
             transfer(p, umx_rma_put, there.rkey, item_of(0, m.back, lens[i])),
             UMX_ERR_IO_ERROR);
