@@ -124,6 +124,7 @@ typedef struct umi_channels {
     uint32_t     num_peers; /* that the peer sends on */
     size_t       rndv_thresh;
     size_t       follow_min;      /* bytes follow from here on: ops/follow.h */
+    size_t       transfer_min;    /* in pieces from here on: transfer.h */
     size_t       lend_min;        /* may be lent from here on: lend/lend.h */
     umi_endpoint_counts tx_sent;  /* running totals */
     umi_endpoint_counts tx_limit; /* what the peer allows of them */

@@ -4,6 +4,7 @@
 #include "channel/channel.h"
 #include "core/trip.h"
 #include "ops/follow.h"
+#include "ops/transfer.h"
 
 enum {
     BYTES_PER_US = 1250 /* of a network of 10 Gbit/s */
@@ -67,6 +68,19 @@ long_min(const umx_ep *ep, const umx_config *config)
                config->rndv_thresh_net;
 }
 
+/* True if long messages go in pieces of ours: over a network, where one of
+ * UCX's own would hold up all others. Not where hardware reads the memory by
+ * itself, nor where UCX divides a message among several lanes. A peer that is
+ * in this network namespace is reached by no network. */
+static bool
+may_transfer(const umx_ep *ep)
+{
+    const umi_link *link = ep->base.link;
+
+    return link->has_tcp && !link->has_shm && !link->has_hardware &&
+           link->num_lanes == 1 && !ep->socket.is_local;
+}
+
 void
 umi_channels_open(umx_ep *ep)
 {
@@ -78,6 +92,7 @@ umi_channels_open(umx_ep *ep)
     channels->rndv_thresh    = long_min(ep, config);
     channels->follow_min     = may_follow(ep->base.link) ? UMI_FOLLOW_MIN :
                                                            SIZE_MAX;
+    channels->transfer_min   = may_transfer(ep) ? UMI_TRANSFER_MIN : SIZE_MAX;
     channels->lend_min       = has_shm ? config->cma_min : SIZE_MAX;
     channels->tx_limit.bytes = ep->peer_limits.bytes;
     channels->tx_limit.rndv  = ep->peer_limits.rndv;
@@ -162,7 +177,7 @@ umi_channels_first_queued(const umx_ep *ep)
             first = number;
         }
     }
-    return first;
+    return umi_transfer_first(&ep->base, first);
 }
 
 bool

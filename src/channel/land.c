@@ -4,6 +4,7 @@
 #include "channel/channel.h"
 #include "lend/lend.h"
 #include "ops/follow.h"
+#include "ops/transfer.h"
 
 /* ---- one message ---------------------------------------------------------
  */
@@ -55,6 +56,9 @@ umi_land(umx_request *req, void *desc, size_t len)
     umi_endpoint_of(req->ep)->num_landing++;
     if (umi_follow_is(desc)) {
         return umi_follow_recv(req, desc, len);
+    }
+    if (umi_transfer_is(desc)) {
+        return umi_transfer_recv(req, desc);
     }
     return umi_lend_is_loan(desc) ? umi_lend_read(req, desc) :
                                     umi_am_recv(req, desc, len);

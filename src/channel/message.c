@@ -11,6 +11,7 @@
 #include "lend/lend.h"
 #include "mem/memtype.h"
 #include "ops/follow.h"
+#include "ops/transfer.h"
 
 /* Keeping a descriptor costs no copy but may pin a whole transport segment
  * for a few bytes; beyond these limits bytes are copied instead. */
@@ -192,7 +193,9 @@ release(const umi_ep_base *ep, void *data)
     if (umi_follow_is(data)) {
         return;
     }
-    if (umi_lend_is_loan(data)) {
+    if (umi_transfer_is(data)) {
+        umi_transfer_release(data);
+    } else if (umi_lend_is_loan(data)) {
         umi_lend_release(ep->engine->worker, data);
     } else {
         umi_am_release(ep, data);

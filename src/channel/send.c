@@ -10,6 +10,7 @@
 #include "lend/lend.h"
 #include "mem/memtype.h"
 #include "ops/follow.h"
+#include "ops/transfer.h"
 
 /* True if the bytes are in device memory: the receiver allocates its own before
  * it takes them. */
@@ -96,12 +97,29 @@ is_followed(const umx_request *req)
            channel->id >> 16 == UMI_KIND_MESSAGE && umi_follow_may_move(req);
 }
 
+/* True if the bytes go in pieces of ours. */
+static bool
+is_transferred(const umx_request *req, bool is_rndv)
+{
+    const umi_channel *channel = umi_send_of(req)->channel;
+
+    return req->buf.len >= umi_channels_of(channel->ep)->transfer_min &&
+           (is_rndv || (channel->id >> 16 == UMI_KIND_MESSAGE &&
+                        umi_follow_may_move(req))) &&
+           umi_transfer_may_send(req, umi_send_of(req)->header_len);
+}
+
 /* Post a message eagerly, by rendezvous, or as a loan. */
 static umx_status
 post_message(umx_request *req, const void *header, bool is_rndv)
 {
     size_t len = umi_send_of(req)->header_len;
 
+    if (is_transferred(req, is_rndv)) {
+        return umi_transfer_send(
+            req, header, len, is_rndv,
+            umi_channels_of(umi_endpoint_of(req->ep))->num_queued++);
+    }
     if (!is_rndv && is_followed(req)) {
         return umi_follow_send(req, header, len);
     }
@@ -412,6 +430,9 @@ send_finish(umx_request *req)
 
     free_memory(req);
     ep->pending_bytes -= req->buf.len;
+    if (umi_channels_of(ep)->transfer_min != SIZE_MAX) {
+        umi_endpoint_due(ep, UMI_DUE_SEND); /* a flush may wait for it */
+    }
     if (req->status >= 0 && umi_send_of(req)->is_unread) {
         req->status = UMX_ERR_PEER_CLOSED;
     }
@@ -466,8 +487,9 @@ is_for_nobody(umx_request *req)
 static bool
 withdraw(umx_request *req)
 {
-    umi_channel *channel = umi_send_of(req)->channel;
-    umi_control  control = {.kind = UMI_WITHDRAW};
+    umi_channel  *channel  = umi_send_of(req)->channel;
+    umi_control   control  = {.kind = UMI_WITHDRAW};
+    umi_transfer *transfer = umi_transfer_of(req);
 
     memcpy(&control.u.withdraw.seq, header_of(req) + offsetof(umi_header, seq),
            sizeof(control.u.withdraw.seq));
@@ -475,6 +497,11 @@ withdraw(umx_request *req)
     if (umi_send_of(req)->is_loan) {
         umi_lend_withdraw(req);
         (void)umi_endpoint_send_control(channel->ep, &control);
+        return true;
+    }
+    if (transfer != NULL) { /* what has gone of it is in front of this */
+        (void)umi_endpoint_send_control(channel->ep, &control);
+        umi_transfer_withdraw(transfer);
         return true;
     }
     if (!umi_endpoint_send_control(channel->ep, &control)) {
@@ -485,7 +512,8 @@ withdraw(umx_request *req)
     return true;
 }
 
-/* True if the peer has asked for no byte of an announced message. A part of
+/* True if the peer has asked for no byte of an announced message, or its bytes
+ * go in pieces. A part of
  * what is sent as several messages, or as a stream, cannot be withdrawn by
  * itself. On several lanes the bytes that the peer has asked for meanwhile
  * could overtake the WITHDRAW. */
@@ -498,8 +526,9 @@ may_withdraw(const umx_request *req)
         channel->ops == &umi_stream_ops || channel->ep->base.handle == NULL) {
         return false;
     }
-    return umi_send_of(req)->is_loan || (req->is_movable && req->moved == 0 &&
-                                         req->ep->link->num_lanes <= 1);
+    return umi_send_of(req)->is_loan || umi_transfer_of(req) != NULL ||
+           (req->is_movable && req->moved == 0 &&
+            req->ep->link->num_lanes <= 1);
 }
 
 /* Go on with a copy of the bytes. */

@@ -115,6 +115,9 @@ mark(umx_request *req)
         (void)umi_request_void(req);
     }
     umi_landing_of(req)->is_withdrawn = true;
+    if (req->status == UMX_INPROGRESS && umi_transfer_stop(req)) {
+        return;
+    }
     if (umi_landing_of(req)->is_expecting) {
         umi_landing_of(req)->is_expecting = false;
         umi_request_complete(req, UMX_OK);

@@ -62,6 +62,13 @@ read_bytes(umx_request *req, size_t offset, void *dest, size_t len)
     return UMX_OK;
 }
 
+umx_status
+umi_datatype_read(umx_request *req, size_t offset, void *dest, size_t len)
+{
+    note_moved(req, offset + len);
+    return read_bytes(req, offset, dest, len);
+}
+
 /* Pack bytes for UCX. Nothing is packed of memory that cannot be read, which
  * fails the send. */
 static size_t
@@ -73,28 +80,33 @@ pack(void *state, size_t offset, void *dest, size_t max_length)
     if (len > max_length) {
         len = max_length;
     }
+    return (umi_datatype_read(req, offset, dest, len) == UMX_OK) ? len : 0;
+}
+
+umx_status
+umi_datatype_write(umx_request *req, size_t offset, const void *src, size_t len)
+{
+    umx_buffer part = req->buf;
+
     note_moved(req, offset + len);
-    return (read_bytes(req, offset, dest, len) == UMX_OK) ? len : 0;
+    if (req->is_void) {
+        return UMX_OK;
+    }
+    if (req->gather != NULL) {
+        return umi_gather_write(req->gather, offset, src, len);
+    }
+    if (req->buf.layout != NULL) {
+        umi_layout_write(&req->buf, offset, src, len);
+        return UMX_OK;
+    }
+    part.data = (char *)part.data + offset;
+    return umi_copy_in(&part, src, len);
 }
 
 static ucs_status_t
 unpack(void *state, size_t offset, const void *src, size_t length)
 {
-    umx_request *req = state;
-
-    note_moved(req, offset + length);
-    if (req->is_void) {
-        return UCS_OK;
-    }
-    if (req->gather != NULL) {
-        return (ucs_status_t)umi_gather_write(req->gather, offset, src, length);
-    }
-    if (req->buf.layout != NULL) {
-        umi_layout_write(&req->buf, offset, src, length);
-    } else {
-        memcpy((char *)req->buf.data + offset, src, length);
-    }
-    return UCS_OK;
+    return (ucs_status_t)umi_datatype_write(state, offset, src, length);
 }
 
 static void

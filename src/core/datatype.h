@@ -15,6 +15,13 @@ typedef struct umi_datatypes {
     ucp_datatype_t nowhere;  /* `count` bytes that are received and dropped */
 } umi_datatypes;
 
+/* Read or write `len` bytes of the request's memory, from `offset` on, and note
+ * how far its bytes have moved. */
+umx_status umi_datatype_read(umx_request *req, size_t offset, void *dest,
+                             size_t len);
+umx_status umi_datatype_write(umx_request *req, size_t offset, const void *src,
+                              size_t len);
+
 umx_status umi_datatypes_create(umi_datatypes *datatypes);
 void       umi_datatypes_destroy(umi_datatypes *datatypes);
 

@@ -5,36 +5,40 @@
 #include "core/unsent.h"
 
 #include <linux/sockios.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 enum {
-    MAX_DEPTH = 4 /* of epoll instances in one another */
+    MAX_DEPTH = 4, /* of epoll instances in one another */
+    /* What the kernel may have that it has not sent, in bytes and in time at
+     * the rate of the network. */
+    UNSENT_MIN = 64 * 1024,
+    UNSENT_MAX = 1024 * 1024,
+    UNSENT_MS  = 4
 };
 
-/* True if it is no socket of tcp that is connected, or has nothing to send. */
+/* Look at a socket of tcp. False: look at no more. */
+typedef bool (*socket_fn)(int fd);
+
 static bool
-socket_has_sent(int fd)
+is_tcp(int fd)
 {
     struct sockaddr_storage addr;
-    socklen_t               len   = sizeof(addr);
-    int                     bytes = 0;
+    socklen_t               len = sizeof(addr);
 
-    if (getsockname(fd, (struct sockaddr *)&addr, &len) != 0 ||
-        (addr.ss_family != AF_INET && addr.ss_family != AF_INET6)) {
-        return true;
-    }
-    return ioctl(fd, SIOCOUTQ, &bytes) != 0 || bytes == 0;
+    return getsockname(fd, (struct sockaddr *)&addr, &len) == 0 &&
+           (addr.ss_family == AF_INET || addr.ss_family == AF_INET6);
 }
 
 /* Look at all that is in the epoll instance `fd`, and in those in it. What is
  * none has nothing in it. False, too, if that cannot be told. */
 static bool
-epoll_has_sent(int fd, unsigned depth)
+each_in_epoll(int fd, unsigned depth, socket_fn look)
 {
-    bool  has_sent = true;
+    bool  goes_on = true;
     char  line[256];
     FILE *file;
     int   inner;
@@ -44,18 +48,59 @@ epoll_has_sent(int fd, unsigned depth)
     if (file == NULL) {
         return false;
     }
-    while (has_sent && fgets(line, sizeof(line), file) != NULL) {
-        if (sscanf(line, "tfd: %d", &inner) == 1) {
-            has_sent = socket_has_sent(inner) &&
-                       (depth == MAX_DEPTH || epoll_has_sent(inner, depth + 1));
+    while (goes_on && fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "tfd: %d", &inner) != 1) {
+            continue;
         }
+        goes_on = is_tcp(inner) ?
+                      look(inner) :
+                      depth == MAX_DEPTH ||
+                          each_in_epoll(inner, depth + 1, look);
     }
     fclose(file);
-    return has_sent;
+    return goes_on;
+}
+
+/* True if it is not connected, or has nothing to send. */
+static bool
+has_sent(int fd)
+{
+    int bytes = 0;
+
+    return ioctl(fd, SIOCOUTQ, &bytes) != 0 || bytes == 0;
 }
 
 bool
 umi_engine_has_sent(const umi_engine *engine)
 {
-    return epoll_has_sent(engine->fd, 1);
+    return each_in_epoll(engine->fd, 1, has_sent);
+}
+
+/* The kernel tells that it takes more when half of that is left. */
+static bool
+tune(int fd)
+{
+    struct tcp_info info  = {0};
+    socklen_t       len   = sizeof(info);
+    uint64_t        bytes = 0;
+    int             limit;
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
+        info.tcpi_state != 1 /* established */) {
+        return true;
+    }
+    if (len > offsetof(struct tcp_info, tcpi_delivery_rate)) {
+        bytes = info.tcpi_delivery_rate / 1000 * UNSENT_MS;
+    }
+    limit = (bytes < UNSENT_MIN) ? UNSENT_MIN :
+            (bytes > UNSENT_MAX) ? UNSENT_MAX :
+                                   (int)bytes;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof(limit));
+    return true;
+}
+
+void
+umi_engine_tune(const umi_engine *engine)
+{
+    (void)each_in_epoll(engine->fd, 1, tune);
 }

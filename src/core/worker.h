@@ -31,6 +31,11 @@ typedef struct umi_worker_hooks {
     size_t link_size; /* of what they keep behind each umi_link, zeros first */
     void (*init_link)(struct umi_link *link);
     void (*fini_link)(struct umi_link *link); /* nobody uses it any more */
+    /* Let links send more of what waits for its turn: `is_turn_due`. Returns
+     * how many messages of UCX's that were. */
+    unsigned (*take_turns)(umx_worker *worker);
+    /* Inside UCX's callbacks: a piece of a message has come. */
+    void (*on_piece)(umi_ep_base *ep);
     size_t message_size; /* of the objects in worker->messages ... */
     size_t frames_size;  /* ... and in worker->frames */
     /* `ep->events` has what happened; cleared by the callee. */
@@ -136,6 +141,7 @@ struct umx_worker {
     bool         is_in_thread;   /* the progress thread is in a call */
     bool         has_events;     /* something is on the lists below */
     bool         has_other_engines;
+    bool         is_turn_due;  /* hooks->take_turns() */
     bool         is_ending;    /* being destroyed */
     bool         is_ended;     /* destroyed: only its memory is left */
     bool         has_hardware; /* a link of it has or had: link.h */
@@ -194,6 +200,7 @@ struct umx_worker {
     umi_list                waiting;  /* requests: hooks->on_arrivals() */
     struct umi_tags        *tags;     /* of the rooms above, like these: */
     struct umi_lend        *lend;
+    struct umi_transfers   *transfers;
     struct umi_channel_am  *am;
     struct umi_addressed   *addressed; /* NULL until it is used */
     unsigned                num_handshakes;
@@ -278,6 +285,9 @@ umi_worker_progress(umx_worker *worker)
 
     if (worker->has_other_engines) {
         events += umi_engines_progress(worker);
+    }
+    if (worker->is_turn_due) {
+        events += worker->hooks->take_turns(worker);
     }
     if (events != 0) {
         worker->is_armed = false;

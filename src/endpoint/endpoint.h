@@ -20,6 +20,7 @@
 #include "lend/lend.h"
 #include "mem/memtype.h"
 #include "ops/am.h"
+#include "ops/transfer.h"
 #include "util/hash.h"
 #include "util/table.h"
 
@@ -144,6 +145,7 @@ typedef struct umi_settle {
 struct umx_ep {
     umi_ep_base               base; /* first: umi_ep_base_of() */
     umi_lend_ep               lend;
+    umi_transfer_ep           transfers;
     const umi_endpoint_hooks *hooks;
     umx_ep_state              state;
     umx_status                error;

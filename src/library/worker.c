@@ -16,6 +16,8 @@
 #include "ops/follow.h"
 #include "ops/queue.h"
 #include "ops/tag.h"
+#include "ops/transfer.h"
+#include "ops/turns.h"
 #include "progress/event_fd.h"
 #include "progress/thread.h"
 #include "rma/rma.h"
@@ -102,6 +104,7 @@ static const umi_endpoint_hooks ep_hooks = {
 typedef struct rooms {
     umi_tags       tags;
     umi_lend       lend;
+    umi_transfers  transfers;
     umi_channel_am am;
     umi_strangers  strangers;
 } rooms;
@@ -119,6 +122,7 @@ init_worker(umx_worker *worker)
 {
     umi_tag_init(worker, &rooms_of(worker)->tags);
     umi_lend_init(worker, &rooms_of(worker)->lend);
+    umi_transfer_init(worker, &rooms_of(worker)->transfers);
     umi_channel_am_init(worker, &rooms_of(worker)->am);
     umi_strangers_init(worker, &rooms_of(worker)->strangers);
 }
@@ -127,6 +131,7 @@ static void
 free_worker(umx_worker *worker)
 {
     umi_lend_fini(&rooms_of(worker)->lend);
+    umi_transfer_fini(&rooms_of(worker)->transfers);
 }
 
 static void
@@ -168,14 +173,43 @@ on_uncopied(umi_ep_base *ep)
     umi_endpoint_cannot_copy(umi_endpoint_of(ep));
 }
 
+static void
+on_piece(umi_ep_base *ep)
+{
+    umi_endpoint_of(ep)->num_arrivals++; /* a sign of life */
+}
+
+/* What the rooms keep behind each umi_link: lend/agree.h finds its own there.
+ */
+typedef struct link_rooms {
+    umi_lend_agreement agreement;
+    umi_turns          turns;
+} link_rooms;
+
+static void
+init_link(umi_link *link)
+{
+    umi_lend_init_link(link);
+    umi_turns_init(link, &((link_rooms *)(void *)(link + 1))->turns);
+}
+
+static void
+fini_link(umi_link *link)
+{
+    umi_lend_fini_link(link);
+    umi_turns_fini(link);
+}
+
 static const umi_worker_hooks worker_hooks = {
     .ep            = &ep_hooks,
     .size          = sizeof(rooms),
     .init          = init_worker,
     .free          = free_worker,
-    .link_size     = sizeof(umi_lend_agreement),
-    .init_link     = umi_lend_init_link,
-    .fini_link     = umi_lend_fini_link,
+    .link_size     = sizeof(link_rooms),
+    .init_link     = init_link,
+    .fini_link     = fini_link,
+    .take_turns    = umi_turns_take,
+    .on_piece      = on_piece,
     .message_size  = sizeof(umx_message),
     .frames_size   = sizeof(umi_frames),
     .on_ep_event   = umi_endpoint_visit,
@@ -225,6 +259,9 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     }
     if (status == UMX_OK) {
         status = umi_follow_listen(worker);
+    }
+    if (status == UMX_OK) {
+        status = umi_transfer_listen(worker);
     }
     if (status == UMX_OK) {
         status = umi_rma_init(worker);

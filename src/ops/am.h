@@ -12,7 +12,10 @@ enum {
     UMI_AM_LENT     = 2, /* lend/note.h's, like the next */
     UMI_AM_NOTE     = 3,
     UMI_AM_PROBE    = 4, /* queue.h's */
-    UMI_AM_FOLLOWED = 5  /* follow.h's */
+    UMI_AM_FOLLOWED = 5, /* follow.h's */
+    UMI_AM_TRANSFER = 6, /* transfer.h's, like the next */
+    UMI_AM_PIECE    = 7,
+    UMI_AM_ASK      = 8
 };
 
 /* A message as it arrives, inside UCX's callback. */

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* transfer_send.c: the sending half of transfer.h, but for the pieces. */
+#include <string.h>
+
+#include "ops/post.h"
+#include "ops/turns.h"
+
+typedef struct start {
+    umi_transfer_header transfer;
+    uint8_t             message[UMI_TRANSFER_HEADER_MAX];
+} start;
+
+bool
+umi_transfer_may_send(const umx_request *req, size_t header_len)
+{
+    return header_len <= UMI_TRANSFER_HEADER_MAX &&
+           (req->gather != NULL ||
+            umi_context_is_host_buffer(req->worker->context, &req->buf));
+}
+
+umx_status
+umi_transfer_send(umx_request *req, const void *header, size_t header_len,
+                  bool is_announced, uint32_t number)
+{
+    umi_ep_base     *ep        = req->ep;
+    umi_transfer_ep *transfers = ep->transfers;
+    size_t           size      = sizeof(umi_transfer_header) + header_len;
+    start            it        = {.transfer = {.id  = transfers->last_sent + 1,
+                                               .len = req->buf.len,
+                                               .is_announced = is_announced}};
+    umi_transfer    *transfer;
+    umx_status       status;
+
+    transfer = umi_transfer_new(ep,
+                                is_announced ? &transfers->announced :
+                                               &transfers->sending,
+                                it.transfer.id, req->buf.len);
+    if (transfer == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    memcpy(it.message, header, header_len);
+    status = umi_transfer_tell(ep, UMI_AM_TRANSFER, &it, size);
+    if (status != UMX_OK) {
+        umi_transfer_free(transfer);
+        return status;
+    }
+    transfers->last_sent++;
+    transfer->req          = req;
+    transfer->number       = number;
+    transfer->is_announced = is_announced;
+    req->is_posted         = true;
+    req->is_movable        = true;
+    umi_list_append(&ep->inflight, &req->node);
+    if (!is_announced) {
+        umi_turns_enter(ep);
+    }
+    return UMX_INPROGRESS;
+}
+
+static umi_transfer *
+find_request(umi_list *list, const umx_request *req)
+{
+    UMI_LIST_FOREACH(node, list) {
+        if (umi_transfer_at(node)->req == req) {
+            return umi_transfer_at(node);
+        }
+    }
+    return NULL;
+}
+
+umi_transfer *
+umi_transfer_of(const umx_request *req)
+{
+    umi_transfer *transfer = find_request(&req->ep->transfers->announced, req);
+
+    return (transfer != NULL) ?
+               transfer :
+               find_request(&req->ep->transfers->sending, req);
+}
+
+void
+umi_transfer_withdraw(umi_transfer *transfer)
+{
+    umi_ep_base *ep = transfer->ep;
+
+    umi_transfer_finish(transfer, UMX_ERR_CANCELED);
+    if (umi_list_is_empty(&ep->transfers->sending)) {
+        umi_turns_leave(ep);
+    }
+}
+
+static uint32_t
+first_of(umi_list *list, uint32_t first)
+{
+    UMI_LIST_FOREACH(node, list) {
+        uint32_t number = umi_transfer_at(node)->number;
+
+        if ((int32_t)(number - first) < 0) {
+            first = number;
+        }
+    }
+    return first;
+}
+
+uint32_t
+umi_transfer_first(const umi_ep_base *ep, uint32_t none)
+{
+    return first_of(&ep->transfers->sending,
+                    first_of(&ep->transfers->announced, none));
+}
+
+/* ---- arrival, inside UCX's callback --------------------------------------
+ */
+
+/* Act on what the receiver says of a transfer that was announced. It may have
+ * been withdrawn meanwhile. */
+int
+umi_transfer_on_ask(umx_worker *worker, const umi_am_arrival *arrival)
+{
+    umi_transfer_note note;
+    umi_transfer     *transfer;
+    umi_ep_base      *ep;
+
+    if (arrival->header_len != sizeof(note)) {
+        worker->stats.protocol_errors++;
+        return UMI_AM_CONSUMED;
+    }
+    memcpy(&note, arrival->header, sizeof(note));
+    ep = umi_ids_get(&worker->eps_by_id, note.endpoint);
+    if (ep == NULL) {
+        umi_worker_stray(worker, note.endpoint);
+    }
+    if (ep == NULL || ep->link == NULL) {
+        return UMI_AM_CONSUMED;
+    }
+    transfer = umi_transfer_find(&ep->transfers->announced, note.id);
+    if (transfer == NULL) {
+        if (note.id == 0 || note.id > ep->transfers->last_sent) {
+            umi_ep_base_refuse(ep, "a transfer that was never announced");
+        }
+        return UMI_AM_CONSUMED;
+    }
+    if (note.is_over) {
+        umi_transfer_finish(transfer, (note.status == UMX_OK) ?
+                                          UMX_OK :
+                                          UMX_ERR_CANCELED);
+        return UMI_AM_CONSUMED;
+    }
+    transfer->is_announced = false;
+    umi_node_remove(&transfer->node);
+    umi_list_append(&ep->transfers->sending, &transfer->node);
+    umi_turns_enter(ep);
+    return UMI_AM_CONSUMED;
+}

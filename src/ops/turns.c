@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "ops/turns.h"
+
+#include "core/datatype.h"
+#include "core/unsent.h"
+#include "ops/post.h"
+#include "util/clock.h"
+
+enum {
+    /* Pieces that UCX has at a time. One is enough: the kernel has bytes to
+     * send still when UCX has given it all of a piece. */
+    PIECES_MAX = 1,
+    /* Pieces a link sends before others have their turn, where the kernel takes
+     * each at once. */
+    PIECES_A_CALL = 8,
+    /* How often the sockets are looked at: what a link needs changes. */
+    TUNE_MS = 100
+};
+
+static umi_ep_base *
+ep_at(umi_node *node)
+{
+    const umi_transfer_ep *transfers = umi_container_of(node, umi_transfer_ep,
+                                                        turn_node);
+
+    return umi_transfer_at(transfers->sending.next)->ep;
+}
+
+/* ---- pieces --------------------------------------------------------------
+ */
+
+static void
+be_due(umi_turns *turns)
+{
+    umx_worker *worker = turns->link->worker;
+
+    if (!umi_node_is_linked(&turns->due_node)) {
+        umi_list_append(&worker->transfers->due, &turns->due_node);
+    }
+    worker->is_turn_due = true;
+    worker->is_armed    = false;
+}
+
+static void
+free_piece(umi_piece_block *piece)
+{
+    umi_turns *turns = piece->turns;
+
+    if (turns != NULL) {
+        umi_node_remove(&piece->node);
+        turns->num_pieces--;
+        if (!umi_list_is_empty(&turns->eps)) {
+            be_due(turns);
+        }
+    }
+    umi_pool_put(&piece->worker->transfers->blocks, piece);
+}
+
+static void
+on_piece_sent(void *request, ucs_status_t status, void *arg)
+{
+    (void)status; /* the link hears of it */
+    ucp_request_free(request);
+    free_piece(arg);
+}
+
+/* Give UCX `len` bytes of a piece. */
+static umx_status
+post_piece(umi_turns *turns, umi_piece_block *piece, size_t len)
+{
+    ucs_status_ptr_t    result;
+    ucp_request_param_t params = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .flags       = UCP_AM_SEND_FLAG_EAGER,
+        .cb.send     = on_piece_sent,
+        .user_data   = piece,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+
+    piece->turns = turns;
+    umi_list_append(&turns->pieces, &piece->node);
+    turns->num_pieces++;
+    turns->link->worker->is_armed = false;
+    result = ucp_am_send_nbx(turns->link->handle, UMI_AM_PIECE, NULL, 0,
+                             &piece->header, sizeof(piece->header) + len,
+                             &params);
+    if (!UCS_PTR_IS_PTR(result)) {
+        free_piece(piece);
+    }
+    return UCS_PTR_IS_ERR(result) ? umi_ep_status(UCS_PTR_STATUS(result)) :
+                                    UMX_OK;
+}
+
+/* Send the next piece of a transfer, at most `*len_p` bytes; gives how many. */
+static umx_status
+send_piece(umi_turns *turns, umi_transfer *transfer, size_t *len_p)
+{
+    umx_worker      *worker = turns->link->worker;
+    umi_piece_block *piece  = umi_pool_get(&worker->transfers->blocks);
+    size_t           left   = transfer->len - transfer->moved;
+    umx_status       status;
+
+    if (piece == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    if (*len_p > left) {
+        *len_p = left;
+    }
+    umi_node_init(&piece->node);
+    piece->worker          = worker;
+    piece->header.endpoint = transfer->ep->remote_id;
+    piece->header.id       = transfer->id;
+    status = umi_datatype_read(transfer->req, transfer->moved, piece->bytes,
+                               *len_p);
+    if (status != UMX_OK) {
+        umi_pool_put(&worker->transfers->blocks, piece);
+        return status;
+    }
+    transfer->moved += *len_p;
+    return post_piece(turns, piece, *len_p);
+}
+
+/* ---- turns ---------------------------------------------------------------
+ */
+
+/* Let the first endpoint send a piece. */
+static void
+take_turn(umi_turns *turns)
+{
+    umi_ep_base     *ep        = ep_at(turns->eps.next);
+    umi_transfer_ep *transfers = ep->transfers;
+    umi_transfer    *transfer  = umi_transfer_at(transfers->sending.next);
+    size_t           len;
+    umx_status       status;
+
+    if (transfers->budget == 0) {
+        transfers->budget = UMI_PIECE_BYTES;
+        umi_node_remove(&transfers->turn_node);
+        umi_list_append(&turns->eps, &transfers->turn_node);
+        return;
+    }
+    len    = transfers->budget;
+    status = send_piece(turns, transfer, &len);
+    transfers->budget -= len;
+    if (status != UMX_OK || transfer->moved == transfer->len) {
+        umi_transfer_finish(transfer, status);
+        if (umi_list_is_empty(&transfers->sending)) {
+            umi_turns_leave(ep);
+        }
+    }
+}
+
+/* Let the kernel take what the link needs, and no more. */
+static void
+tune(umi_turns *turns)
+{
+    uint64_t now = umi_ticks();
+
+    if (turns->tuned == 0 ||
+        now - turns->tuned > umi_ticks_from_ns(TUNE_MS * UINT64_C(1000000))) {
+        turns->tuned = now | 1;
+        umi_engine_tune(turns->link->engine);
+    }
+}
+
+static unsigned
+send_pieces(umi_turns *turns)
+{
+    unsigned count = 0;
+
+    tune(turns);
+    while (!umi_list_is_empty(&turns->eps) && turns->num_pieces < PIECES_MAX) {
+        if (count == PIECES_A_CALL) {
+            be_due(turns);
+            break;
+        }
+        take_turn(turns);
+        count++;
+    }
+    return count;
+}
+
+unsigned
+umi_turns_take(umx_worker *worker)
+{
+    unsigned  count = 0;
+    umi_list *due   = &worker->transfers->due;
+    umi_node *last  = due->prev;
+    umi_node *node;
+
+    worker->is_turn_due = false;
+    do {
+        node = umi_list_pop(due);
+        if (node != NULL) {
+            count += send_pieces(umi_container_of(node, umi_turns, due_node));
+        }
+    } while (node != NULL && node != last);
+    return count;
+}
+
+void
+umi_turns_enter(umi_ep_base *ep)
+{
+    umi_turns *turns = ep->link->turns;
+
+    if (umi_node_is_linked(&ep->transfers->turn_node)) {
+        return;
+    }
+    umi_list_append(&turns->eps, &ep->transfers->turn_node);
+    if (turns->num_pieces < PIECES_MAX) {
+        be_due(turns);
+    }
+}
+
+void
+umi_turns_leave(umi_ep_base *ep)
+{
+    umi_node_remove(&ep->transfers->turn_node);
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+void
+umi_turns_init(umi_link *link, umi_turns *turns)
+{
+    turns->link = link;
+    umi_list_init(&turns->eps);
+    umi_list_init(&turns->pieces);
+    umi_node_init(&turns->due_node);
+    link->turns = turns;
+}
+
+/* UCX may have pieces still, for a while. */
+void
+umi_turns_fini(umi_link *link)
+{
+    umi_turns *turns = link->turns;
+    umi_node  *node;
+
+    umi_node_remove(&turns->due_node);
+    while (umi_list_pop(&turns->eps) != NULL) {
+    }
+    while ((node = umi_list_pop(&turns->pieces)) != NULL) {
+        umi_container_of(node, umi_piece_block, node)->turns = NULL;
+    }
+}
