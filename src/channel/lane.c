@@ -6,6 +6,7 @@
 #include "channel/channel.h"
 #include "channel/frames.h"
 #include "channel/stream.h"
+#include "ops/follow.h"
 
 static const umi_channel_ops *
 ops_of(uint32_t id)
@@ -151,7 +152,8 @@ arrive(umi_channel *channel, const umi_header *header,
     int32_t ahead = umi_seq_diff(header->seq, channel->rx_seq);
     int     verdict;
 
-    if (arrival->is_followed && header->kind != UMI_KIND_MESSAGE) {
+    if (arrival->is_followed && umi_follow_is(arrival->data) &&
+        header->kind != UMI_KIND_MESSAGE) {
         umi_endpoint_protocol_error(channel->ep,
                                     "bytes that follow a message of that kind");
         return UMI_AM_REFUSED;

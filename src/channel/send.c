@@ -99,13 +99,11 @@ is_followed(const umx_request *req)
 
 /* True if the bytes go in pieces of ours. */
 static bool
-is_transferred(const umx_request *req, bool is_rndv)
+is_transferred(const umx_request *req)
 {
     const umi_channel *channel = umi_send_of(req)->channel;
 
     return req->buf.len >= umi_channels_of(channel->ep)->transfer_min &&
-           (is_rndv || (channel->id >> 16 == UMI_KIND_MESSAGE &&
-                        umi_follow_may_move(req))) &&
            umi_transfer_may_send(req, umi_send_of(req)->header_len);
 }
 
@@ -115,7 +113,7 @@ post_message(umx_request *req, const void *header, bool is_rndv)
 {
     size_t len = umi_send_of(req)->header_len;
 
-    if (is_transferred(req, is_rndv)) {
+    if (is_transferred(req)) {
         return umi_transfer_send(
             req, header, len, is_rndv,
             umi_channels_of(umi_endpoint_of(req->ep))->num_queued++);

@@ -259,7 +259,7 @@ arrive(umi_channel *channel, const umx_recv_info *info,
     if (arrival->len > room(req)) {
         return false;
     }
-    if (!arrival->is_rndv) {
+    if (!arrival->is_rndv && !arrival->is_followed) {
         copy(req, channel->place, arrival->data, arrival->len);
     } else if (!land(req, channel->place, arrival->data, arrival->len)) {
         return false;

@@ -32,7 +32,7 @@ typedef struct umi_ep_base {
     struct umi_link    *link;   /* NULL before the handshake and once closed */
     struct umi_lend_ep *lend;   /* lend/note.h */
     struct umi_transfer_ep *transfers; /* ops/transfer.h */
-    ucp_ep_h            handle; /* the peer's; NULL without one */
+    ucp_ep_h                handle;    /* the peer's; NULL without one */
     uint64_t    wire_id;   /* what the peer puts in front of messages to it */
     uint64_t    remote_id; /* what we put in front of ours; 0: not known yet */
     umi_node    link_node; /* link->eps */

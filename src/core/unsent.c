@@ -15,9 +15,9 @@ enum {
     MAX_DEPTH = 4, /* of epoll instances in one another */
     /* What the kernel may have that it has not sent, in bytes and in time at
      * the rate of the network. */
-    UNSENT_MIN = 64 * 1024,
+    UNSENT_MIN = 16 * 1024,
     UNSENT_MAX = 1024 * 1024,
-    UNSENT_MS  = 4
+    UNSENT_US  = 1500
 };
 
 /* Look at a socket of tcp. False: look at no more. */
@@ -52,10 +52,9 @@ each_in_epoll(int fd, unsigned depth, socket_fn look)
         if (sscanf(line, "tfd: %d", &inner) != 1) {
             continue;
         }
-        goes_on = is_tcp(inner) ?
-                      look(inner) :
-                      depth == MAX_DEPTH ||
-                          each_in_epoll(inner, depth + 1, look);
+        goes_on = is_tcp(inner) ? look(inner) :
+                                  depth == MAX_DEPTH ||
+                                      each_in_epoll(inner, depth + 1, look);
     }
     fclose(file);
     return goes_on;
@@ -90,7 +89,7 @@ tune(int fd)
         return true;
     }
     if (len > offsetof(struct tcp_info, tcpi_delivery_rate)) {
-        bytes = info.tcpi_delivery_rate / 1000 * UNSENT_MS;
+        bytes = info.tcpi_delivery_rate / 1000000 * UNSENT_US;
     }
     limit = (bytes < UNSENT_MIN) ? UNSENT_MIN :
             (bytes > UNSENT_MAX) ? UNSENT_MAX :

@@ -154,7 +154,7 @@ umi_transfer_init(umx_worker *worker, umi_transfers *transfers)
     umi_pool_init(&transfers->blocks, sizeof(umi_piece_block));
     umi_list_init(&transfers->due);
     transfers->arriving = NULL;
-    worker->transfers = transfers;
+    worker->transfers   = transfers;
 }
 
 void

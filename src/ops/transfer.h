@@ -95,10 +95,10 @@ typedef struct umi_transfer_ep {
 
 /* The transfers of a worker. */
 typedef struct umi_transfers {
-    umi_pool objects; /* transfers */
-    umi_pool blocks;  /* pieces that UCX has not sent yet */
-    umi_pool told;    /* likewise: umi_transfer_tell() */
-    umi_list due;     /* umi_turns.due_node */
+    umi_pool      objects;  /* transfers */
+    umi_pool      blocks;   /* pieces that UCX has not sent yet */
+    umi_pool      told;     /* likewise: umi_transfer_tell() */
+    umi_list      due;      /* umi_turns.due_node */
     umi_transfer *arriving; /* whose handler runs; or NULL */
 } umi_transfers;
 

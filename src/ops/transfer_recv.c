@@ -137,9 +137,8 @@ take_start(umx_worker *worker, umi_ep_base *ep,
     umi_transfer_ep *transfers = ep->transfers;
     umi_list        *list      = start->is_announced ? &transfers->offered :
                                                        &transfers->receiving;
-    umi_transfer    *transfer  = umi_transfer_new(ep, list, start->id,
-                                                  start->len);
-    int              verdict;
+    umi_transfer *transfer = umi_transfer_new(ep, list, start->id, start->len);
+    int           verdict;
 
     if (transfer == NULL) {
         umi_ep_base_refuse(ep, "out of memory for a transfer");
@@ -147,12 +146,12 @@ take_start(umx_worker *worker, umi_ep_base *ep,
     }
     transfers->last_received++;
     transfers->num_received++;
-    transfer->is_announced = start->is_announced;
-    message->data          = desc_of(transfer);
-    message->len           = start->len;
-    message->is_rndv       = start->is_announced;
-    message->can_keep      = start->is_announced;
-    message->is_followed   = !start->is_announced;
+    transfer->is_announced      = start->is_announced;
+    message->data               = desc_of(transfer);
+    message->len                = start->len;
+    message->is_rndv            = start->is_announced;
+    message->can_keep           = start->is_announced;
+    message->is_followed        = !start->is_announced;
     worker->transfers->arriving = transfer;
     verdict = worker->am_handlers[UMI_AM_DATA].fn(worker, message);
     if (worker->transfers->arriving != NULL && verdict != UMI_AM_KEPT) {
@@ -178,8 +177,8 @@ on_transfer(umx_worker *worker, const umi_am_arrival *arrival)
     memcpy(&start, arrival->header, sizeof(start));
     message.header     = (const char *)arrival->header + sizeof(start);
     message.header_len = arrival->header_len - sizeof(start);
-    ep                 = find_ep(worker, (const char *)message.header +
-                                             offsetof(umi_header, endpoint));
+    ep                 = find_ep(worker,
+                                 (const char *)message.header + offsetof(umi_header, endpoint));
     if (ep == NULL) {
         return UMI_AM_CONSUMED;
     }

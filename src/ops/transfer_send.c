@@ -31,10 +31,9 @@ umi_transfer_send(umx_request *req, const void *header, size_t header_len,
     umi_transfer    *transfer;
     umx_status       status;
 
-    transfer = umi_transfer_new(ep,
-                                is_announced ? &transfers->announced :
-                                               &transfers->sending,
-                                it.transfer.id, req->buf.len);
+    transfer = umi_transfer_new(
+        ep, is_announced ? &transfers->announced : &transfers->sending,
+        it.transfer.id, req->buf.len);
     if (transfer == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -73,9 +72,8 @@ umi_transfer_of(const umx_request *req)
 {
     umi_transfer *transfer = find_request(&req->ep->transfers->announced, req);
 
-    return (transfer != NULL) ?
-               transfer :
-               find_request(&req->ep->transfers->sending, req);
+    return (transfer != NULL) ? transfer :
+                                find_request(&req->ep->transfers->sending, req);
 }
 
 void
@@ -141,9 +139,8 @@ umi_transfer_on_ask(umx_worker *worker, const umi_am_arrival *arrival)
         return UMI_AM_CONSUMED;
     }
     if (note.is_over) {
-        umi_transfer_finish(transfer, (note.status == UMX_OK) ?
-                                          UMX_OK :
-                                          UMX_ERR_CANCELED);
+        umi_transfer_finish(
+            transfer, (note.status == UMX_OK) ? UMX_OK : UMX_ERR_CANCELED);
         return UMI_AM_CONSUMED;
     }
     transfer->is_announced = false;

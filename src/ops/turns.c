@@ -7,6 +7,8 @@
 #include "util/clock.h"
 
 enum {
+    /* The length of a piece, where the last one had to wait. */
+    PIECE_MIN = 8 * 1024,
     /* Pieces that UCX has at a time. One is enough: the kernel has bytes to
      * send still when UCX has given it all of a piece. */
     PIECES_MAX = 1,
@@ -86,7 +88,10 @@ post_piece(umi_turns *turns, umi_piece_block *piece, size_t len)
     result = ucp_am_send_nbx(turns->link->handle, UMI_AM_PIECE, NULL, 0,
                              &piece->header, sizeof(piece->header) + len,
                              &params);
-    if (!UCS_PTR_IS_PTR(result)) {
+    if (UCS_PTR_IS_PTR(result)) {
+        turns->piece_len = PIECE_MIN;
+    } else {
+        turns->piece_len = UMI_PIECE_BYTES;
         free_piece(piece);
     }
     return UCS_PTR_IS_ERR(result) ? umi_ep_status(UCS_PTR_STATUS(result)) :
@@ -141,7 +146,8 @@ take_turn(umi_turns *turns)
         umi_list_append(&turns->eps, &transfers->turn_node);
         return;
     }
-    len    = transfers->budget;
+    len    = (transfers->budget < turns->piece_len) ? transfers->budget :
+                                                      turns->piece_len;
     status = send_piece(turns, transfer, &len);
     transfers->budget -= len;
     if (status != UMX_OK || transfer->moved == transfer->len) {
@@ -226,7 +232,8 @@ umi_turns_leave(umi_ep_base *ep)
 void
 umi_turns_init(umi_link *link, umi_turns *turns)
 {
-    turns->link = link;
+    turns->link      = link;
+    turns->piece_len = PIECE_MIN;
     umi_list_init(&turns->eps);
     umi_list_init(&turns->pieces);
     umi_node_init(&turns->due_node);

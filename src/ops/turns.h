@@ -29,8 +29,9 @@ struct umi_turns {
     umi_list  eps;    /* umi_transfer_ep.turn_node: with something to send */
     umi_list  pieces; /* in UCX's hands */
     unsigned  num_pieces;
-    umi_node  due_node; /* umi_transfers.due */
-    uint64_t  tuned;    /* ticks: umi_engine_tune(); 0: never */
+    size_t    piece_len; /* of the next one: it follows the link's rate */
+    umi_node  due_node;  /* umi_transfers.due */
+    uint64_t  tuned;     /* ticks: umi_engine_tune(); 0: never */
 };
 
 /* Begin the turns of a new link, which lie in `turns`; end them. */
