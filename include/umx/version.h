@@ -14,7 +14,7 @@ extern "C" {
 #define UMX_VERSION_PATCH 0
 
 /** Major version of the wire format; peers that differ refuse each other. */
-#define UMX_WIRE_VERSION 3
+#define UMX_WIRE_VERSION 4
 
 /** Version of the loaded UCX. Thread: any. */
 UMX_API void umx_ucx_version(unsigned *major_p, unsigned *minor_p,

@@ -389,7 +389,7 @@ async def test_a_connecting_side_of_another_version_is_told_so():
     said, _ = await recording()
     async with ucp.create_listener(host="127.0.0.1") as listener:
         answer = await say(listener.port, of_version(1, said))
-        assert answer.endswith(b"wire version 3 is needed")
+        assert answer.endswith(b"wire version 4 is needed")
         await check_serves(listener)
 
 

@@ -267,13 +267,13 @@ NOUNS = {
     "codec": "address codec control frame header pack seq ucx varint",
     "mem": "check copy cuda gather layout memory memtype",
     "core": """
-        announcement block config configuration configurations context datatypes
-        descriptors engine engines ep fork guard key link links listener memh
+        announcement block config configuration configurations context datatype
+        datatypes descriptors engine engines ep fork guard key link links listener memh
         must parked print request requests rkey rkeys routes segment segments
         slab sockaddr socket spare status thread timer transport transports ucs
         waits watch worker""",
     "progress": "nap progress turn yields",
-    "ops": "am flush follow ops post queue tag",
+    "ops": "am flush follow ops post queue tag transfer turns",
     "lend": "lend",
     "endpoint": """
         accept addressed close connect defer drain endpoint handshake heartbeat

@@ -407,13 +407,13 @@ test_sizes_are_frozen(void **state)
     }
 }
 
-/* Golden bytes: wire version 3 must not change under a peer. */
+/* Golden bytes: wire version 4 must not change under a peer. */
 static void
 test_bytes_of_hello_are_frozen(void **state)
 {
     static const uint8_t expected[] = {
         'U',  'M',  'X',  '1',  1,    0,    127,  0,    /* header */
-        3,    0,    0x04, 0x03,                         /* version */
+        4,    0,    0x04, 0x03,                         /* version */
         0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, /* features */
         0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, /* nonce */
         0x48, 0x49, 0x4a, 0x4b, 0x4c, 0x4d, 0x4e, 0x4f, 0x08, 0x07, 0x06,

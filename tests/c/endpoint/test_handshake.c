@@ -157,7 +157,7 @@ test_another_wire_version_is_rejected(void **state)
     pair_where(p->client, &hello.u.hello.where);
     say(p->client, &hello);
     check_failed(p, UMX_ERR_VERSION);
-    assert_string_equal(umx_ep_reason(p->client), "wire version 3 is needed");
+    assert_string_equal(umx_ep_reason(p->client), "wire version 4 is needed");
     drop_client(p);
     check_server_forgets(p);
 }
