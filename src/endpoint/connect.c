@@ -91,7 +91,7 @@ umi_handshake_explain(umx_ep *ep, umx_status status)
         return;
     }
     umi_socket_peer_text(&ep->socket, address);
-    if (ep->handshake->is_knocking) {
+    if (ep->handshake->is_knocking && status == UMX_ERR_TIMED_OUT) {
         explain_silence(ep, address);
         return;
     }
