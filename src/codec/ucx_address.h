@@ -59,7 +59,7 @@ typedef void (*umi_ucx_piece_fn)(const umi_ucx_piece *piece, void *arg);
 void umi_ucx_address_walk(const void *data, size_t len, umi_ucx_piece_fn fn,
                           void *arg);
 
-/* True: the device of this transport, the first that it has, stays. */
+/* Tells whether the device of this transport, the first that it has, stays. */
 typedef bool (*umi_ucx_keep_fn)(const umi_ucx_piece *piece, void *arg);
 
 /* Copy an address to `out`, of `len` bytes, without the devices that `keep`
