@@ -103,7 +103,7 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	    $(safe) timeout 7200 $(bin)/python tests/soak/oracle $(ORACLE) \
 	        --over $$over; \
 	done
-	set -e; for transport in shm tcp mixed; do \
+	set -e; for transport in shm tcp mixed network; do \
 	    $(safe) timeout 7200 $(bin)/python tests/soak/chaos 20 \
 	        --runs $(CHAOS) --over $$transport; \
 	done

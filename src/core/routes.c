@@ -241,6 +241,15 @@ name_of(const struct ifaddrs *all, int family, const void *ip)
     return NULL;
 }
 
+/* A name may have a label of the address behind it: "eth0:1". */
+static bool
+names_same(const char *a, const char *b)
+{
+    size_t len = strcspn(a, ":");
+
+    return len == strcspn(b, ":") && memcmp(a, b, len) == 0;
+}
+
 bool
 umi_routes_is_same_interface(const struct sockaddr *local, int family,
                              const void *ip)
@@ -270,7 +279,7 @@ umi_routes_is_same_interface(const struct sockaddr *local, int family,
     }
     here    = name_of(all, local_family, local_ip);
     there   = name_of(all, family, ip);
-    is_same = here != NULL && there != NULL && strcmp(here, there) == 0;
+    is_same = here != NULL && there != NULL && names_same(here, there);
     freeifaddrs(all);
     return is_same;
 }

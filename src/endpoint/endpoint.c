@@ -390,6 +390,9 @@ umi_endpoint_visit(umi_ep_base *base)
     umi_close_advance(ep); /* the last raw tag send may have completed */
     /* Act on the error after what had arrived before the connection broke. */
     if ((events & UMI_EP_EVENT_ERROR) && attempt == ep->attempt) {
+        if (ep->state == UMX_EP_CONNECTING && ep->handshake->is_knocking) {
+            umi_handshake_explain(ep, UMX_ERR_TIMED_OUT); /* UCX gave up */
+        }
         umi_close_on_error(ep, base->ucx_error);
         while (ep->due != 0) {
             visit_due(ep);

@@ -7,6 +7,7 @@ import pytest
 from relay import DEVICE, _ip, joined_hosts, start
 
 OTHER = ("198.51.100.1", "198.51.100.2")  # reserved for documentation
+LABELLED = ("203.0.113.1", "203.0.113.2")  # reserved, too; of the same interfaces
 SERVER = """
 import asyncio, signal, sys, ucp
 signal.alarm(30)  # the time limit
@@ -65,6 +66,9 @@ def hosts():
         for host, address in zip(link.namespaces, OTHER, strict=True):
             _ip("-n", host, "addr", "add", f"{address}/24", "dev", "other")
             _ip("-n", host, "link", "set", "other", "up")
+        for host, address in zip(link.namespaces, LABELLED, strict=True):
+            label = ("dev", "other", "label", "other:1")
+            _ip("-n", host, "addr", "add", f"{address}/24", *label)
         for host in link.namespaces:
             while "state UP" not in _ip("-n", host, "link", "show", "other"):
                 pass
@@ -82,10 +86,11 @@ def connect(link, *arguments):
         return client.communicate(timeout=30)[0].splitlines()
 
 
-def test_data_go_over_the_network_by_which_the_program_connected(hosts):
+@pytest.mark.parametrize("there", [OTHER[1], LABELLED[1]])
+def test_data_go_over_the_network_by_which_the_program_connected(hosts, there):
     hosts.set(drop="both")
-    with served(hosts, OTHER[1]) as port:
-        assert connect(hosts, OTHER[1], port, 10) == ["other", "hello", str(1 << 20)]
+    with served(hosts, there) as port:
+        assert connect(hosts, there, port, 10) == ["other", "hello", str(1 << 20)]
 
 
 def test_the_other_network_is_taken_where_the_program_takes_it(hosts):

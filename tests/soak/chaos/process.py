@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One process of chaos: loops that listen, connect and talk until the time is over.
 
-Prints the ports of its loops, reads those of all processes from stdin, line by
+Prints the addresses of its loops, reads those of all processes from stdin, line by
 line, and prints at its end what it has done. A fault goes to stderr and ends
 the process with status 3.
 """
@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import random
 import signal
@@ -19,14 +20,15 @@ import time
 import traceback
 
 import traffic
-from traffic import Wrong, until_over
+from traffic import Over, Wrong, until_over
 
 import ucp
 
 KINDS = {kind.__name__: kind for kind in traffic.KINDS}
 
-# Without any progress of a connection while both processes run.
-STALL_S = 15
+# Without any progress of a connection while both processes run, and the network.
+# The kernel sends again what a network lost after twice the time of its silence.
+STALL_S = {"shm": 15, "tcp": 15, "network": 30}
 
 # Connections that each loop makes at a time.
 CLIENTS = 3
@@ -48,7 +50,8 @@ def _on_exception(loop, context):
 class Watch:
     """Finds what waits for too long. Each loop has one."""
 
-    def __init__(self):
+    def __init__(self, stall):
+        self._stall = stall
         self._waits = {}
 
     def add(self, what, ep=None):
@@ -70,7 +73,7 @@ class Watch:
             last = now
             for wait in self._waits.values():
                 wait.look()
-            if any(now - wait.since > STALL_S for wait in self._waits.values()):
+            if any(now - wait.since > self._stall for wait in self._waits.values()):
                 fault(f"STALL, {ucp.current_worker().statistics}\n{self.describe()}")
 
     def describe(self):
@@ -111,13 +114,15 @@ class Wait:
 class Loop:
     """What one event loop does."""
 
-    def __init__(self, seed, end, ports, kinds):
+    def __init__(self, seed, end, arguments, addresses):
         self._rng = random.Random(seed)
+        self._host = arguments.host
+        self._has_cuts = arguments.over == "network"
         self._end = end
-        self._ports = ports
-        self._kinds = kinds
+        self._addresses = addresses
+        self._kinds = arguments.kinds
         self._tasks = set()
-        self.watch = Watch()
+        self.watch = Watch(STALL_S[arguments.over])
         self.counts = {}
         self.port = None
 
@@ -132,7 +137,7 @@ class Loop:
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(_on_exception)
         watching = asyncio.create_task(self.watch.run())
-        listener = ucp.create_listener(self._serve, host="127.0.0.1")
+        listener = ucp.create_listener(self._serve, host=self._host)
         on_port(listener.port)
         await asyncio.gather(*(self._clients() for _ in range(CLIENTS)))
         listener.close()
@@ -145,13 +150,13 @@ class Loop:
 
     async def _clients(self):
         while time.monotonic() < self._end:
-            if not self._ports:
+            if not self._addresses:
                 await asyncio.sleep(0.01)
                 continue
             await self._client(random.Random(self._rng.random()))
 
     async def _client(self, rng):
-        port = int(rng.choice(self._ports))
+        host, _, port = rng.choice(self._addresses).partition(":")
         opening = {
             "kind": rng.choice(self._kinds),
             "seed": rng.randrange(1 << 30),
@@ -160,9 +165,8 @@ class Loop:
         }
         ep = None
         with until_over():
-            ep = await self._timed(
-                "connect", None, ucp.create_endpoint("127.0.0.1", port)
-            )
+            connecting = self._in_time(ucp.create_endpoint(host, int(port)))
+            ep = await self._timed("connect", None, connecting)
             data = json.dumps(opening).encode()
             await self._timed("opening", ep, ep.send_obj(data))
             self.count("connections")
@@ -173,6 +177,15 @@ class Loop:
             await asyncio.sleep(0.01)
         else:
             ep.abort()
+
+    async def _in_time(self, awaitable):
+        """What has a time limit: a network may be silent for longer."""
+        try:
+            return await awaitable
+        except ucp.UCXTimeout as error:
+            if not self._has_cuts:
+                raise
+            raise Over from error
 
     async def _serve(self, ep):
         task = asyncio.current_task()
@@ -220,7 +233,7 @@ class Loop:
             ep.abort()
         else:
             with until_over():
-                await self._timed("close", ep, ep.close())
+                await self._timed("close", ep, self._in_time(ep.close()))
         await reading
         await talk.end()
 
@@ -242,12 +255,12 @@ class Loop:
             raise Wrong("a message came after a receive that had raised")
 
 
-def read_ports(ports):
+def read_addresses(addresses):
     """Until an empty line: then there are no more."""
     for line in sys.stdin:
         if not line.strip():
             return
-        ports[:] = line.split()
+        addresses[:] = line.split()
     os._exit(4)  # whoever started this process is gone
 
 
@@ -256,21 +269,23 @@ def main(words):
     parser.add_argument("seconds", type=float)
     parser.add_argument("seed", type=int)
     parser.add_argument("--over")
+    parser.add_argument("--host")
     parser.add_argument("--loops", type=int)
     parser.add_argument("--kinds", nargs="+")
     arguments = parser.parse_args(words)
     ucp.init(options={"TLS": "tcp"} if arguments.over == "tcp" else None)
+    if arguments.over == "network":  # closes wait for it, and say so
+        logging.getLogger("ucp").setLevel(logging.ERROR)
     end = time.monotonic() + arguments.seconds
-    ports, own = [], []
+    addresses, own = [], []
     seeds = random.Random(arguments.seed)
     loops = [
-        Loop(seeds.random(), end, ports, arguments.kinds)
-        for _ in range(arguments.loops)
+        Loop(seeds.random(), end, arguments, addresses) for _ in range(arguments.loops)
     ]
     ready = threading.Barrier(len(loops) + 1)
 
     def on_port(port):
-        own.append(str(port))
+        own.append(f"{arguments.host}:{port}")
         ready.wait()
 
     def on_signal(number, frame):
@@ -286,7 +301,7 @@ def main(words):
         thread.start()
     ready.wait()
     print(*own, flush=True)
-    threading.Thread(target=read_ports, args=(ports,), daemon=True).start()
+    threading.Thread(target=read_addresses, args=(addresses,), daemon=True).start()
     for thread in threads:
         thread.join()
     for loop in loops:
