@@ -48,6 +48,15 @@ must_announce(umx_ep *ep, const umx_request *req)
            (len != 0 && is_of_device(req));
 }
 
+/* True if not too many messages wait already to go in pieces, or the message
+ * goes whole. */
+static bool
+has_room(const umx_ep *ep, const umx_request *req)
+{
+    return req->buf.len < umi_channels_of(ep)->transfer_min ||
+           umi_transfer_has_room(&ep->base);
+}
+
 static umi_charge
 charge_eager(umx_request *req)
 {
@@ -69,7 +78,7 @@ static bool
 choose_charge(const umi_channel *channel, umx_request *req,
               umi_charge *charge_p)
 {
-    if (!must_announce(channel->ep, req)) {
+    if (!must_announce(channel->ep, req) && has_room(channel->ep, req)) {
         *charge_p = charge_eager(req);
         if (umi_credit_allows(channel, *charge_p)) {
             return true;

@@ -32,6 +32,7 @@ typedef struct umi_engine {
     umi_list       configurations; /* umi_configuration.node */
     bool           is_full;  /* UCX has no room for another configuration */
     bool           is_guest; /* endpoint/strangers.h */
+    uint64_t       tuned;    /* ticks: umi_engine_tune(); 0: never */
     struct umi_queue_probe *probe; /* ops/queue.h; owned; or NULL */
 } umi_engine;
 

@@ -11,7 +11,10 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "util/clock.h"
+
 enum {
+    TUNE_MS   = 100,
     MAX_DEPTH = 4, /* of epoll instances in one another */
     /* What the kernel may have that it has not sent, in bytes and in time at
      * the rate of the network. */
@@ -99,7 +102,13 @@ tune(int fd)
 }
 
 void
-umi_engine_tune(const umi_engine *engine)
+umi_engine_tune(umi_engine *engine, bool is_new)
 {
-    (void)each_in_epoll(engine->fd, 1, tune);
+    uint64_t now   = umi_ticks();
+    uint64_t pause = umi_ticks_from_ns(TUNE_MS * UINT64_C(1000000));
+
+    if (is_new || engine->tuned == 0 || now - engine->tuned > pause) {
+        engine->tuned = now | 1;
+        (void)each_in_epoll(engine->fd, 1, tune);
+    }
 }

@@ -14,7 +14,9 @@ bool umi_engine_has_sent(const umi_engine *engine);
 
 /* Have the kernel take, of what UCX's tcp sockets are given, no more than each
  * needs to be kept busy: what it has not sent lies in front of all that comes
- * later. UCX then waits, and its completions keep pace with the network. */
-void umi_engine_tune(const umi_engine *engine);
+ * later. UCX then waits, and its completions keep pace with the network. What
+ * a socket needs changes: call it often, it does so from time to time, or at
+ * once for a socket that `is_new`. */
+void umi_engine_tune(umi_engine *engine, bool is_new);
 
 #endif

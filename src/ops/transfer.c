@@ -69,13 +69,18 @@ umi_transfer_tell(const umi_ep_base *ep, unsigned id, const void *bytes,
 }
 
 umi_transfer *
-umi_transfer_new(umi_ep_base *ep, umi_list *list, uint64_t id, size_t len)
+umi_transfer_new(umi_ep_base *ep, umi_list *list, unsigned *count, uint64_t id,
+                 size_t len)
 {
     umi_transfer *transfer = umi_pool_get(&ep->worker->transfers->objects);
 
-    if (transfer != NULL) {
-        *transfer = (umi_transfer){.ep = ep, .id = id, .len = len};
-        umi_list_append(list, &transfer->node);
+    if (transfer == NULL) {
+        return NULL;
+    }
+    *transfer = (umi_transfer){.ep = ep, .count = count, .id = id, .len = len};
+    umi_list_append(list, &transfer->node);
+    if (count != NULL) {
+        (*count)++;
     }
     return transfer;
 }
@@ -87,6 +92,9 @@ umi_transfer_free(umi_transfer *transfer)
 
     if (transfers->arriving == transfer) {
         transfers->arriving = NULL;
+    }
+    if (transfer->count != NULL) {
+        (*transfer->count)--;
     }
     umi_node_remove(&transfer->node);
     umi_pool_put(&transfers->objects, transfer);

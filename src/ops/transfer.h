@@ -41,7 +41,10 @@ enum {
      * segments are of 64 KiB. */
     UMI_PIECE_BYTES = 48 * 1024,
     /* The longest header of a data message that travels with a transfer. */
-    UMI_TRANSFER_HEADER_MAX = 104
+    UMI_TRANSFER_HEADER_MAX = 104,
+    /* Messages whose bytes nobody has asked for and that wait here: more are
+     * announced. The peer may have more, as bytes are on their way. */
+    UMI_TRANSFER_UNASKED_MAX = 1024
 };
 
 typedef struct umi_transfer_header {
@@ -78,6 +81,7 @@ typedef struct umi_transfer {
     size_t       moved;
     uint32_t     number;       /* at the sender: umi_transfer_send() */
     bool         is_announced; /* and the receiver has not asked */
+    unsigned    *count;        /* of the endpoint's, which it is in; or NULL */
 } umi_transfer;
 
 /* The transfers of an endpoint. */
@@ -89,7 +93,8 @@ typedef struct umi_transfer_ep {
     umi_list receiving;
     uint64_t last_sent;     /* id */
     uint64_t last_received; /* id */
-    unsigned num_received;  /* offered and receiving */
+    unsigned num_unasked;   /* by this side, and not over */
+    unsigned num_got;       /* by the peer, likewise */
     size_t   budget;        /* bytes that it may send in its turn */
 } umi_transfer_ep;
 
@@ -126,6 +131,13 @@ bool umi_transfer_may_send(const umx_request *req, size_t header_len);
 umx_status umi_transfer_send(umx_request *req, const void *header,
                              size_t header_len, bool is_announced,
                              uint32_t number);
+
+/* True if a message may go whose bytes nobody asks for. */
+static inline bool
+umi_transfer_has_room(const umi_ep_base *ep)
+{
+    return ep->transfers->num_unasked < UMI_TRANSFER_UNASKED_MAX;
+}
 
 /* The transfer that sends `req`; NULL if none does. */
 umi_transfer *umi_transfer_of(const umx_request *req);
@@ -164,10 +176,10 @@ bool umi_transfer_stop(umx_request *req);
 /* ---- between the files ---------------------------------------------------
  */
 
-/* A new transfer on `list`; NULL when out of memory. umi_transfer_free() takes
- * it off. */
-umi_transfer *umi_transfer_new(umi_ep_base *ep, umi_list *list, uint64_t id,
-                               size_t len);
+/* A new transfer on `list`, counted in `count` unless that is NULL; NULL when
+ * out of memory. umi_transfer_free() takes it off. */
+umi_transfer *umi_transfer_new(umi_ep_base *ep, umi_list *list, unsigned *count,
+                               uint64_t id, size_t len);
 void          umi_transfer_free(umi_transfer *transfer);
 
 static inline umi_transfer *

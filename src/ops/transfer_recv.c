@@ -8,9 +8,9 @@
 #include "ops/transfer.h"
 
 enum {
-    /* Transfers that a peer may have under way here. What a channel keeps is
-     * bounded by its credit; these are those that nobody gets, too. */
-    RECEIVED_MAX = 64 * 1024
+    /* Messages whose bytes come unasked: UMI_TRANSFER_UNASKED_MAX, and those
+     * of which all is on its way. */
+    GOT_MAX = 8 * UMI_TRANSFER_UNASKED_MAX
 };
 
 static umi_transfer *
@@ -39,14 +39,6 @@ ask(const umi_transfer *transfer, bool is_over, umx_status status)
     return umi_transfer_tell(transfer->ep, UMI_AM_ASK, &note, sizeof(note));
 }
 
-/* Take a transfer off the endpoint's books. */
-static void
-forget(umi_transfer *transfer, umx_status status)
-{
-    transfer->ep->transfers->num_received--;
-    umi_transfer_finish(transfer, status);
-}
-
 umx_status
 umi_transfer_recv(umx_request *req, void *desc)
 {
@@ -56,7 +48,7 @@ umi_transfer_recv(umx_request *req, void *desc)
         umx_status status = ask(transfer, false, UMX_OK);
 
         if (status != UMX_OK) {
-            forget(transfer, status);
+            umi_transfer_finish(transfer, status);
             return status;
         }
         transfer->is_announced = false;
@@ -77,7 +69,7 @@ drop(umi_transfer *transfer, umx_status status)
 {
     if (transfer->is_announced) {
         (void)ask(transfer, true, status);
-        forget(transfer, UMX_OK);
+        umi_transfer_finish(transfer, UMX_OK);
     }
 }
 
@@ -94,7 +86,7 @@ umi_transfer_stop(umx_request *req)
         umi_transfer *transfer = umi_transfer_at(node);
 
         if (transfer->req == req) {
-            forget(transfer, UMX_OK);
+            umi_transfer_finish(transfer, UMX_OK);
             return true;
         }
     }
@@ -126,8 +118,9 @@ check_start(const umi_transfer_ep *transfers, const umi_transfer_header *start)
         start->len > SIZE_MAX / 2 || start->is_announced > 1) {
         return "a transfer that cannot be";
     }
-    return (transfers->num_received == RECEIVED_MAX) ? "too many transfers" :
-                                                       NULL;
+    return (!start->is_announced && transfers->num_got == GOT_MAX) ?
+               "too many transfers" :
+               NULL;
 }
 
 static void
@@ -137,15 +130,16 @@ take_start(umx_worker *worker, umi_ep_base *ep,
     umi_transfer_ep *transfers = ep->transfers;
     umi_list        *list      = start->is_announced ? &transfers->offered :
                                                        &transfers->receiving;
-    umi_transfer *transfer = umi_transfer_new(ep, list, start->id, start->len);
-    int           verdict;
+    umi_transfer    *transfer  = umi_transfer_new(
+            ep, list, start->is_announced ? NULL : &transfers->num_got, start->id,
+            start->len);
+    int verdict;
 
     if (transfer == NULL) {
         umi_ep_base_refuse(ep, "out of memory for a transfer");
         return;
     }
     transfers->last_received++;
-    transfers->num_received++;
     transfer->is_announced      = start->is_announced;
     message->data               = desc_of(transfer);
     message->len                = start->len;
@@ -236,7 +230,7 @@ on_piece(umx_worker *worker, const umi_am_arrival *arrival)
     take_bytes(transfer, (const char *)arrival->data + sizeof(header), len);
     transfer->moved += len;
     if (transfer->moved == transfer->len) {
-        forget(transfer, UMX_OK);
+        umi_transfer_finish(transfer, UMX_OK);
     }
     return UMI_AM_CONSUMED;
 }

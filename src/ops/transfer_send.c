@@ -33,7 +33,8 @@ umi_transfer_send(umx_request *req, const void *header, size_t header_len,
 
     transfer = umi_transfer_new(
         ep, is_announced ? &transfers->announced : &transfers->sending,
-        it.transfer.id, req->buf.len);
+        is_announced ? NULL : &transfers->num_unasked, it.transfer.id,
+        req->buf.len);
     if (transfer == NULL) {
         return UMX_ERR_NO_MEMORY;
     }

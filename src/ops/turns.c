@@ -4,7 +4,6 @@
 #include "core/datatype.h"
 #include "core/unsent.h"
 #include "ops/post.h"
-#include "util/clock.h"
 
 enum {
     /* The length of a piece, where the last one had to wait. */
@@ -14,9 +13,7 @@ enum {
     PIECES_MAX = 1,
     /* Pieces a link sends before others have their turn, where the kernel takes
      * each at once. */
-    PIECES_A_CALL = 8,
-    /* How often the sockets are looked at: what a link needs changes. */
-    TUNE_MS = 100
+    PIECES_A_CALL = 8
 };
 
 static umi_ep_base *
@@ -158,25 +155,13 @@ take_turn(umi_turns *turns)
     }
 }
 
-/* Let the kernel take what the link needs, and no more. */
-static void
-tune(umi_turns *turns)
-{
-    uint64_t now = umi_ticks();
-
-    if (turns->tuned == 0 ||
-        now - turns->tuned > umi_ticks_from_ns(TUNE_MS * UINT64_C(1000000))) {
-        turns->tuned = now | 1;
-        umi_engine_tune(turns->link->engine);
-    }
-}
-
 static unsigned
 send_pieces(umi_turns *turns)
 {
     unsigned count = 0;
 
-    tune(turns);
+    umi_engine_tune(turns->link->engine, !turns->is_tuned);
+    turns->is_tuned = true;
     while (!umi_list_is_empty(&turns->eps) && turns->num_pieces < PIECES_MAX) {
         if (count == PIECES_A_CALL) {
             be_due(turns);

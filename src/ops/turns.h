@@ -31,7 +31,7 @@ struct umi_turns {
     unsigned  num_pieces;
     size_t    piece_len; /* of the next one: it follows the link's rate */
     umi_node  due_node;  /* umi_transfers.due */
-    uint64_t  tuned;     /* ticks: umi_engine_tune(); 0: never */
+    bool      is_tuned;  /* it is not new to umi_engine_tune() */
 };
 
 /* Begin the turns of a new link, which lie in `turns`; end them. */

@@ -86,7 +86,8 @@ check_over(const umx_ep *ep)
     assert_true(umi_list_is_empty(&transfers->sending));
     assert_true(umi_list_is_empty(&transfers->offered));
     assert_true(umi_list_is_empty(&transfers->receiving));
-    assert_int_equal(transfers->num_received, 0);
+    assert_int_equal(transfers->num_unasked, 0);
+    assert_int_equal(transfers->num_got, 0);
     assert_int_equal(ep->num_landing, 0);
 }
 
