@@ -14,13 +14,14 @@
 #include "util/clock.h"
 
 enum {
-    TUNE_MS   = 100,
+    TUNE_MS   = 50,
     MAX_DEPTH = 4, /* of epoll instances in one another */
     /* What the kernel may have that it has not sent, in bytes and in time at
      * the rate of the network. */
-    UNSENT_MIN = 16 * 1024,
-    UNSENT_MAX = 1024 * 1024,
-    UNSENT_US  = 1500
+    UNSENT_MIN   = 16 * 1024,
+    UNSENT_MAX   = 1024 * 1024,
+    UNSENT_US    = 1500,
+    UNSENT_START = 256 * 1024 /* while the rate is looked for */
 };
 
 /* Look at a socket of tcp. False: look at no more. */
@@ -78,26 +79,36 @@ umi_engine_has_sent(const umi_engine *engine)
     return each_in_epoll(engine->fd, 1, has_sent);
 }
 
+/* Compute what the kernel needs to be kept busy. While it looks for the rate of
+ * the network it sends faster than bytes arrive, and a sender that has none
+ * ready ends the search: then it looks, and fills queues, for much longer. */
+static size_t
+need(const struct tcp_info *info)
+{
+    uint64_t rate  = info->tcpi_delivery_rate;
+    uint64_t bytes = rate / 1000000 * UNSENT_US;
+
+    if (info->tcpi_pacing_rate / 2 > rate) {
+        return UNSENT_START;
+    }
+    return (bytes < UNSENT_MIN) ? UNSENT_MIN :
+           (bytes > UNSENT_MAX) ? UNSENT_MAX :
+                                  (size_t)bytes;
+}
+
 /* The kernel tells that it takes more when half of that is left. */
 static bool
 tune(int fd)
 {
-    struct tcp_info info  = {0};
-    socklen_t       len   = sizeof(info);
-    uint64_t        bytes = 0;
+    struct tcp_info info = {0};
+    socklen_t       len  = sizeof(info);
     int             limit;
 
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
-        info.tcpi_state != 1 /* established */) {
-        return true;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0) {
+        limit = (int)need(&info);
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit,
+                         sizeof(limit));
     }
-    if (len > offsetof(struct tcp_info, tcpi_delivery_rate)) {
-        bytes = info.tcpi_delivery_rate / 1000000 * UNSENT_US;
-    }
-    limit = (bytes < UNSENT_MIN) ? UNSENT_MIN :
-            (bytes > UNSENT_MAX) ? UNSENT_MAX :
-                                   (int)bytes;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof(limit));
     return true;
 }
 

@@ -199,7 +199,11 @@ umi_turns_enter(umi_ep_base *ep)
     if (umi_node_is_linked(&ep->transfers->turn_node)) {
         return;
     }
-    umi_list_append(&turns->eps, &ep->transfers->turn_node);
+    if (ep->transfers->budget != 0) { /* it left in its turn */
+        umi_list_prepend(&turns->eps, &ep->transfers->turn_node);
+    } else {
+        umi_list_append(&turns->eps, &ep->transfers->turn_node);
+    }
     if (turns->num_pieces < PIECES_MAX) {
         be_due(turns);
     }
