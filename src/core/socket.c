@@ -396,11 +396,18 @@ umi_socket_keep_alive(umi_socket *sock, uint64_t keepalive_ns)
 uint64_t
 umi_socket_silent_ns(const umi_socket *sock)
 {
-    struct tcp_info info = {0};
-    socklen_t       len  = sizeof(info);
+    struct tcp_info info      = {0};
+    socklen_t       len       = sizeof(info);
+    unsigned        limit_ms  = 0;
+    socklen_t       limit_len = sizeof(limit_ms);
 
     (void)getsockopt(sock->watch.fd, IPPROTO_TCP, TCP_INFO, &info, &len);
-    return info.tcpi_last_ack_recv * UINT64_C(1000000);
+    (void)getsockopt(sock->watch.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms,
+                     &limit_len);
+    /* What has come later than the limit allows answered nothing. */
+    return (info.tcpi_last_ack_recv > limit_ms ? info.tcpi_last_ack_recv :
+                                                 limit_ms) *
+           UINT64_C(1000000);
 }
 
 void

@@ -78,7 +78,8 @@ void umi_socket_ping(umi_socket *sock);
  * UMX_ERR_ENDPOINT_TIMEOUT. 0: the system does not look. */
 void umi_socket_keep_alive(umi_socket *sock, uint64_t keepalive_ns);
 
-/* Tell how long nothing has come from the peer's system. */
+/* Tell how long the peer's system has answered nothing: the socket has ended
+ * for that. */
 uint64_t umi_socket_silent_ns(const umi_socket *sock);
 
 /* Has the peer hung up, which the watch has not found yet? */
