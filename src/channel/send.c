@@ -12,6 +12,11 @@
 #include "ops/follow.h"
 #include "ops/transfer.h"
 
+enum {
+    SHORT_MAX =
+        1024 /* bytes of messages that wait for their channel's credit */
+};
+
 /* True if the bytes are in device memory: the receiver allocates its own before
  * it takes them. */
 static bool
@@ -70,6 +75,17 @@ charge_eager(umx_request *req)
                                               umi_header_size(flags));
 }
 
+/* True if a message waits for its channel's own credit, rather than be
+ * announced. To fetch it from far away takes the peer longer than to read what
+ * it has of the channel, for which the credit comes. */
+static bool
+waits_for_own_credit(const umi_channel *channel, const umx_request *req)
+{
+    return umi_channels_of(channel->ep)->trip_ns != 0 &&
+           req->buf.len <= SHORT_MAX &&
+           channel->tx_sent.messages == channel->tx_limits.messages;
+}
+
 /* Decide how a message goes, eagerly or by rendezvous, and whether credit
  * allows that. Without credit for eager messages a message is announced, so
  * that its bytes stay here; without credit for announcements it may be of the
@@ -82,6 +98,9 @@ choose_charge(const umi_channel *channel, umx_request *req,
         *charge_p = charge_eager(req);
         if (umi_credit_allows(channel, *charge_p)) {
             return true;
+        }
+        if (waits_for_own_credit(channel, req)) {
+            return false;
         }
     }
     *charge_p = (umi_charge){.kind = UMI_CHARGE_RNDV};

@@ -477,6 +477,34 @@ test_windows_do_not_grow_beyond_lower_bounds(void **state)
     check_bound(p, 4);
 }
 
+/* They are not announced, and go when the peer has read others of the channel;
+ * those of another channel go meanwhile. */
+static void
+test_short_messages_to_a_far_peer_wait_for_their_channel(void **state)
+{
+    pair  *p = *state;
+    char   in[LEN];
+    op     sends[6], other;
+    size_t bytes;
+
+    open_far(p, 1);
+    umi_channels_of(p->client)->trip_ns = 1;
+    for (int i = 0; i < 6; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag(1), "abc", 3);
+    }
+    op_send(&other, p->client, 1, pair_tag(1), "abc", 3);
+    pair_settle(p);
+    assert_int_equal(eager_held(p->server, &bytes), 4);
+    assert_int_equal(announced_held(p->server), 0);
+    assert_int_equal(sends[4].status, UMX_INPROGRESS);
+    assert_int_equal(pair_recv(p, p->server, 1, pair_any, in, LEN), UMX_OK);
+    assert_int_equal(op_wait(p, &other), UMX_OK);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, LEN), UMX_OK);
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+    }
+}
+
 /* Of six messages at once two are announced for lack of credit, though receives
  * wait for all. */
 static void
@@ -759,6 +787,7 @@ main(void)
         PAIR_TEST(test_windows_of_a_near_peer_stay),
         PAIR_TEST(test_windows_stay_where_reading_is_slow),
         PAIR_TEST_ONCE(test_windows_do_not_grow_beyond_lower_bounds),
+        PAIR_TEST(test_short_messages_to_a_far_peer_wait_for_their_channel),
         PAIR_TEST(test_windows_grow_if_short_messages_are_announced),
         PAIR_TEST(test_empty_messages_of_many_channels_are_bounded),
         PAIR_TEST(test_a_channel_goes_on_over_its_reserve),
