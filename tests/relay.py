@@ -70,6 +70,8 @@ class Link:
     def __init__(self, namespaces, relay):
         self.namespaces = namespaces
         self._relay = relay
+        self._limits = {"rate": 0, "loss": 0}
+        self._segments = 65535
 
     def _say(self, *words):
         print(*words, file=self._relay.stdin, flush=True)
@@ -93,13 +95,32 @@ class Link:
         if queue is not None:
             self._say("queue", round(queue * 1e6))
         if loss is not None:
-            # A packet that the kernel would cut later is not lost as a whole.
-            for namespace in self.namespaces:
-                segments = ("gso_max_segs", "1" if loss else "65535")
-                _ip("-n", namespace, "link", "set", DEVICE, *segments)
             self._say("loss", round(loss * 1e6))
+        self._set_segments(rate, loss)
         if drop is not None:
             self._say("drop", _DROPS[drop])
+
+    def _set_segments(self, rate, loss):
+        """What the kernel hands over uncut is lost as a whole, and fills the queue.
+
+        So it is one packet of the network where some are lost, and else takes at
+        most a millisecond at the rate.
+        """
+        self._limits |= {
+            name: value
+            for name, value in {"rate": rate, "loss": loss}.items()
+            if value is not None
+        }
+        segments = int(self._limits["rate"] * 1e-3 / 8 / 1500) or 1
+        if self._limits["loss"]:
+            segments = 1
+        elif not self._limits["rate"]:
+            segments = 65535
+        if segments != self._segments:
+            self._segments = segments
+            for namespace in self.namespaces:
+                words = ("gso_max_segs", str(min(segments, 65535)))
+                _ip("-n", namespace, "link", "set", DEVICE, *words)
 
     def counts(self):
         """(packets, bytes, lost packets) from the first host, and from the second."""

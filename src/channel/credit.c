@@ -19,8 +19,10 @@
  * without credit for announcements it goes as one of the UMI_CREDIT_RESERVE
  * messages that each channel may have unread on top of all that. So does a
  * message without bytes, which cannot be announced, where only the shared bytes
- * are lacking. The header says that a message is of the reserve. So one peer
- * can have here at most
+ * are lacking. A short message to a peer that is far away waits where only
+ * messages of its own channel are lacking: to fetch it would take the peer
+ * longer. The header says that a message is of the reserve. So one peer can
+ * have here at most
  *
  *   credit_bytes + (credit_rndv + channels * UMI_CREDIT_RESERVE) * about 1 KiB
  *
