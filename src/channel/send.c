@@ -525,9 +525,11 @@ withdraw(umx_request *req)
         (void)umi_endpoint_send_control(channel->ep, &control);
         return true;
     }
-    if (transfer != NULL) { /* what has gone of it is in front of this */
-        (void)umi_endpoint_send_control(channel->ep, &control);
+    if (transfer != NULL) {
+        /* What has gone of it is in front of the message, which may end the
+         * connection. */
         umi_transfer_withdraw(transfer);
+        (void)umi_endpoint_send_control(channel->ep, &control);
         return true;
     }
     if (!umi_endpoint_send_control(channel->ep, &control)) {
@@ -539,10 +541,9 @@ withdraw(umx_request *req)
 }
 
 /* True if the peer has asked for no byte of an announced message, or its bytes
- * go in pieces. A part of
- * what is sent as several messages, or as a stream, cannot be withdrawn by
- * itself. On several lanes the bytes that the peer has asked for meanwhile
- * could overtake the WITHDRAW. */
+ * go in pieces. A part of what is sent as several messages, or as a stream,
+ * cannot be withdrawn by itself. On several lanes the bytes that the peer has
+ * asked for meanwhile could overtake the WITHDRAW. */
 static bool
 may_withdraw(const umx_request *req)
 {

@@ -24,10 +24,14 @@ async def take(ep):
     while True:
         await ep.recv_obj()
 
+async def stay(ep):  # while it receives the second message
+    await ep.recv_obj()
+    await asyncio.gather(ep.recv_obj(), asyncio.Event().wait())
+
 async def serve(ep):
-    program = {{b"echo": echo, b"take": take}}[bytes(await ep.recv_obj())]
+    programs = {{b"echo": echo, b"take": take, b"stay": stay}}
     try:
-        await program(ep)
+        await programs[bytes(await ep.recv_obj())](ep)
     except ucp.UCXError:
         pass  # the client has closed
 
@@ -42,11 +46,11 @@ asyncio.run(main())
 """
 
 CLIENT = f"""
-import asyncio, random, signal, sys, ucp
+import asyncio, random, signal, sys, time, ucp
 signal.alarm(30)
 
-async def connect(program):
-    ep = await ucp.create_endpoint("{HOSTS[1]}", int(sys.argv[1]))
+async def connect(program, server=1):
+    ep = await ucp.create_endpoint("{HOSTS[1]}", int(sys.argv[server]))
     await ep.send_obj(program)
     return ep
 
@@ -122,6 +126,28 @@ asyncio.run(main())
 """
 
 
+# Its sends are announced when it stands still, until a line comes.
+KILLED = """
+async def main():
+    ep = await connect(b"stay")
+    data = [bytearray(1 << 20) for _ in range(30)]
+    tasks = [asyncio.create_task(ep.send_obj(each)) for each in data]
+    await tasks[0]
+    print("begun", flush=True)
+    sys.stdin.readline()
+    time.sleep(0.3)  # it computes, and has not heard of that
+    for task in reversed(tasks):
+        task.cancel()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert asyncio.CancelledError in map(type, ends)
+    eps = [await connect(b"take", server=2) for _ in range(3)]
+    await asyncio.gather(*(ep.send_obj(bytes(400_000)) for ep in eps * 8))
+    print("goes on")
+
+asyncio.run(main())
+"""
+
+
 def output(program, **settings):
     """What the client prints."""
     with joined_hosts(**settings) as link, start(link.namespaces[1], SERVER) as server:
@@ -151,3 +177,17 @@ def test_short_messages_do_not_wait_for_long_ones(bulk):
 def test_senders_have_equal_shares():
     shares = [int(word) for word in output(SHARES, rate=200e6, queue=0.02).split()]
     assert min(shares) > max(shares) / 4
+
+
+def test_sends_are_cancelled_when_the_receiver_was_killed():
+    with (
+        joined_hosts(rate=200e6) as link,
+        start(link.namespaces[1], SERVER) as killed,
+        start(link.namespaces[1], SERVER) as server,
+    ):
+        ports = [each.stdout.readline().strip() for each in (killed, server)]
+        with start(link.namespaces[0], CLIENT + KILLED, *ports) as client:
+            assert client.stdout.readline() == "begun\n"
+            killed.kill()
+            killed.wait()
+            assert client.communicate("\n", timeout=30)[0] == "goes on\n"
