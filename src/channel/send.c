@@ -10,6 +10,7 @@
 #include "lend/lend.h"
 #include "mem/memtype.h"
 #include "ops/follow.h"
+#include "ops/turns.h"
 #include "ops/transfer.h"
 
 enum {

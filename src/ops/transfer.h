@@ -35,13 +35,15 @@
 #include "util/pool.h"
 
 enum {
-    /* The shortest message that goes in pieces. */
-    UMI_TRANSFER_MIN = 16 * 1024,
+    /* The shortest message that goes in pieces. Shorter ones take no turns:
+     * many of them leave the pieces of other endpoints little of the network.
+     */
+    UMI_TRANSFER_MIN = 4 * 1024,
     /* A piece, with its header and UCX's, is one message of UCX's tcp, whose
      * segments are of 64 KiB. */
     UMI_PIECE_BYTES = 48 * 1024,
     /* The longest header of a data message that travels with a transfer. */
-    UMI_TRANSFER_HEADER_MAX = 104,
+    UMI_TRANSFER_HEADER_MAX = 1024 + 56, /* umx/am.h: the program's own */
     /* Messages whose bytes nobody has asked for and that wait here: more are
      * announced. The peer may have more, as bytes are on their way. */
     UMI_TRANSFER_UNASKED_MAX = 1024
@@ -191,8 +193,8 @@ umi_transfer_at(umi_node *node)
 /* The transfer of that id; NULL if there is none. */
 umi_transfer *umi_transfer_find(umi_list *list, uint64_t id);
 
-/* Send `len` bytes, at most 128, as an active message that is all header. What
- * cannot be sent is lost: its endpoint is as good as failed. */
+/* Send `len` bytes, a note or a start, as an active message that is all header.
+ * What cannot be sent is lost: its endpoint is as good as failed. */
 umx_status umi_transfer_tell(const umi_ep_base *ep, unsigned id,
                              const void *bytes, size_t len);
 

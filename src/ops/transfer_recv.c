@@ -115,7 +115,8 @@ static const char *
 check_start(const umi_transfer_ep *transfers, const umi_transfer_header *start)
 {
     if (start->id != transfers->last_received + 1 || start->len == 0 ||
-        start->len > SIZE_MAX / 2 || start->is_announced > 1) {
+        start->len > SIZE_MAX / 2 || start->is_announced > 1 ||
+        start->zero != 0) {
         return "a transfer that cannot be";
     }
     return (!start->is_announced && transfers->num_got == GOT_MAX) ?

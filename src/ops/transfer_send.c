@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* transfer_send.c: the sending half of transfer.h, but for the pieces. */
 #include <string.h>
+#include <umx/am.h>
 
+#include "codec/header.h"
 #include "ops/post.h"
 #include "ops/turns.h"
+
+_Static_assert(UMX_AM_HEADER_MAX + UMI_HEADER_MAX <= UMI_TRANSFER_HEADER_MAX,
+               "a message with the longest header");
 
 typedef struct start {
     umi_transfer_header transfer;
@@ -25,16 +30,17 @@ umi_transfer_send(umx_request *req, const void *header, size_t header_len,
     umi_ep_base     *ep        = req->ep;
     umi_transfer_ep *transfers = ep->transfers;
     size_t           size      = sizeof(umi_transfer_header) + header_len;
-    start            it        = {.transfer = {.id  = transfers->last_sent + 1,
-                                               .len = req->buf.len,
-                                               .is_announced = is_announced}};
+    start            it;
     umi_transfer    *transfer;
     umx_status       status;
 
-    transfer = umi_transfer_new(
-        ep, is_announced ? &transfers->announced : &transfers->sending,
+    it.transfer = (umi_transfer_header){.id  = transfers->last_sent + 1,
+                                        .len = req->buf.len,
+                                        .is_announced = is_announced};
+    transfer    = umi_transfer_new(
+           ep, is_announced ? &transfers->announced : &transfers->sending,
         is_announced ? NULL : &transfers->num_unasked, it.transfer.id,
-        req->buf.len);
+           req->buf.len);
     if (transfer == NULL) {
         return UMX_ERR_NO_MEMORY;
     }

@@ -69,7 +69,7 @@ async def main():
         got = bytearray(size)
         await asyncio.gather(ep.stream_send(data), ep.stream_recv(got, wait_all=True))
         assert got == data
-        await ep.am_send(data)
+        await ep.am_send(data, header=b"h" * 1024)
         assert bytes(await ep.am_recv()) == data
     await ep.close()
     print("whole")
