@@ -80,7 +80,7 @@ typedef struct umx_config {
                                     as long again, is given up with
                                     UMX_ERR_ENDPOINT_TIMEOUT, however busy or
                                     stopped the peer is; in seconds, rounded
-                                    up; 0 = never. Not shorter than
+                                    up, 4 at least; 0 = never. Not shorter than
                                     heartbeat_ns, if that is to be waited for
                                   */
     size_t   goodbye_bytes;      /* unread rendezvous data pulled in when the

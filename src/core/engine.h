@@ -30,9 +30,11 @@ typedef struct umi_engine {
     size_t         address_lens[2];
     umi_table      counts;         /* umi_engine_count() */
     umi_list       configurations; /* umi_configuration.node */
-    bool           is_full;  /* UCX has no room for another configuration */
-    bool           is_guest; /* endpoint/strangers.h */
-    uint64_t       tuned;    /* ticks: umi_engine_tune(); 0: never */
+    bool           is_full;      /* UCX has no room for another configuration */
+    bool           is_guest;     /* endpoint/strangers.h */
+    uint64_t       tuned;        /* ticks: umi_engine_tune(); 0: never */
+    bool           is_unlimited; /* a peer's host may be silent for ever */
+    uint64_t       keepalive_ns; /* else for so long: unsent.h; 0: not known */
     struct umi_queue_probe *probe; /* ops/queue.h; owned; or NULL */
 } umi_engine;
 

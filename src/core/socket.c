@@ -366,22 +366,22 @@ set_option(int fd, int option, int value)
 }
 
 void
-umi_socket_keep_alive(umi_socket *sock, uint64_t keepalive_ns)
+umi_socket_limit(int fd, uint64_t keepalive_ns)
 {
     enum {
         LONGEST = 32767 /* seconds that TCP_KEEPIDLE takes */
     };
-    int      fd     = sock->watch.fd;
     uint64_t ceiled = keepalive_ns / SECOND_NS +
                       (keepalive_ns % SECOND_NS != 0);
+    int is_on    = ceiled > 0;
+    int at_least = is_on ? UMI_KEEPALIVE_MIN : 0;
     int seconds  = (int)(ceiled < LONGEST ? ceiled : LONGEST);
-    int idle     = (seconds + 3) / 4;
-    int interval = (seconds + 7) / 8;
-    int is_on    = seconds > 0;
+    int idle, interval;
 
-    if (fd < 0) {
-        return;
-    }
+    seconds  = (seconds > at_least) ? seconds : at_least;
+    idle     = (seconds + 3) / 4;
+    interval = (seconds + 7) / 8;
+
     if (is_on) {
         set_option(fd, TCP_KEEPIDLE, idle);
         set_option(fd, TCP_KEEPINTVL, interval);
@@ -391,6 +391,14 @@ umi_socket_keep_alive(umi_socket *sock, uint64_t keepalive_ns)
      * `idle` when the network goes. */
     set_option(fd, TCP_USER_TIMEOUT, seconds * 1250);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &is_on, sizeof(is_on));
+}
+
+void
+umi_socket_keep_alive(umi_socket *sock, uint64_t keepalive_ns)
+{
+    if (sock->watch.fd >= 0) {
+        umi_socket_limit(sock->watch.fd, keepalive_ns);
+    }
 }
 
 uint64_t

@@ -72,11 +72,20 @@ void umi_socket_settle(umi_socket *sock);
  * has not answered: what is sent once arrives, if anything does. */
 void umi_socket_ping(umi_socket *sock);
 
+enum {
+    /* Seconds. The system probes once a second at most, and a full network
+     * loses some probes. */
+    UMI_KEEPALIVE_MIN = 4
+};
+
 /* Let the system look whether the peer's system is there, which need not wait
  * for its process. If nothing has come from it for `keepalive_ns`, rounded up
  * to seconds, to one and a half times that, the socket ends with
  * UMX_ERR_ENDPOINT_TIMEOUT. 0: the system does not look. */
 void umi_socket_keep_alive(umi_socket *sock, uint64_t keepalive_ns);
+
+/* The same for any socket of tcp. */
+void umi_socket_limit(int fd, uint64_t keepalive_ns);
 
 /* Tell how long the peer's system has answered nothing: the socket has ended
  * for that. */

@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "core/socket.h"
 #include "util/clock.h"
 
 enum {
@@ -25,7 +26,7 @@ enum {
 };
 
 /* Look at a socket of tcp. False: look at no more. */
-typedef bool (*socket_fn)(int fd);
+typedef bool (*socket_fn)(int fd, const void *arg);
 
 static bool
 is_tcp(int fd)
@@ -40,7 +41,7 @@ is_tcp(int fd)
 /* Look at all that is in the epoll instance `fd`, and in those in it. What is
  * none has nothing in it. False, too, if that cannot be told. */
 static bool
-each_in_epoll(int fd, unsigned depth, socket_fn look)
+each_in_epoll(int fd, unsigned depth, socket_fn look, const void *arg)
 {
     bool  goes_on = true;
     char  line[256];
@@ -56,9 +57,10 @@ each_in_epoll(int fd, unsigned depth, socket_fn look)
         if (sscanf(line, "tfd: %d", &inner) != 1) {
             continue;
         }
-        goes_on = is_tcp(inner) ? look(inner) :
-                                  depth == MAX_DEPTH ||
-                                      each_in_epoll(inner, depth + 1, look);
+        goes_on = is_tcp(inner) ?
+                      look(inner, arg) :
+                      depth == MAX_DEPTH ||
+                          each_in_epoll(inner, depth + 1, look, arg);
     }
     fclose(file);
     return goes_on;
@@ -66,9 +68,11 @@ each_in_epoll(int fd, unsigned depth, socket_fn look)
 
 /* True if it is not connected, or has nothing to send. */
 static bool
-has_sent(int fd)
+has_sent(int fd, const void *arg)
 {
     int bytes = 0;
+
+    (void)arg;
 
     return ioctl(fd, SIOCOUTQ, &bytes) != 0 || bytes == 0;
 }
@@ -76,7 +80,7 @@ has_sent(int fd)
 bool
 umi_engine_has_sent(const umi_engine *engine)
 {
-    return each_in_epoll(engine->fd, 1, has_sent);
+    return each_in_epoll(engine->fd, 1, has_sent, NULL);
 }
 
 /* Compute what the kernel needs to be kept busy. While it looks for the rate of
@@ -98,12 +102,13 @@ need(const struct tcp_info *info)
 
 /* The kernel tells that it takes more when half of that is left. */
 static bool
-tune(int fd)
+tune(int fd, const void *arg)
 {
     struct tcp_info info = {0};
     socklen_t       len  = sizeof(info);
     int             limit;
 
+    (void)arg;
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0) {
         limit = (int)need(&info);
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit,
@@ -120,6 +125,39 @@ umi_engine_tune(umi_engine *engine, bool is_new)
 
     if (is_new || engine->tuned == 0 || now - engine->tuned > pause) {
         engine->tuned = now | 1;
-        (void)each_in_epoll(engine->fd, 1, tune);
+        (void)each_in_epoll(engine->fd, 1, tune, NULL);
     }
+}
+
+static bool
+limit_silence(int fd, const void *arg)
+{
+    uint64_t limit_ns = *(const uint64_t *)arg;
+    uint64_t least_ns = UMI_KEEPALIVE_MIN * UINT64_C(1000000000);
+    int      none     = 0;
+    int      seconds  = 75; /* core/config.c */
+
+    if (limit_ns != 0) {
+        /* The connection's own socket, which tells why, is to end first where
+         * it has the same network. */
+        limit_ns = (limit_ns > least_ns) ? limit_ns : least_ns;
+        umi_socket_limit(
+            fd, limit_ns < UINT64_MAX / 2 ? limit_ns + limit_ns / 2 : limit_ns);
+        return true;
+    }
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &none, sizeof(none));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof(seconds));
+    return true;
+}
+
+void
+umi_engine_keep_alive(umi_engine *engine, uint64_t keepalive_ns)
+{
+    bool is_longer = keepalive_ns == 0 || keepalive_ns > engine->keepalive_ns;
+
+    if (!engine->is_unlimited && is_longer) {
+        engine->is_unlimited = keepalive_ns == 0;
+        engine->keepalive_ns = keepalive_ns;
+    }
+    (void)each_in_epoll(engine->fd, 1, limit_silence, &engine->keepalive_ns);
 }

@@ -19,4 +19,9 @@ bool umi_engine_has_sent(const umi_engine *engine);
  * once for a socket that `is_new`. */
 void umi_engine_tune(umi_engine *engine, bool is_new);
 
+/* Limit, as umi_socket_keep_alive(), how long the networks of UCX's tcp sockets
+ * may be silent, which need not be that of a connection's own socket. Of
+ * several limits the longest holds, as connections share these sockets. */
+void umi_engine_keep_alive(umi_engine *engine, uint64_t keepalive_ns);
+
 #endif

@@ -7,10 +7,11 @@
  * is in the way.
  *
  * For a network that has gone, or a host that has stopped, the system looks by
- * itself, if config.keepalive_ns is set: over the same socket, on behalf of
- * UCX's, for which UCX has no such limit (core/config.c). */
+ * itself, if config.keepalive_ns is set: over the same socket, and over UCX's,
+ * for which UCX has no such limit (core/config.c). */
 #include <umx/layer.h>
 
+#include "core/unsent.h"
 #include "endpoint/endpoint.h"
 
 static void
@@ -41,10 +42,23 @@ umi_heartbeat_init(umx_ep *ep)
     ep->keepalive_ns = umi_endpoint_worker(ep)->context->config.keepalive_ns;
 }
 
+/* Have the system look after the networks to the peer: that of the socket, and
+ * those of UCX, which may be others. */
+static void
+keep_alive(umx_ep *ep)
+{
+    const umi_link *link = ep->base.link;
+
+    umi_socket_keep_alive(&ep->socket, ep->keepalive_ns);
+    if (!ep->socket.is_local && link != NULL && link->has_tcp) {
+        umi_engine_keep_alive(link->engine, ep->keepalive_ns);
+    }
+}
+
 void
 umi_heartbeat_start(umx_ep *ep)
 {
-    umi_socket_keep_alive(&ep->socket, ep->keepalive_ns);
+    keep_alive(ep);
     if (umi_endpoint_worker(ep)->context->config.heartbeat_ns != 0) {
         umi_silence_forget(ep, &ep->heartbeat);
         wait_quarter(ep);
@@ -60,7 +74,7 @@ umx_ep_set_keepalive(umx_ep *ep, uint64_t keepalive_ns)
     UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     ep->keepalive_ns = keepalive_ns;
     if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
-        umi_socket_keep_alive(&ep->socket, keepalive_ns);
+        keep_alive(ep);
     }
 }
 

@@ -140,3 +140,55 @@ def test_a_worker_that_began_before_its_network_says_so(hosts):
             pass
         [line] = connect(hosts, OTHER[1], port, 10)
     assert "none was up when its process called UCX first" in line
+
+
+# Prints how long each network may be silent, in ms: the system ends sockets then.
+LIMITS = """
+import asyncio, os, signal, socket, sys, ucp
+signal.alarm(30)
+
+def limits():
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            sock = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        with sock:
+            if sock.family == socket.AF_INET and sock.type == socket.SOCK_STREAM:
+                try:
+                    device = sock.getpeername()[0].split(".")[0]
+                except OSError:
+                    continue
+                limit = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+                found.add((device, limit))
+    return sorted(found)
+
+async def main(host, port):
+    ucp.init(config=ucp.Config(heartbeat=20))
+    if port == "0":
+        listener = ucp.create_listener(host=host)
+        print(listener.port, flush=True)
+        ep = await anext(listener)
+        await ep.send_obj(b"x")
+        print(limits(), flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+    else:
+        ep = await ucp.create_endpoint(host, int(port))
+        await ep.recv_obj()
+        print(limits(), flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_the_network_of_the_data_may_not_be_silent_for_ever(hosts, monkeypatch):
+    """That of the connection ends first where both are silent."""
+    monkeypatch.setenv("UCX_NET_DEVICES", DEVICE)
+    first, second = hosts.namespaces
+    with start(second, LIMITS, OTHER[1], 0) as server:
+        port = server.stdout.readline().strip()
+        with start(first, LIMITS, OTHER[1], port) as client:
+            for process in client, server:
+                line = process.stdout.readline()
+                assert line == "[('192', 37500), ('198', 25000)]\n"

@@ -111,7 +111,8 @@ class Config:
     keepalive: float | None = None
     """If the host of a peer does not answer the kernel's probes for this long,
     up to half as long again, the connection ends with UCXConnectionReset; the
-    process of the peer may be busy meanwhile. Rounded up to whole seconds.
+    process of the peer may be busy meanwhile. Rounded up to whole seconds, 4 at
+    least.
     Default: as long as ``heartbeat`` if that is given, else 30. 0 means that the
     network may be silent forever."""
     goodbye_bytes: int | None = None

@@ -752,7 +752,7 @@ test_the_kernel_looks_after_the_peer_where_it_is_asked_to(void **state)
     umx_ep_set_keepalive(p->server, 0);
     check_keepalive(p->server, 0);
     umx_ep_set_keepalive(p->server, SECOND_NS / 5);
-    check_keepalive(p->server, 1);
+    check_keepalive(p->server, UMI_KEEPALIVE_MIN);
     assert_int_equal(option_of(p->server, IPPROTO_TCP, TCP_KEEPIDLE), 1);
     assert_int_equal(option_of(p->server, IPPROTO_TCP, TCP_KEEPINTVL), 1);
     umx_ep_set_keepalive(p->server, UINT64_MAX);
