@@ -25,6 +25,12 @@ typedef struct umi_counts {
     uint32_t reserve;
 } umi_counts;
 
+/* How much of a window is read in what time: see credit.c. */
+typedef struct umi_pace {
+    uint64_t begun_ns;
+    uint64_t read; /* the running total then */
+} umi_pace;
+
 struct umi_channel;
 
 /* What differs between kinds of channels. Places are of their order: seqs, or
@@ -84,7 +90,7 @@ typedef struct umi_channel {
     umi_counts             rx_granted;
     umi_counts             rx_kept;   /* not read yet */
     uint32_t               rx_window; /* eager messages that may be unread */
-    uint64_t               begun_ns;  /* when the first after it was read */
+    umi_pace               pace;
     umi_list               waiting;
     umi_list               posted;
     umi_list               unexpected;
@@ -132,13 +138,14 @@ typedef struct umi_channels {
     umi_endpoint_counts rx_granted;
     umi_endpoint_counts rx_kept;   /* not read yet */
     uint64_t            rx_window; /* eager bytes that may be unread */
-    uint64_t            begun_ns;  /* when the first after it was read */
-    uint64_t            grown_ns;  /* when they grew for an announcement */
-    uint64_t            trip_ns;   /* a round trip to a peer that is not on
-                                      this host; 0: windows do not grow */
-    unsigned num_descs;            /* kept eager descriptors of UCX */
-    unsigned num_withdrawn;        /* WITHDRAWs not acted on */
-    uint32_t num_queued;           /* sends that ever had to wait; wraps */
+    umi_pace            pace;
+    uint64_t            told_ns;  /* when rx_granted was told */
+    uint64_t            grown_ns; /* when they grew for an announcement */
+    uint64_t            trip_ns;  /* a round trip to a peer that is not on
+                                     this host; 0: windows do not grow */
+    unsigned num_descs;           /* kept eager descriptors of UCX */
+    unsigned num_withdrawn;       /* WITHDRAWs not acted on */
+    uint32_t num_queued;          /* sends that ever had to wait; wraps */
 } umi_channels;
 
 _Static_assert(sizeof(umx_ep) % _Alignof(umi_channels) == 0, "behind it");
@@ -444,8 +451,8 @@ bool umi_credit_allows(const umi_channel *channel, umi_charge charge);
 void umi_credit_sent(umi_channel *channel, umi_charge charge);
 /* An arriving message is to be kept. False: the peer had no credit for it. */
 bool umi_credit_keep(umi_channel *channel, umi_charge charge);
-/* A message of `len` bytes has been announced, which may have gone eagerly. */
-void umi_credit_announced(umi_channel *channel, size_t len);
+/* A message of `len` bytes has been announced, and a receive waited for it. */
+void umi_credit_waited(umi_channel *channel, size_t len);
 /* Count a message that was kept as read. */
 void umi_credit_unkeep(umi_channel *channel, umi_charge charge);
 /* A message has been read: its credit goes back, in time. */

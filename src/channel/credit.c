@@ -35,10 +35,10 @@
  * way, and its credit's way back, take a round trip: a peer that may have no
  * more unread than it sends in that time lacks credit, though all is read as it
  * comes. Two signs tell that a window is narrow: a quarter of it or more is
- * read in a round trip; or a short message is announced, for lack of credit,
- * while little is unread. Then it is doubled, up to the bound in umx_config. A
- * receiver that reads slowly keeps its window, and one that reads no more has
- * at most one window here.
+ * read in a round trip; or a message for which a receive waits is announced,
+ * though it is short enough to go eagerly. Then it is doubled, up to the bound
+ * in umx_config. A receiver that reads slowly, or not at all, keeps its window,
+ * and one that reads no more has at most one window here.
  *
  * Reading raises the totals; a CREDIT message tells the peer when half a
  * window, as it was at first, has been read, so a ping-pong pays for one every
@@ -177,11 +177,20 @@ doubled(uint64_t window, uint64_t max)
     return (window < max / 2) ? 2 * window : max;
 }
 
-/* True if a quarter of a window or more is read in a round trip, at the pace at
- * which `read` was read in `ns`. */
+/* Tell whether a quarter of a window or more is read in a round trip. So much
+ * is known once more has been read than a window: what was here already when
+ * the program began to read does not tell how fast it reads what comes. */
 static bool
-is_narrow(uint64_t window, uint64_t read, uint64_t ns, uint64_t trip_ns)
+is_narrow(umi_pace *pace, uint64_t window, uint64_t total, uint64_t now,
+          uint64_t trip_ns)
 {
+    uint64_t read = total - pace->read;
+    uint64_t ns   = now - pace->begun_ns;
+
+    if (read < window + window / 4) {
+        return false;
+    }
+    *pace = (umi_pace){.begun_ns = now, .read = total};
     return (double)read * (double)trip_ns * 4 > (double)window * (double)ns;
 }
 
@@ -201,47 +210,49 @@ widen_messages(umi_channel *channel)
         channel->rx_window, config_of(channel)->credit_messages_max);
 }
 
-/* Note when the first message is read after windows have been told: a pause
- * before it says nothing of the pace. */
+/* The first message is read after windows have been told. Begin anew after a
+ * pause, which says nothing of the pace. */
 static void
-note_begin(umi_channel *channel)
+note_pause(umi_channel *channel)
 {
     umi_channels *channels = umi_channels_of(channel->ep);
+    uint64_t      now      = umi_clock_ns();
 
-    if (channel->rx_read.messages == channel->rx_granted.messages) {
-        channel->begun_ns = umi_clock_ns();
-    }
-    if (channels->rx_read.bytes == channels->rx_granted.bytes) {
-        channels->begun_ns = umi_clock_ns();
+    if (now - channels->told_ns > 4 * channels->trip_ns) {
+        channels->told_ns = now;
+        channels->pace    = (umi_pace){.begun_ns = now,
+                                       .read     = channels->rx_read.bytes};
+        channel->pace     = (umi_pace){.begun_ns = now,
+                                       .read     = channel->rx_read.messages};
     }
 }
 
-/* Let windows grow before they are told, by what has been read since they were
- * told last. */
+/* Let windows grow before they are told. The totals of messages wrap. */
 static void
 grow_windows(umi_channel *channel)
 {
     umi_channels *channels = umi_channels_of(channel->ep);
     uint64_t      now      = umi_clock_ns();
+    uint32_t read = channel->rx_read.messages - (uint32_t)channel->pace.read;
 
-    if (is_narrow(channels->rx_window,
-                  channels->rx_read.bytes - channels->rx_granted.bytes,
-                  now - channels->begun_ns, channels->trip_ns)) {
+    channels->told_ns = now;
+    if (is_narrow(&channels->pace, channels->rx_window, channels->rx_read.bytes,
+                  now, channels->trip_ns)) {
         widen_bytes(channel);
     }
-    if (is_narrow(channel->rx_window,
-                  channel->rx_read.messages - channel->rx_granted.messages,
-                  now - channel->begun_ns, channels->trip_ns)) {
+    if (is_narrow(&channel->pace, channel->rx_window, channel->pace.read + read,
+                  now, channels->trip_ns)) {
         widen_messages(channel);
     }
 }
 
-/* What of its credit the peer lacks is not known. Messages are charged for
- * bytes in any case, so these bound what is kept. It takes a round trip until
- * the peer has heard of it and what it has announced meanwhile is here, and as
- * long again where that has waited behind other bytes. */
+/* The program waits, and the message would be here if the peer had more credit:
+ * what of it is lacking is not known. Messages are charged for bytes in any
+ * case, so these bound what is kept. It takes a round trip until the peer has
+ * heard of it and what it has announced meanwhile is here, and as long again
+ * where that has waited behind other bytes. */
 void
-umi_credit_announced(umi_channel *channel, size_t len)
+umi_credit_waited(umi_channel *channel, size_t len)
 {
     umi_channels *channels = umi_channels_of(channel->ep);
     uint64_t      now;
@@ -274,8 +285,10 @@ umi_credit_read(umi_channel *channel, umi_charge charge)
 
     switch (charge.kind) {
     case UMI_CHARGE_EAGER:
-        if (umi_channels_of(ep)->trip_ns != 0) {
-            note_begin(channel);
+        if (umi_channels_of(ep)->trip_ns != 0 &&
+            umi_channels_of(ep)->rx_read.bytes ==
+                umi_channels_of(ep)->rx_granted.bytes) {
+            note_pause(channel);
         }
         read->messages++;
         umi_channels_of(ep)->rx_read.bytes += charge.bytes;

@@ -102,6 +102,9 @@ arrive_in_order(umi_channel *channel, const umx_recv_info *info,
         return UMI_AM_REFUSED;
     }
     if (channel->ops->arrive(channel, info, arrival)) {
+        if (arrival->is_rndv && !info->is_device) {
+            umi_credit_waited(channel, arrival->len);
+        }
         return UMI_AM_CONSUMED;
     }
     return keep(channel, info, arrival, false);
@@ -166,9 +169,6 @@ arrive(umi_channel *channel, const umi_header *header,
     if (ahead < 0) {
         umi_endpoint_protocol_error(channel->ep, "a message came twice");
         return UMI_AM_REFUSED;
-    }
-    if (arrival->is_rndv && !info.is_device) {
-        umi_credit_announced(channel, arrival->len);
     }
     if (ahead > 0) {
         return keep(channel, &info, arrival, true);

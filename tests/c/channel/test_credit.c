@@ -477,6 +477,63 @@ test_windows_do_not_grow_beyond_lower_bounds(void **state)
     check_bound(p, 4);
 }
 
+/* Messages that are longer than the window are announced. */
+static void
+test_windows_stay_where_nothing_is_received(void **state)
+{
+    enum {
+        SENDS = 6,
+        LONG  = 8 * LEN
+    };
+    pair *p = *state;
+    char  data[LONG], in[LONG];
+    op    sends[SENDS];
+
+    open_far(p, 1);
+    memset(data, 1, LONG);
+    for (int i = 0; i < SENDS; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag(1), data, LONG);
+        pair_settle(p);
+    }
+    assert_int_equal(announced_held(p->server), SENDS);
+    check_windows(p, 4);
+    for (int i = 0; i < SENDS; i++) {
+        assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, LONG),
+                         UMX_OK);
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+    }
+}
+
+/* A program that receives all that there is now and then: long ago, each time,
+ * as far as windows know. */
+static void
+test_windows_stay_where_bursts_are_read_after_pauses(void **state)
+{
+    pair         *p = *state;
+    umi_channels *channels;
+    char          data[LEN], in[LEN];
+    op            sends[2];
+
+    open_far(p, SECOND_NS);
+    channels = umi_channels_of(p->server);
+    memset(data, 1, LEN);
+    for (int i = 0; i < 10; i++) {
+        for (int k = 0; k < 2; k++) {
+            op_send(&sends[k], p->client, 0, pair_tag(1), data, LEN);
+        }
+        pair_settle(p);
+        channels->told_ns                = 0;
+        channels->pace.begun_ns          = 0;
+        channels->channel0.pace.begun_ns = 0;
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, LEN),
+                             UMX_OK);
+            assert_int_equal(op_wait(p, &sends[k]), UMX_OK);
+        }
+    }
+    check_windows(p, 4);
+}
+
 /* They are not announced, and go when the peer has read others of the channel;
  * those of another channel go meanwhile. */
 static void
@@ -508,7 +565,7 @@ test_short_messages_to_a_far_peer_wait_for_their_channel(void **state)
 /* Of six messages at once two are announced for lack of credit, though receives
  * wait for all. */
 static void
-test_windows_grow_if_short_messages_are_announced(void **state)
+test_windows_grow_if_a_message_that_is_waited_for_is_announced(void **state)
 {
     pair *p = *state;
     char  data[LEN], in[6][LEN];
@@ -787,8 +844,11 @@ main(void)
         PAIR_TEST(test_windows_of_a_near_peer_stay),
         PAIR_TEST(test_windows_stay_where_reading_is_slow),
         PAIR_TEST_ONCE(test_windows_do_not_grow_beyond_lower_bounds),
+        PAIR_TEST(test_windows_stay_where_nothing_is_received),
+        PAIR_TEST_ONCE(test_windows_stay_where_bursts_are_read_after_pauses),
         PAIR_TEST(test_short_messages_to_a_far_peer_wait_for_their_channel),
-        PAIR_TEST(test_windows_grow_if_short_messages_are_announced),
+        PAIR_TEST(
+            test_windows_grow_if_a_message_that_is_waited_for_is_announced),
         PAIR_TEST(test_empty_messages_of_many_channels_are_bounded),
         PAIR_TEST(test_a_channel_goes_on_over_its_reserve),
         PAIR_TEST_ONCE(test_headers_count),
