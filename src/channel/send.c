@@ -11,7 +11,6 @@
 #include "mem/memtype.h"
 #include "ops/follow.h"
 #include "ops/turns.h"
-#include "ops/transfer.h"
 
 enum {
     SHORT_MAX =
@@ -54,13 +53,22 @@ must_announce(umx_ep *ep, const umx_request *req)
            (len != 0 && is_of_device(req));
 }
 
+/* True if a message of that length goes in pieces of ours. */
+static bool
+is_in_pieces(const umx_ep *ep, size_t len)
+{
+    size_t min = umi_channels_of(ep)->transfer_min;
+
+    return len >= min || (len >= UMI_TRANSFER_BUSY_MIN && min != SIZE_MAX &&
+                          umi_turns_are_waited_for(ep->base.link));
+}
+
 /* True if not too many messages wait already to go in pieces, or the message
  * goes whole. */
 static bool
 has_room(const umx_ep *ep, const umx_request *req)
 {
-    return req->buf.len < umi_channels_of(ep)->transfer_min ||
-           umi_transfer_has_room(&ep->base);
+    return !is_in_pieces(ep, req->buf.len) || umi_transfer_has_room(&ep->base);
 }
 
 static umi_charge
@@ -132,7 +140,7 @@ is_transferred(const umx_request *req)
 {
     const umi_channel *channel = umi_send_of(req)->channel;
 
-    return req->buf.len >= umi_channels_of(channel->ep)->transfer_min &&
+    return is_in_pieces(channel->ep, req->buf.len) &&
            umi_transfer_may_send(req, umi_send_of(req)->header_len);
 }
 

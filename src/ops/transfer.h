@@ -35,10 +35,11 @@
 #include "util/pool.h"
 
 enum {
-    /* The shortest message that goes in pieces. Shorter ones take no turns:
-     * many of them leave the pieces of other endpoints little of the network.
-     */
-    UMI_TRANSFER_MIN = 4 * 1024,
+    /* The shortest message that goes in pieces, which costs a message more; and
+     * where others wait for their turns. Those that take no turns would leave
+     * the others little of the network. */
+    UMI_TRANSFER_MIN      = 16 * 1024,
+    UMI_TRANSFER_BUSY_MIN = 4 * 1024,
     /* A piece, with its header and UCX's, is one message of UCX's tcp, whose
      * segments are of 64 KiB. */
     UMI_PIECE_BYTES = 48 * 1024,
