@@ -390,9 +390,13 @@ int
 cuMemsetD8Async(fake_pointer pointer, unsigned char value, size_t n,
                 const void *stream)
 {
+    int result = result_of("cuMemsetD8Async");
+
     check_place(pointer, n);
-    fake_cuda_launch(stream, (void *)(uintptr_t)pointer, n, value);
-    return result_of("cuMemsetD8Async");
+    if (result == 0) {
+        fake_cuda_launch(stream, (void *)(uintptr_t)pointer, n, value);
+    }
+    return result;
 }
 
 int
