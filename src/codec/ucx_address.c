@@ -31,18 +31,17 @@ enum {
     FLAG_AM_ONLY = 1u << 3,
     FLAGS_KNOWN  = FLAG_NAME | FLAG_UUID | FLAG_CLIENT | FLAG_AM_ONLY,
 
-    NO_DEVICE           = 0xff,
-    LAST                = 0x80,
-    DOMAIN_EMPTY        = 0x80,
-    DOMAIN_MASK         = 0x7f,
-    DEVICE_HAS_PATHS    = 0x40,
-    DEVICE_HAS_SYS      = 0x20,
-    DEVICE_LENGTH       = 0x1f,
-    TRANSPORT_HAS_EP    = 0x40,
-    TRANSPORT_LENGTH    = 0x3f,
-    TCP_DEVICE_LOOPBACK = 0x01,
-    V2_TAKES_MESSAGES   = 0x06, /* at once, or by a thread */
-    MIN_SEGMENT         = 8,    /* of 64 bytes */
+    NO_DEVICE         = 0xff,
+    LAST              = 0x80,
+    DOMAIN_EMPTY      = 0x80,
+    DOMAIN_MASK       = 0x7f,
+    DEVICE_HAS_PATHS  = 0x40,
+    DEVICE_HAS_SYS    = 0x20,
+    DEVICE_LENGTH     = 0x1f,
+    TRANSPORT_HAS_EP  = 0x40,
+    TRANSPORT_LENGTH  = 0x3f,
+    V2_TAKES_MESSAGES = 0x06, /* at once, or by a thread */
+    MIN_SEGMENT       = 8,    /* of 64 bytes */
 
     MAX_ENTRIES = 128 /* UCP_MAX_RESOURCES */
 };
@@ -136,11 +135,11 @@ find_transport(uint16_t sum)
 static bool
 check_tcp(decoder *d)
 {
-    bool   is_loopback = (d->device[0] & TCP_DEVICE_LOOPBACK) != 0;
+    bool   is_loopback = (d->device[0] & UMI_UCX_TCP_LOOPBACK) != 0;
     size_t size        = (d->device[1] == AF_INET6) ? 16 : 4;
 
     if ((d->device[1] != AF_INET && d->device[1] != AF_INET6) ||
-        (d->device[0] & ~TCP_DEVICE_LOOPBACK) != 0 ||
+        (d->device[0] & ~UMI_UCX_TCP_LOOPBACK) != 0 ||
         (!is_loopback && d->device_len != 2 + size) ||
         (is_loopback && d->device_len < 2 + 8)) {
         return refuse(d, "UCX's address has no tcp device of its form");
@@ -220,7 +219,7 @@ static bool
 is_of_network(const decoder *d, const transport *known)
 {
     return !known->is_local && d->device_len > 0 &&
-           (d->device[0] & TCP_DEVICE_LOOPBACK) == 0;
+           (d->device[0] & UMI_UCX_TCP_LOOPBACK) == 0;
 }
 
 /* `*is_last_p`: of its device. */

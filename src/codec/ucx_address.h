@@ -18,7 +18,9 @@
 #define UMI_UCX_POSIX_HAS_PID_NS (UINT64_C(1) << 60)
 
 enum {
-    UMI_UCX_SEGMENTS_MAX = 4
+    UMI_UCX_SEGMENTS_MAX = 4,
+    UMI_UCX_TCP_LOOPBACK =
+        0x01 /* in the first byte of a tcp device's address */
 };
 
 /* Shared memory that UCX maps, if `host` is this one. */

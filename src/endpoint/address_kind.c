@@ -19,7 +19,6 @@ enum {
     MAX_BYTES  = UMI_ADDRESS_MAX + MAX_PIECES * MAX_REACH
 };
 
-#define TCP_LOOPBACK 0x01
 #define CMA_HAS_PID_NS (UINT32_C(1) << 31)
 
 typedef struct kind {
@@ -157,7 +156,7 @@ add_tcp(kind *k, const umi_ucx_piece *piece)
     bool     is_ours = is_own(k, piece, true);
     uint64_t routes  = 0;
 
-    if (!(piece->device[0] & TCP_LOOPBACK)) {
+    if (!(piece->device[0] & UMI_UCX_TCP_LOOPBACK)) {
         routes = umi_routes_hash(piece->device[1], piece->device + 2);
     }
     add(k, piece->device, 2);

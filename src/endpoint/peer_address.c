@@ -99,20 +99,12 @@ static const char *
 why_no_network(const umx_ep *ep, const umi_ucx_address *own,
                const umi_ucx_address *peers)
 {
-    if (ep->socket.is_local) {
+    if (ep->socket.is_local || (own->has_network && peers->has_network)) {
         return NULL;
     }
-    if (!peers->has_network) {
-        return ep->is_server ?
-                   "UCX has no network device on the connecting side" WHY :
-                   "UCX has no network device on the listening side" WHY;
-    }
-    if (!own->has_network) {
-        return ep->is_server ?
-                   "UCX has no network device on the listening side" WHY :
-                   "UCX has no network device on the connecting side" WHY;
-    }
-    return NULL;
+    return (peers->has_network != ep->is_server) ?
+               "UCX has no network device on the connecting side" WHY :
+               "UCX has no network device on the listening side" WHY;
 }
 
 /* What our own address is like tells what this UCX understands: if that is of a

@@ -19,24 +19,18 @@ _Static_assert((int)UMI_WHERE_ID_SIZE == (int)UMI_WORKER_ID_SIZE,
  * chosen one of them: that by which it connects. So the peer is told of no
  * other device of tcp. */
 
-enum {
-    TCP_LOOPBACK = 0x01 /* what the first byte of a device's address says */
-};
-
-static bool
-is_of_connection(const umi_ucx_piece *piece, void *arg)
-{
-    return strcmp(piece->transport, "tcp") != 0 ||
-           (piece->device[0] & TCP_LOOPBACK) ||
-           umi_routes_is_same_interface(arg, piece->device[1],
-                                        piece->device + 2);
-}
-
 static bool
 is_tcp(const umi_ucx_piece *piece)
 {
     return piece->transport != NULL && strcmp(piece->transport, "tcp") == 0 &&
-           (piece->device[0] & TCP_LOOPBACK) == 0;
+           (piece->device[0] & UMI_UCX_TCP_LOOPBACK) == 0;
+}
+
+static bool
+is_of_connection(const umi_ucx_piece *piece, void *arg)
+{
+    return !is_tcp(piece) || umi_routes_is_same_interface(arg, piece->device[1],
+                                                          piece->device + 2);
 }
 
 static void

@@ -271,26 +271,38 @@ finish(cu_result result, const char *what, cu_stream stream)
 /* ---- bytes ---------------------------------------------------------------
  */
 
+/* Enter the context of the memory's device, and find its stream. */
+static umx_status
+enter_to_copy(const void *data, size_t len, cu_stream *stream_p)
+{
+    int        device;
+    umx_status status = enter_of(data, len, &device);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = get_stream(device, stream_p);
+    if (status != UMX_OK) {
+        umi_cuda_leave();
+    }
+    return status;
+}
+
 umx_status
 umi_cuda_copy_in(void *dst, const void *src, size_t len)
 {
     cu_stream  stream;
-    int        device;
     umx_status status;
 
     if (len == 0) {
         return UMX_OK;
     }
-    status = enter_of(dst, len, &device);
-    if (status != UMX_OK) {
-        return status;
-    }
-    status = get_stream(device, &stream);
+    status = enter_to_copy(dst, len, &stream);
     if (status == UMX_OK) {
         status = finish(driver.copy_htod((uintptr_t)dst, src, len, stream),
                         "cuMemcpyHtoDAsync", stream);
+        umi_cuda_leave();
     }
-    umi_cuda_leave();
     return status;
 }
 
@@ -298,22 +310,17 @@ umx_status
 umi_cuda_copy_out(void *dst, const void *src, size_t len)
 {
     cu_stream  stream;
-    int        device;
     umx_status status;
 
     if (len == 0) {
         return UMX_OK;
     }
-    status = enter_of(src, len, &device);
-    if (status != UMX_OK) {
-        return status;
-    }
-    status = get_stream(device, &stream);
+    status = enter_to_copy(src, len, &stream);
     if (status == UMX_OK) {
         status = finish(driver.copy_dtoh(dst, (uintptr_t)src, len, stream),
                         "cuMemcpyDtoHAsync", stream);
+        umi_cuda_leave();
     }
-    umi_cuda_leave();
     return status;
 }
 

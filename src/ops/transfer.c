@@ -100,6 +100,20 @@ umi_transfer_free(umi_transfer *transfer)
     umi_pool_put(&transfers->objects, transfer);
 }
 
+umi_ep_base *
+umi_transfer_find_ep(umx_worker *worker, const void *at)
+{
+    umi_ep_base *ep;
+    uint64_t     endpoint;
+
+    memcpy(&endpoint, at, sizeof(endpoint));
+    ep = umi_ids_get(&worker->eps_by_id, endpoint);
+    if (ep == NULL) {
+        umi_worker_stray(worker, endpoint);
+    }
+    return (ep != NULL && ep->link != NULL) ? ep : NULL;
+}
+
 umi_transfer *
 umi_transfer_find(umi_list *list, uint64_t id)
 {

@@ -191,6 +191,10 @@ umi_transfer_at(umi_node *node)
     return umi_container_of(node, umi_transfer, node);
 }
 
+/* The endpoint that a message is for, whose number is at `at`; NULL: there is
+ * none, or it has ended. */
+umi_ep_base *umi_transfer_find_ep(umx_worker *worker, const void *at);
+
 /* The transfer of that id; NULL if there is none. */
 umi_transfer *umi_transfer_find(umi_list *list, uint64_t id);
 

@@ -4,7 +4,6 @@
 
 #include "codec/header.h"
 #include "core/datatype.h"
-#include "core/link.h"
 #include "ops/transfer.h"
 
 enum {
@@ -96,21 +95,6 @@ umi_transfer_stop(umx_request *req)
 /* ---- arrival, inside UCX's callback --------------------------------------
  */
 
-/* Find the endpoint a message is for, which begins with its number at `at`. */
-static umi_ep_base *
-find_ep(umx_worker *worker, const void *at)
-{
-    umi_ep_base *ep;
-    uint64_t     endpoint;
-
-    memcpy(&endpoint, at, sizeof(endpoint));
-    ep = umi_ids_get(&worker->eps_by_id, endpoint);
-    if (ep == NULL) {
-        umi_worker_stray(worker, endpoint);
-    }
-    return (ep != NULL && ep->link != NULL) ? ep : NULL;
-}
-
 static const char *
 check_start(const umi_transfer_ep *transfers, const umi_transfer_header *start)
 {
@@ -172,8 +156,8 @@ on_transfer(umx_worker *worker, const umi_am_arrival *arrival)
     memcpy(&start, arrival->header, sizeof(start));
     message.header     = (const char *)arrival->header + sizeof(start);
     message.header_len = arrival->header_len - sizeof(start);
-    ep                 = find_ep(worker,
-                                 (const char *)message.header + offsetof(umi_header, endpoint));
+    ep = umi_transfer_find_ep(worker, (const char *)message.header +
+                                          offsetof(umi_header, endpoint));
     if (ep == NULL) {
         return UMI_AM_CONSUMED;
     }
@@ -218,7 +202,7 @@ on_piece(umx_worker *worker, const umi_am_arrival *arrival)
         return UMI_AM_CONSUMED;
     }
     memcpy(&header, arrival->data, sizeof(header));
-    ep = find_ep(worker, &header);
+    ep = umi_transfer_find_ep(worker, &header);
     if (ep == NULL) {
         return UMI_AM_CONSUMED;
     }

@@ -131,11 +131,8 @@ umi_transfer_on_ask(umx_worker *worker, const umi_am_arrival *arrival)
         return UMI_AM_CONSUMED;
     }
     memcpy(&note, arrival->header, sizeof(note));
-    ep = umi_ids_get(&worker->eps_by_id, note.endpoint);
+    ep = umi_transfer_find_ep(worker, &note.endpoint);
     if (ep == NULL) {
-        umi_worker_stray(worker, note.endpoint);
-    }
-    if (ep == NULL || ep->link == NULL) {
         return UMI_AM_CONSUMED;
     }
     transfer = umi_transfer_find(&ep->transfers->announced, note.id);
