@@ -13,6 +13,7 @@
 #   message          messages with metadata, to several endpoints
 #   testing          for tests of programs
 #   _communicator    ranks, messages between them, collective operations
+#   _observe         counters, latencies, metrics, traces, log lines, dumps
 #   shmem            symmetric heaps
 #   sync             blocking calls
 #   _data            tables, by columns and by the hash of a key

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/core ucp/ucp
+# tests: ucp/core ucp/observe ucp/ucp
 """Importing loads and does nothing else."""
 
 import pytest
