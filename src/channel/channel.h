@@ -77,9 +77,10 @@ typedef struct umi_channel {
     uint32_t               id; /* umi_header_channel_id() */
     bool                   owes_credit;
     bool                   has_goodbye;
-    bool                   is_replies; /* to what we asked for: see rma.h */
-    bool                   is_ours;    /* counts as one that we send on */
-    bool                   is_peers;   /* as one that the peer sends on */
+    bool                   is_replies;  /* to what we asked for: see rma.h */
+    bool                   is_requests; /* what the peer asks for */
+    bool                   is_ours;     /* counts as one that we send on */
+    bool                   is_peers;    /* as one that the peer sends on */
     bool                   is_cut; /* nothing from `cut_at` on is handed out */
     uint32_t               goodbye_seq; /* the peer's last seq + 1 */
     uint32_t               tx_seq;
@@ -157,12 +158,17 @@ umi_channels_of(const umx_ep *ep)
 }
 
 /* True if messages of `channel` may be taken from the network: replies are read
- * until the end. */
+ * until the end, and requests until this side says GOODBYE. Two sides that
+ * close would otherwise wait for each other's replies. */
 static inline bool
 umi_channel_is_reading(const umi_channel *channel)
 {
-    return umi_endpoint_is_reading(channel->ep) ||
-           (channel->ep->state == UMX_EP_DRAINING && channel->is_replies);
+    const umx_ep *ep = channel->ep;
+
+    return umi_endpoint_is_reading(ep) ||
+           (ep->state == UMX_EP_DRAINING &&
+            (channel->is_replies ||
+             (channel->is_requests && !ep->is_goodbye_sent)));
 }
 
 /* ---- channels.c: those of an endpoint ------------------------------------

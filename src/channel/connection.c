@@ -417,7 +417,7 @@ umi_channels_stop_reading(umx_ep *ep)
 {
     EACH_CHANNEL(channel, ep)
     {
-        if (channel->is_replies) {
+        if (channel->is_replies || channel->is_requests) {
             continue;
         }
         UMI_LIST_FOREACH(node, &channel->unexpected) {

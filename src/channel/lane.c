@@ -35,11 +35,12 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
     umi_list_init(&channel->taken);
     umi_list_init(&channel->withdrawn);
     umi_list_init(&channel->ended_loans);
-    channel->ep         = ep;
-    channel->id         = id;
-    channel->rx_window  = ep->own_limits.messages;
-    channel->ops        = ops_of(id);
-    channel->is_replies = (id == UMI_CHANNEL_REPLIES);
+    channel->ep          = ep;
+    channel->id          = id;
+    channel->rx_window   = ep->own_limits.messages;
+    channel->ops         = ops_of(id);
+    channel->is_replies  = (id == UMI_CHANNEL_REPLIES);
+    channel->is_requests = (id == UMI_CHANNEL_REQUESTS);
 }
 
 /* ---- arrival, inside UCX's callback --------------------------------------

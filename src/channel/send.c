@@ -319,13 +319,22 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     return UMX_OK;
 }
 
+/* True if `what` is the reply to a request that is served while this side
+ * closes: see umi_channel_is_reading(). */
+static bool
+may_reply(const umx_ep *ep, const umi_outgoing *what)
+{
+    return ep->state == UMX_EP_DRAINING && !ep->is_goodbye_sent &&
+           !ep->is_peer_closed && what->channel == UMI_CHANNEL_REPLIES;
+}
+
 static umx_status
 check_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
            umi_channel **channel_p)
 {
     umx_status status = umi_endpoint_check(ep);
 
-    if (status == UMX_OK) {
+    if (status == UMX_OK && !may_reply(ep, what)) {
         status = umi_endpoint_send_status(ep);
     }
     if (status == UMX_OK) {
@@ -395,6 +404,9 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     if (!may_post(ep) || !umi_list_is_empty(&channel->waiting) ||
         !choose_charge(channel, req, &charge)) {
         enqueue(channel, req);
+        if (ep->state == UMX_EP_DRAINING) {
+            umi_endpoint_due(ep, UMI_DUE_SEND);
+        }
         ep->pending_bytes += buf->len;
         *req_p = req;
         return UMX_INPROGRESS;

@@ -50,6 +50,8 @@ umi_header_channel_id(unsigned kind, uint16_t number)
 }
 
 #define UMI_CHANNEL_0 ((uint32_t)UMI_KIND_MESSAGE << 16)
+#define UMI_CHANNEL_REQUESTS \
+    (((uint32_t)UMI_KIND_AM << 16) | UMI_AM_ID_RMA_REQUEST)
 #define UMI_CHANNEL_REPLIES \
     (((uint32_t)UMI_KIND_AM << 16) | UMI_AM_ID_RMA_REPLY)
 

@@ -86,6 +86,55 @@ test_a_close_waits_for_operations(void **state)
     free(in);
 }
 
+/* Each waits for the other's replies: neither may have to be late for that. */
+static void
+test_both_sides_close_while_operations_are_under_way(void **state)
+{
+    pair    *p   = *state;
+    char    *mem = calloc(1, LEN), *out = malloc(LEN), *in[2];
+    op       puts[2], gets[2], adds[2], closing[2];
+    umx_ep  *eps[2];
+    uint64_t counter = 0;
+    memory   m;
+
+    pair_open(p);
+    eps[0] = p->client;
+    eps[1] = p->server;
+    m      = memory_register(p, mem, LEN, 0);
+    fill_pattern(out, LEN, 4);
+    for (int i = 0; i < 2; i++) {
+        umx_rkey *rkey = m.rkey;
+
+        in[i] = malloc(LEN);
+        if (i == 1) {
+            assert_int_equal(memory_open(eps[i], m.memh, &rkey), UMX_OK);
+        }
+        start(&puts[i], umx_rma_put, rkey, item_of(8, out + 8, LEN - 8));
+        start(&gets[i], umx_rma_get, rkey, item_of(0, in[i], LEN));
+        start_atomic(&adds[i], rkey, (umx_atomic){UMX_ATOMIC_ADD, 8, 0, 1, 0},
+                     NULL);
+        if (i == 1) {
+            umx_rkey_destroy(rkey);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        op_close(&closing[i], eps[i], UINT64_MAX);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(op_wait(p, &puts[i]), UMX_OK);
+        assert_int_equal(op_wait(p, &gets[i]), UMX_OK);
+        assert_int_equal(op_wait(p, &adds[i]), UMX_OK);
+        assert_int_equal(op_wait(p, &closing[i]), UMX_OK);
+        free(in[i]);
+    }
+    memcpy(&counter, mem, sizeof(counter));
+    assert_int_equal(counter, 2);
+    assert_memory_equal(mem + 8, out + 8, LEN - 8);
+    memory_free(&m);
+    free(mem);
+    free(out);
+}
+
 static void
 check_end(pair *p, void (*end)(pair *), umx_status expected)
 {
@@ -277,6 +326,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         PAIR_TEST(test_cancelled_operations_end_and_the_next_work),
         PAIR_TEST(test_a_close_waits_for_operations),
+        PAIR_TEST(test_both_sides_close_while_operations_are_under_way),
         PAIR_TEST(test_an_abort_cancels_operations),
         PAIR_TEST(test_the_peers_abort_resets_operations),
         PAIR_TEST(test_the_peers_close_ends_operations),
