@@ -2,6 +2,8 @@
 # make demo   build in .venv and show an array going round between two processes
 # make test   C tests, C tests under ASan and UBSan, Python tests
 # make bench  build with the peers to compare with, and measure
+# make docs   the site, in build/docs
+# make docs-test   the site without warnings, and what its pages show is run
 # make lint   ruff, mypy, stubtest, clang-format
 # make fuzz   libFuzzer on all that decodes; needs clang
 # make coverage   lines and branches of src/ that the C tests reach
@@ -47,7 +49,7 @@ else
 c_ucx = PYTHON=$(abspath $(bin)/python)
 endif
 
-.PHONY: demo test test-c test-python soak fuzz coverage nomem bench lint lint-python lint-c \
+.PHONY: demo docs docs-test test test-c test-python soak fuzz coverage nomem bench lint lint-python lint-c \
         asan valgrind stress clean cmocka
 .NOTPARALLEL:
 
@@ -151,6 +153,17 @@ bench: $(VENV)/.ucp $(VENV)/.bench
 	set -e; for name in latency bandwidth message_rate connect; do \
 	    $(bin)/python benchmarks/$$name.py; done
 
+sphinx = $(safe) $(bin)/python -m sphinx -q -W --keep-going -d build/doctrees
+
+docs: $(VENV)/.ucp $(VENV)/.docs
+	$(sphinx) -b html docs build/docs
+
+# EXTERNAL=1: links to other sites as well.
+docs-test: docs $(VENV)/.test
+	$(if $(EXTERNAL),$(sphinx) -b linkcheck docs build/linkcheck)
+	$(safe) timeout 1200 $(bin)/python -m pytest $(PYTEST_ARGS) \
+	    tests/project -k 'test_docs or test_tutorial or test_hacking'
+
 lint: lint-python lint-c
 
 lint-python: $(VENV)/.ucp $(VENV)/.dev
@@ -215,7 +228,7 @@ $(VENV)/.ucp: $(sources) | $(VENV)/.made
 	fi
 	@touch $@
 
-$(VENV)/.test $(VENV)/.dev $(VENV)/.bench: pyproject.toml | $(VENV)/.ucp
+$(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.bench: pyproject.toml | $(VENV)/.ucp
 	@echo "installing what make $(@F:.%=%) needs"
 	@$(bin)/pip install -q --no-build-isolation '.[$(@F:.%=%)]'
 	@touch $@

@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The programs in README.md and docs/ run and print what they say."""
+"""The programs in README.md and docs/ run and print what they say.
+
+Those of docs/tutorial and docs/howto are run by test_tutorial.py, and those of
+docs/hacking.md by test_hacking.py.
+"""
 
 import inspect
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
+from pages import PAGES, Block, blocks, name_of
 from paths import ROOT
 
 import ucp
@@ -20,25 +28,34 @@ import ucp.moe
 import ucp.shuffle
 import ucp.sync
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMISE = re.compile(r"print\(.*\)  # (.+)$", re.MULTILINE)
 FILE = re.compile(r"`((?:src|ucp_ext|include|tests|ucp)/[\w/]+\.\w+)`")
-LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#]+)(?:#[^)]*)?\)")
+ELSEWHERE = [ROOT / "docs" / where for where in ("tutorial", "howto", "hacking.md")]
+
+
+def all_blocks(*languages: str) -> list[Block]:
+    """The blocks of these languages that are run here."""
+    return [
+        block
+        for page in PAGES
+        if not {page, *page.parents} & {*ELSEWHERE}
+        for block in blocks(page)
+        if block.language in languages and block.reason is None
+    ]
 
 
 def programs() -> Iterator[object]:
     """Each program of each page that needs no other program."""
-    for page in PAGES:
-        for n, code in enumerate(BLOCK.findall(page.read_text()), 1):
-            if not code.startswith("# "):
-                yield pytest.param(code, id=f"{page.name}-{n}")
+    for block in all_blocks("python"):
+        if block.file is None:
+            yield pytest.param(block.text, id=str(block))
 
 
 def named(name: str) -> str:
     """The program of the quickstart whose first line names it."""
-    blocks = BLOCK.findall((ROOT / "docs/quickstart.md").read_text())
-    return next(code for code in blocks if code.startswith(f"# {name}"))
+    found = blocks(ROOT / "docs/quickstart.md")
+    return next(block.text for block in found if block.file == name)
 
 
 def run(code: str, *arguments: str) -> list[str]:
@@ -58,6 +75,52 @@ def test_program_runs_and_prints_what_it_says(code):
     printed = run(code)
     for promise in PROMISE.findall(code):
         assert promise in printed
+
+
+PARSERS = {
+    "json": json.loads,
+    "toml": tomllib.loads,
+    "yaml": lambda text: list(yaml.safe_load_all(text)),
+}
+
+
+def test_blocks_of_data_are_valid():
+    for block in all_blocks(*PARSERS):
+        assert PARSERS[block.language](block.text), block
+
+
+@pytest.mark.parametrize("block", all_blocks("c", "cpp"), ids=str)
+def test_a_block_in_c_is_compiled(block):
+    compiler = ["g++", "-std=c++20"] if block.language == "cpp" else ["gcc"]
+    subprocess.run(
+        [
+            *compiler,
+            "-Wall",
+            "-Werror",
+            "-fsyntax-only",
+            "-x",
+            block.language.replace("cpp", "c++"),
+        ]
+        + ["-I", str(ROOT / "include"), "-"],
+        input=block.text,
+        text=True,
+        timeout=50,
+        check=True,
+    )
+
+
+# Blocks of these languages are run, or checked, and those that are only shown.
+RUN = {"python", "console", "c", "cpp", *PARSERS}
+SHOWN = {"sh", "text", "diff", "dockerfile", "cmake", "cython", "ini", ""}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_language_of_a_block_says_whether_it_is_run(page):
+    wrong = [str(block) for block in blocks(page) if block.language not in RUN | SHOWN]
+    assert wrong == []
+    marks = re.findall(r"^<!-- not run", page.read_text(), re.MULTILINE)
+    reasons = [block.reason for block in blocks(page) if block.language in RUN]
+    assert len(marks) == len(reasons) - reasons.count(None)
 
 
 def test_server_and_client_of_the_quickstart_talk():
@@ -120,7 +183,7 @@ def test_the_commands_of_the_readme_find_the_installed_package():
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_extras_are_installed_from_the_checkout(page):
     """No package index has the distribution."""
     installs = re.findall(r"pip install '([^']*)'", page.read_text())
@@ -172,13 +235,13 @@ def test_names_of_older_ucxpy_that_are_missing_are_told():
     assert [name for name in names if name != "ucp" and hasattr(ucp, name)] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files(page):
     links = LINK.findall(page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_that_a_page_names_exist(page):
     # Files that the example of docs/hacking.md makes are tested in test_hacking.py.
     text = re.sub(r", as `[\w/.]+`[.:]", "", page.read_text())

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The site that `make docs` builds in build/docs from the pages in this folder.
+
+Pages are Markdown that a code host shows as well. The reference is generated: of
+Python from the docstrings of the installed package, of C from include/umx.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import ucp
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "tools"))
+
+project = "ucp"
+author = "the ucp authors"
+project_copyright = "the ucp authors"
+version = release = ucp.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["changes", "_build"]
+
+myst_enable_extensions = ["colon_fence", "attrs_block"]
+myst_heading_anchors = 4
+# Listings name C functions, options and paths; words between backquotes are code.
+default_role = "code"
+highlight_language = "none"
+smartquotes = False
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True}
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+add_module_names = False
+python_use_unqualified_type_names = True
+
+html_theme = "furo"
+html_title = f"ucp {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_copyright = False
+html_theme_options = {"navigation_with_keys": True}
+
+# ---- links that leave this folder ---------------------------------------------
+# On a code host a page links to files beside docs/. On the site these are pages
+# that include the file.
+
+OUTSIDE = [
+    (r"\.\./README\.md(?:#[\w-]+)?", "index.md"),
+    (r"\.\./CHANGELOG\.md", "site/changelog.md"),
+    (r"\.\./CONTRIBUTING\.md", "site/contributing.md"),
+    (r"\.\./SECURITY\.md", "site/security-policy.md"),
+    (r"\.\./benchmarks/README\.md", "site/benchmarks.md"),
+    (r"\.\./examples/?", "site/examples.md"),
+    (r"\.\./examples/([\w/]+)\.(\w+)", r"site/examples.md#\1\2"),
+]
+
+
+def lead_inside(app, docname, source):
+    """Replace targets of links to files outside of docs/ by pages of the site."""
+    up = "../" * docname.count("/")
+    for pattern, page in OUTSIDE:
+        link = re.compile(rf"\]\({up}{pattern}\)")
+        source[0] = link.sub(rf"]({up}{page})", source[0])
+
+
+def show_examples(app, docname, source):
+    """Add the text of each example to the page that describes them."""
+    if docname != "site/examples":
+        return
+    for path in sorted((HERE.parent / "examples").rglob("*.*")):
+        language = LANGUAGES.get(path.suffix)
+        if language is None:
+            continue
+        name = path.relative_to(HERE.parent / "examples")
+        source[0] += f"\n## {name}\n\n```{{literalinclude}} ../../examples/{name}\n"
+        source[0] += f":language: {language}\n```\n"
+
+
+def leave_out_absent(app, docname, source):
+    """Take patterns of the table of contents out that match no page yet."""
+    if docname == "index":
+        source[0] = "\n".join(
+            line
+            for line in source[0].splitlines()
+            if not re.fullmatch(r"[\w/]+\*", line) or any(HERE.glob(f"{line}.md"))
+        )
+
+
+LANGUAGES = {
+    ".c": "c",
+    ".cpp": "cpp",
+    ".cmake": "cmake",
+    ".py": "python",
+    ".pyx": "cython",
+}
+
+
+def setup(app):
+    app.connect("source-read", lead_inside)
+    app.connect("source-read", show_examples)
+    app.connect("source-read", leave_out_absent)
