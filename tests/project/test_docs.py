@@ -91,17 +91,11 @@ def test_blocks_of_data_are_valid():
 
 @pytest.mark.parametrize("block", all_blocks("c", "cpp"), ids=str)
 def test_a_block_in_c_is_compiled(block):
-    compiler = ["g++", "-std=c++20"] if block.language == "cpp" else ["gcc"]
+    compiler = ["gcc", "-x", "c"]
+    if block.language == "cpp":
+        compiler = ["g++", "-std=c++20", "-x", "c++"]
     subprocess.run(
-        [
-            *compiler,
-            "-Wall",
-            "-Werror",
-            "-fsyntax-only",
-            "-x",
-            block.language.replace("cpp", "c++"),
-        ]
-        + ["-I", str(ROOT / "include"), "-"],
+        [*compiler, "-Wall", "-Werror", "-fsyntax-only", f"-I{ROOT}/include", "-"],
         input=block.text,
         text=True,
         timeout=50,
