@@ -93,6 +93,7 @@ from ._ext import (
     Status,
     TagMessage,
 )
+from ._observe.stats import stats
 from ._topology.distance import TopologicalDistance
 from ._version import __version__
 from .core import ApplicationContext
@@ -226,6 +227,7 @@ __all__ = [
     "recv",
     "register_am_allocator",
     "reset",
+    "stats",
     "sync",
     "utils",
     "which_ucx",

@@ -11,6 +11,7 @@
 #include "moe/moe_buffer.h"
 #include "moe/moe_call.h"
 #include "moe/moe_rows.h"
+#include "observe/observe.h"
 #include "op/low_level.h"
 #include "outputs/block.h"
 #include "outputs/fetch.h"
@@ -274,6 +275,7 @@ module_exec(PyObject *module)
     if (PyModule_AddFunctions(module, callback_methods) < 0 ||
         PyModule_AddFunctions(module, partition_methods) < 0 ||
         PyModule_AddFunctions(module, moe_methods) < 0 ||
+        PyModule_AddFunctions(module, observe_methods) < 0 ||
         PyModule_AddFunctions(module, topology_methods) < 0) {
         return -1;
     }

@@ -21,6 +21,7 @@
 #include <umx/memory.h>
 #include <umx/messenger.h>
 #include <umx/moe.h>
+#include <umx/observe.h>
 #include <umx/outputs.h>
 #include <umx/partition.h>
 #include <umx/progress.h>

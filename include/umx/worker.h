@@ -178,6 +178,14 @@ typedef struct umx_worker_stats {
     uint64_t loans;           /* messages lent: umx_config.cma_max */
     uint64_t renewals;        /* of UCX's worker: docs/design.md */
     uint64_t extended_turns;  /* umx_worker_extend_turn() */
+    uint64_t sent_messages;   /* umx_ep_stats of all endpoints there were */
+    uint64_t sent_bytes;
+    uint64_t received_messages;
+    uint64_t received_bytes;
+    uint64_t pending_sends; /* posted, and not complete */
+    uint64_t pending_bytes;
+    uint64_t waiting_sends; /* of those: for credit or the handshake's end */
+    uint64_t rendezvous;    /* of sent_messages: announced first, or lent */
 } umx_worker_stats;
 
 UMX_API void umx_worker_query(const umx_worker *worker,

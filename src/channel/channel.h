@@ -263,6 +263,7 @@ typedef struct umi_send {
     bool         is_loan : 1;   /* it went as one */
     bool         is_part : 1;   /* it is not withdrawn by itself */
     bool         is_sent : 1;   /* the peer counts it */
+    bool         is_queued : 1; /* it waits in channel->waiting */
 } umi_send;
 
 UMI_REQUEST_TAIL(umi_send, umi_send_of);
@@ -372,7 +373,7 @@ void umi_channel_insert(umi_channel *channel, umx_message *message);
 static inline void
 umi_channel_queue(umi_channel *channel, umx_message *message)
 {
-    umx_worker_stats *stats = &umi_endpoint_worker(channel->ep)->stats;
+    umx_worker_stats *stats = umi_endpoint_worker(channel->ep)->stats;
 
     stats->unexpected_messages++;
     stats->unexpected_bytes += message->info.length;
@@ -386,7 +387,7 @@ umi_channel_queue(umi_channel *channel, umx_message *message)
 static inline void
 umi_channel_unqueue(umi_channel *channel, umx_message *message)
 {
-    umx_worker_stats *stats = &umi_endpoint_worker(channel->ep)->stats;
+    umx_worker_stats *stats = umi_endpoint_worker(channel->ep)->stats;
 
     stats->unexpected_messages--;
     stats->unexpected_bytes -= message->info.length;

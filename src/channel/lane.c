@@ -192,7 +192,7 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
     int          verdict;
 
     if (!umi_header_decode(&header, arrival->header, arrival->header_len)) {
-        worker->stats.protocol_errors++; /* whose it is cannot be known */
+        worker->stats->protocol_errors++; /* whose it is cannot be known */
         umi_worker_stray(worker, 0);
         return UMI_AM_REFUSED;
     }
@@ -204,6 +204,8 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
     ep->num_arrivals++;
     ep->stats.received_messages++;
     ep->stats.received_bytes += arrival->len;
+    worker->stats->received_messages++;
+    worker->stats->received_bytes += arrival->len;
     channel = umi_channel_of_peer(
         ep, umi_header_channel_id(header.kind, header.channel));
     if (channel == NULL) {

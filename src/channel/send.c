@@ -165,6 +165,18 @@ post_message(umx_request *req, const void *header, bool is_rndv)
                umi_am_send(req, UMI_AM_DATA, header, len, is_rndv);
 }
 
+static inline void
+count_sent(umx_ep *ep, size_t len, bool is_rndv)
+{
+    umx_worker_stats *stats = umi_endpoint_worker(ep)->stats;
+
+    ep->stats.sent_messages++;
+    ep->stats.sent_bytes += len;
+    stats->sent_messages++;
+    stats->sent_bytes += len;
+    stats->rendezvous += is_rndv;
+}
+
 static umx_status
 post(umi_channel *channel, umx_request *req, umi_charge charge)
 {
@@ -186,8 +198,7 @@ post(umi_channel *channel, umx_request *req, umi_charge charge)
     if (status >= 0) {
         umi_send_of(req)->is_sent = true;
         channel->tx_seq++;
-        channel->ep->stats.sent_messages++;
-        channel->ep->stats.sent_bytes += req->buf.len;
+        count_sent(channel->ep, req->buf.len, is_rndv);
         umi_credit_sent(channel, charge);
     }
     return status;
@@ -292,15 +303,16 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
         return UMX_ERR_NO_MEMORY;
     }
     umi_request_hold_buffer(req, buf);
-    req->gather               = what->gather;
-    umi_send_of(req)->channel = channel;
-    umi_send_of(req)->longer  = NULL;
-    umi_send_of(req)->staged  = NULL;
-    umi_send_of(req)->memory  = NULL;
-    umi_send_of(req)->is_loan = false;
-    umi_send_of(req)->is_part = what->is_part;
-    umi_send_of(req)->is_sent = false;
-    umi_send_of(req)->is_lent = params != NULL &&
+    req->gather                 = what->gather;
+    umi_send_of(req)->channel   = channel;
+    umi_send_of(req)->longer    = NULL;
+    umi_send_of(req)->staged    = NULL;
+    umi_send_of(req)->memory    = NULL;
+    umi_send_of(req)->is_loan   = false;
+    umi_send_of(req)->is_part   = what->is_part;
+    umi_send_of(req)->is_sent   = false;
+    umi_send_of(req)->is_queued = false;
+    umi_send_of(req)->is_lent   = params != NULL &&
                                 (params->field_mask & UMX_OP_FIELD_FLAGS) &&
                                 (params->flags & UMX_OP_FLAG_LEND);
     if (!fill_header(req, what)) {
@@ -366,6 +378,39 @@ enqueue(umi_channel *channel, umx_request *req)
 
     memcpy(header_of(req) + offsetof(umi_header, seq), &number, sizeof(number));
     umi_list_append(&channel->waiting, &req->node);
+    umi_send_of(req)->is_queued = true;
+    req->worker->stats->waiting_sends++;
+}
+
+/* Note that a send does not wait any more. */
+static inline void
+leave_queue(umx_request *req)
+{
+    if (umi_send_of(req)->is_queued) {
+        umi_send_of(req)->is_queued = false;
+        req->worker->stats->waiting_sends--;
+    }
+}
+
+/* Note that a send is not complete when its call returns. */
+static void
+count_pending(umx_ep *ep, size_t len)
+{
+    umx_worker_stats *stats = umi_endpoint_worker(ep)->stats;
+
+    ep->pending_bytes += len;
+    stats->pending_sends++;
+    stats->pending_bytes += len;
+}
+
+static void
+count_finished(umx_ep *ep, size_t len)
+{
+    umx_worker_stats *stats = umi_endpoint_worker(ep)->stats;
+
+    ep->pending_bytes -= len;
+    stats->pending_sends--;
+    stats->pending_bytes -= len;
 }
 
 uint32_t
@@ -407,7 +452,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         if (ep->state == UMX_EP_DRAINING) {
             umi_endpoint_due(ep, UMI_DUE_SEND);
         }
-        ep->pending_bytes += buf->len;
+        count_pending(ep, buf->len);
         *req_p = req;
         return UMX_INPROGRESS;
     }
@@ -418,7 +463,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         return (status == UMX_OK) ? status :
                                     umi_endpoint_end_status(ep, status);
     }
-    ep->pending_bytes += buf->len;
+    count_pending(ep, buf->len);
     *req_p = req;
     return UMX_INPROGRESS;
 }
@@ -461,6 +506,7 @@ umi_channel_send_waiting(umi_channel *channel)
             return;
         }
         umi_node_remove(&req->node);
+        leave_queue(req);
         status = post(channel, req, charge);
         if (status != UMX_INPROGRESS) {
             umi_request_complete(req, status);
@@ -476,7 +522,8 @@ send_finish(umx_request *req)
     umx_ep *ep = umi_endpoint_of(req->ep);
 
     free_memory(req);
-    ep->pending_bytes -= req->buf.len;
+    leave_queue(req);
+    count_finished(ep, req->buf.len);
     if (umi_channels_of(ep)->transfer_min != SIZE_MAX) {
         umi_endpoint_due(ep, UMI_DUE_SEND); /* a flush may wait for it */
     }

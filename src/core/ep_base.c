@@ -31,7 +31,7 @@ umi_ep_base_init(umi_ep_base *ep, umx_worker *worker,
     umi_node_init(&ep->link_node);
     umi_list_init(&ep->gathered);
     umi_list_append(&worker->eps, &ep->node);
-    worker->stats.endpoints++;
+    worker->stats->endpoints++;
     return UMX_OK;
 }
 
@@ -65,7 +65,7 @@ umi_ep_base_fini(umi_ep_base *ep)
     if (ep->worker != NULL) {
         umi_ids_remove(&ep->worker->eps_by_id, ep->wire_id);
         umi_engine_release(ep->engine);
-        ep->worker->stats.endpoints--;
+        ep->worker->stats->endpoints--;
     }
 }
 
@@ -156,7 +156,7 @@ void
 umi_ep_base_refuse(umi_ep_base *ep, const char *why)
 {
     umi_log(UMI_LOG_WARN, "endpoint %llu: %s", (unsigned long long)ep->id, why);
-    ep->worker->stats.protocol_errors++;
+    ep->worker->stats->protocol_errors++;
     ep->ucx_error = UMX_ERR_PROTOCOL;
     umi_ep_base_raise(ep, UMI_EP_EVENT_ERROR);
 }

@@ -376,7 +376,7 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
         free(listener);
         return status;
     }
-    worker->stats.listeners++;
+    worker->stats->listeners++;
     listener->spare = open_spare();
     umi_list_append(&worker->listeners, &listener->node);
     *listener_p = listener;
@@ -403,7 +403,7 @@ umi_listener_stop(umx_listener *listener)
     }
     listener->fd    = -1;
     listener->spare = -1;
-    worker->stats.listeners--;
+    worker->stats->listeners--;
 }
 
 void

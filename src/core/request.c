@@ -98,7 +98,7 @@ free_odd(umx_request *req)
     if (req->small != NULL) {
         umi_pool_put(&req->worker->smalls, req->small);
     }
-    req->worker->stats.requests_lost -= req->is_lost;
+    req->worker->stats->requests_lost -= req->is_lost;
     umi_request_drop_buffer(req);
     umi_pool_put(&req->worker->requests, req);
     if (ep != NULL) {
@@ -138,7 +138,7 @@ umi_request_lose(umx_request *req, umx_status status)
         return;
     }
     req->is_lost = true;
-    req->worker->stats.requests_lost++;
+    req->worker->stats->requests_lost++;
     if (req->ep == NULL || !req->ep->is_outlived ||
         umi_request_copy(req, req->buf.len, req->buf.len, true) != UMX_OK) {
         (void)umi_request_void(req);

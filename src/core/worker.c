@@ -107,6 +107,12 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     if (worker == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
+    worker->slot = umi_page_take();
+    if (worker->slot == NULL) {
+        free(worker);
+        return UMX_ERR_NO_MEMORY;
+    }
+    worker->stats = &worker->slot->stats;
     init_lists(worker, hooks);
     worker->hooks      = hooks;
     worker->context    = context;
@@ -143,6 +149,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
 close_fd:
     close(worker->fd);
 free_worker:
+    umi_page_give_back(worker->slot);
     free(worker);
     return status;
 }
@@ -315,6 +322,7 @@ umi_worker_free(umx_worker *worker)
     umi_pool_fini(&worker->smalls);
     worker->hooks->free(worker);
     explicit_bzero(worker->secret, sizeof(worker->secret));
+    umi_page_give_back(worker->slot);
     free(worker);
 }
 
@@ -470,7 +478,7 @@ umi_worker_stray(umx_worker *worker, uint64_t endpoint)
     if (umi_ids_was_given(&worker->eps_by_id, endpoint)) {
         return; /* that one has ended */
     }
-    if (worker->stats.stray_messages++ == 0) {
+    if (worker->stats->stray_messages++ == 0) {
         umi_log(UMI_LOG_WARN,
                 "refused: a message to endpoint number %#llx, which has never "
                 "been one; more are counted only",
@@ -482,7 +490,7 @@ void
 umx_worker_query(const umx_worker *worker, umx_worker_stats *stats)
 {
     UMI_GUARD(worker);
-    *stats                 = worker->stats;
+    *stats                 = *worker->stats;
     stats->requests_in_use = worker->requests.in_use;
     stats->requests_peak   = worker->requests.peak;
 }

@@ -17,6 +17,7 @@
 #include "util/ids.h"
 #include "util/list.h"
 #include "util/mpsc.h"
+#include "util/page.h"
 #include "util/pool.h"
 #include "util/slots.h"
 #include "util/x25519.h"
@@ -147,21 +148,22 @@ struct umx_worker {
     bool         has_hardware; /* a link of it has or had: link.h */
     umi_guard   *guard;        /* NULL: there is no progress thread */
     unsigned     generation;
-    uint64_t     turn_ticks; /* config.drain_ns */
-    uint64_t     looked;     /* ticks: nothing was unread, if `loses_unread` */
-    bool         loses_unread; /* a link does: umi_link_look_first() */
-    uint64_t     turn_end;     /* 0: the owner has no turns */
-    unsigned     activity;     /* grows with UCX's work and completions */
-    unsigned     watch_countdown;
-    uintptr_t    owner;     /* umi_thread_id(), or UMI_EVERY_THREAD */
-    umi_ids      eps_by_id; /* umi_ep_base.wire_id */
-    umi_pool     requests;
-    umi_pool     messages; /* the layer above's, like the next */
-    umi_pool     frames;
-    umi_pool     blocks; /* of UMI_BLOCK_SIZE */
-    umi_pool     smalls; /* of UMI_SMALL_SIZE */
-    umi_spin     spin;
-    umi_yields   yields;
+    umx_worker_stats *stats;      /* slot->stats */
+    uint64_t          turn_ticks; /* config.drain_ns */
+    uint64_t          looked; /* ticks: nothing was unread, if `loses_unread` */
+    bool              loses_unread; /* a link does: umi_link_look_first() */
+    uint64_t          turn_end;     /* 0: the owner has no turns */
+    unsigned          activity;     /* grows with UCX's work and completions */
+    unsigned          watch_countdown;
+    uintptr_t         owner;     /* umi_thread_id(), or UMI_EVERY_THREAD */
+    umi_ids           eps_by_id; /* umi_ep_base.wire_id */
+    umi_pool          requests;
+    umi_pool          messages; /* the layer above's, like the next */
+    umi_pool          frames;
+    umi_pool          blocks; /* of UMI_BLOCK_SIZE */
+    umi_pool          smalls; /* of UMI_SMALL_SIZE */
+    umi_spin          spin;
+    umi_yields        yields;
     /* what UCX's callbacks queued */
     umi_list  ep_events;    /* umi_ep_base.event_node */
     umi_list  gathered;     /* umi_gathered.worker_node */
@@ -211,7 +213,7 @@ struct umx_worker {
     umi_node                fork_node;  /* fork.c's, like the next */
     bool                    is_held_for_fork;
     umi_node                parked_node; /* parked.c's */
-    umx_worker_stats        stats;
+    umi_page_slot          *slot;        /* of what others read */
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
 };
 

@@ -246,7 +246,7 @@ umi_endpoint_cannot_copy(umx_ep *ep)
 static void
 drop_for_protocol(umx_ep *ep)
 {
-    umi_endpoint_worker(ep)->stats.protocol_errors++;
+    umi_endpoint_worker(ep)->stats->protocol_errors++;
     if (ep->handshake != NULL && ep->handshake->listener != NULL) {
         umi_listener_complain(ep->handshake->listener, &ep->socket,
                               ep->protocol_error);

@@ -269,7 +269,7 @@ reject(umx_ep *ep, umx_status reason, const char *text)
         (reason == UMX_ERR_AUTH || !umi_socket_is_over(&ep->socket))) {
         umi_listener_complain(ep->handshake->listener, &ep->socket, text);
     }
-    umi_endpoint_worker(ep)->stats.protocol_errors++;
+    umi_endpoint_worker(ep)->stats->protocol_errors++;
     fill_reject(&control, reason, text);
     ep->handshake->is_rejected = true;
     if (say(ep, &control)) {

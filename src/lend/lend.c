@@ -176,7 +176,7 @@ umi_lend_send(umx_request *req, const void *header, size_t header_len)
         put_loan(loan);
         return umi_ep_status(UCS_PTR_STATUS(result));
     }
-    req->worker->stats.loans++;
+    req->worker->stats->loans++;
     loan->is_sending = result != NULL;
     req->is_posted   = true;
     req->is_movable  = true; /* umi_lend_turn() */
@@ -362,7 +362,7 @@ umi_lend_memory(umi_ep_base *ep, const umx_buffer *buf, umi_lend_loan *name)
     }
     loan->is_layers = true;
     umi_list_append(&ep->lend->loans, &loan->node);
-    ep->worker->stats.loans++;
+    ep->worker->stats->loans++;
     *name = loan->name;
     return true;
 }

@@ -44,7 +44,7 @@ umi_ops_engines_renew(umx_worker *worker)
     if (status == UMX_OK) {
         umi_engine_use(engine);
         umi_tag_move(worker, old);
-        worker->stats.renewals++;
+        worker->stats->renewals++;
     }
     return status;
 }

@@ -188,7 +188,7 @@ is_welcome(umx_worker *worker, const umi_am_arrival *arrival,
     uint64_t     endpoint;
 
     if (message->header_len < UMI_HEADER_MIN) {
-        worker->stats.protocol_errors++; /* whose it is cannot be known */
+        worker->stats->protocol_errors++; /* whose it is cannot be known */
         umi_worker_stray(worker, 0);
         return false;
     }
@@ -233,7 +233,7 @@ on_followed(umx_worker *worker, const umi_am_arrival *arrival)
         memcpy(&len, arrival->header, sizeof(len));
     }
     if (it.handle == NULL || len == 0 || len > SIZE_MAX / 2) {
-        worker->stats.protocol_errors++;
+        worker->stats->protocol_errors++;
         give_up(worker, it.handle, UMX_ERR_PROTOCOL);
         return UMI_AM_CONSUMED;
     }

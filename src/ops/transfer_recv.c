@@ -149,7 +149,7 @@ on_transfer(umx_worker *worker, const umi_am_arrival *arrival)
 
     if (arrival->header_len < sizeof(start) + UMI_HEADER_MIN ||
         arrival->len != 0) {
-        worker->stats.protocol_errors++; /* whose it is cannot be known */
+        worker->stats->protocol_errors++; /* whose it is cannot be known */
         umi_worker_stray(worker, 0);
         return UMI_AM_CONSUMED;
     }
@@ -197,7 +197,7 @@ on_piece(umx_worker *worker, const umi_am_arrival *arrival)
     umi_ep_base     *ep;
 
     if (arrival->len <= sizeof(header) || arrival->is_rndv) {
-        worker->stats.protocol_errors++;
+        worker->stats->protocol_errors++;
         umi_worker_stray(worker, 0);
         return UMI_AM_CONSUMED;
     }

@@ -127,7 +127,7 @@ umi_transfer_on_ask(umx_worker *worker, const umi_am_arrival *arrival)
     umi_ep_base      *ep;
 
     if (arrival->header_len != sizeof(note)) {
-        worker->stats.protocol_errors++;
+        worker->stats->protocol_errors++;
         return UMI_AM_CONSUMED;
     }
     memcpy(&note, arrival->header, sizeof(note));

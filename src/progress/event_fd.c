@@ -158,17 +158,16 @@ arm(umx_worker *worker)
 /* Compute the end of a drain. Half of a turn is for what the messages are for.
  */
 static uint64_t
-drain_end(const umx_worker *worker)
+drain_end(const umx_worker *worker, uint64_t now)
 {
-    uint64_t now  = umi_ticks();
     uint64_t end  = umi_turn_end(worker, now);
     uint64_t half = now + worker->turn_ticks / 2;
 
     return (worker->turn_end != 0 && umi_turn_is_past(end, half)) ? half : end;
 }
 
-umx_status
-umi_progress_drain(umx_worker *worker, uint64_t end)
+static umx_status
+drain_until(umx_worker *worker, uint64_t end)
 {
     unsigned   before;
     bool       is_first = true;
@@ -178,7 +177,7 @@ umi_progress_drain(umx_worker *worker, uint64_t end)
     for (;;) {
         before = worker->activity;
         while (!worker->is_destroy_due && umi_progress_poll(worker) != 0) {
-            worker->stats.wakeups += is_first;
+            worker->stats->wakeups += is_first;
             is_first                = false;
             before                  = ++worker->activity;
             worker->engine->busy_ns = 0;
@@ -218,6 +217,17 @@ umi_progress_drain(umx_worker *worker, uint64_t end)
     }
 }
 
+umx_status
+umi_progress_drain(umx_worker *worker, uint64_t begin, uint64_t end)
+{
+    umx_status status = drain_until(worker, end);
+
+    worker->slot->drained          = begin;
+    worker->stats->requests_in_use = worker->requests.in_use;
+    worker->stats->requests_peak   = worker->requests.peak;
+    return status;
+}
+
 void
 umx_worker_begin_turn(umx_worker *worker)
 {
@@ -243,7 +253,7 @@ umx_worker_extend_turn(umx_worker *worker, uint64_t max_ns)
 
     more             = (more < worker->turn_ticks) ? more : worker->turn_ticks;
     worker->turn_end = (umi_ticks() + more) | 1;
-    worker->stats.extended_turns++;
+    worker->stats->extended_turns++;
 }
 
 UMI_LOCKED(umx_status, umx_worker_drain, worker, (umx_worker * worker),
@@ -256,6 +266,7 @@ umx_worker_drain(umx_worker *worker)
         return umx_worker_drain_locked(worker);
     }
     umx_status status = umi_worker_check(worker);
+    uint64_t   begin;
 
     if (status != UMX_OK) {
         return status;
@@ -263,7 +274,8 @@ umx_worker_drain(umx_worker *worker)
     if (!umi_worker_enter(worker)) {
         return UMX_INPROGRESS; /* from a callback: the caller drains */
     }
-    status = umi_progress_drain(worker, drain_end(worker));
+    begin  = umi_ticks();
+    status = umi_progress_drain(worker, begin, drain_end(worker, begin));
     return umi_worker_leave(worker) ? status : UMX_ERR_CLOSED;
 }
 

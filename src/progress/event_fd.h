@@ -7,8 +7,9 @@
 #include "core/worker.h"
 #include "util/clock.h"
 
-/* umx_worker_drain() in a (P) call that has begun, until the tick `end`. */
-umx_status umi_progress_drain(umx_worker *worker, uint64_t end);
+/* umx_worker_drain() in a (P) call that has begun, from the tick `begin` until
+ * `end`. */
+umx_status umi_progress_drain(umx_worker *worker, uint64_t begin, uint64_t end);
 
 /* Prepare umx_worker.nap of a new worker. */
 void umi_nap_init(umx_worker *worker);

@@ -151,9 +151,9 @@ spin(umx_worker *worker, const volatile bool *done_p)
     if (budget == 0) {
         return yield_while_shared(worker, done_p) && *done_p;
     }
-    worker->stats.spins++;
+    worker->stats->spins++;
     if (spin_for(worker, done_p, budget) && *done_p) {
-        worker->stats.spin_hits++;
+        worker->stats->spin_hits++;
         spin_succeeded(state);
         return true;
     }

@@ -139,13 +139,15 @@ drain_slices(progress_thread *self)
     umx_worker *worker  = self->worker;
     umi_guard  *guard   = self->guard;
     unsigned    closing = worker->num_closing;
+    uint64_t    begin;
     umx_status  status;
 
     umi_guard_set_in_thread(worker, true);
     worker->is_inside = true;
     do {
-        status = umi_progress_drain(worker,
-                                    umi_ticks() + umi_ticks_from_ns(SLICE_NS));
+        begin  = umi_ticks();
+        status = umi_progress_drain(worker, begin,
+                                    begin + umi_ticks_from_ns(SLICE_NS));
     } while (status == UMX_INPROGRESS && atomic_load(&guard->wanted) == 0 &&
              !is_stop_due(self));
     worker->is_inside = false;

@@ -112,7 +112,7 @@ UNLOCKED = {
         umx_memh_register umx_memh_release umx_rkey_retire umx_worker_is_owner
         umx_worker_is_in_thread umx_worker_signal umx_worker_submit
         umx_shuffle_chunk_release umx_memh_hold umx_memh_put umx_set_errno
-        umx_shuffler_spill_error umx_worker_post""",
+        umx_shuffler_spill_error umx_worker_post umx_observe_workers""",
     "only one thread uses a call at a time, and it has what it needs": """
         umx_moe_call_info umx_moe_pack umx_moe_sum umx_moe_unpack""",
     "it never changes": """
@@ -127,6 +127,7 @@ UNLOCKED = {
         umx_shmem_pointer umx_shmem_size
         umx_request_worker umx_rkey_is_readonly
         umx_rkey_length umx_timer_init umx_worker_fd umx_worker_get_context
+        umx_worker_number
        """,
     "the thread changes it, in one step": """
         umx_moe_comm umx_moe_failed_rank umx_moe_is_masked umx_moe_masked_by
@@ -261,7 +262,8 @@ def test_circles_of_files_are_within_the_rooms_that_are_named():
 # The room of each prefix: umi_<noun>_ is the name of one thing, in one room.
 NOUNS = {
     "util": """
-        atomic clock cpu equal hmac host ids list log map membarrier mpsc node pool
+        atomic clock cpu equal hmac host ids list log map membarrier mpsc node page
+        pool
         process random read reader sha256 siphash slots table ticks utf8
         write writer x25519""",
     "codec": "address codec control frame header pack seq ucx varint",

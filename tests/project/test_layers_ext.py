@@ -19,7 +19,7 @@ from arrows import (
 
 # The rooms of ucp_ext/, each with those that it may include and call.
 BELOW: dict[str, set[str]] = {"base": set()}
-BELOW["topology"] = BELOW["buffer"] = {"base"}
+BELOW["topology"] = BELOW["observe"] = BELOW["buffer"] = {"base"}
 BELOW["worker"] = {"buffer", "base"}
 BELOW["object"] = BELOW["worker"] | {"worker"}
 BELOW["request"] = BELOW["object"] | {"object"}
@@ -31,7 +31,16 @@ BELOW["shuffle"] = BELOW["comm"] | {"comm"}
 BELOW["outputs"] = BELOW["comm"] | {"comm"}
 BELOW["proxy"] = BELOW["moe"] = BELOW["comm"] | {"comm"}
 BELOW["shmem"] = BELOW["comm"] | {"comm", "op"}
-SLICES = {"comm", "shuffle", "outputs", "topology", "shmem", "proxy", "moe"}
+SLICES = {
+    "comm",
+    "shuffle",
+    "outputs",
+    "topology",
+    "observe",
+    "shmem",
+    "proxy",
+    "moe",
+}
 BELOW["ucp_ext"] = set(BELOW)  # module.c
 
 # Rooms in which files need each other, and why.

@@ -27,7 +27,7 @@ BELOW: dict[str, set[str]] = {
 BELOW["message"] = BELOW["testing"] = BELOW["_core"] | {"_core"}
 BELOW["_communicator"] = BELOW["_core"] | {"_core"}
 BELOW["_run"] = BELOW["shmem"] = BELOW["_communicator"] | {"_communicator"}
-BELOW["_observe"] = BELOW["_communicator"] | {"_communicator"}
+BELOW["_observe"] = BELOW["_communicator"] | {"_communicator", "_version"}
 BELOW["sync"] = BELOW["shmem"] | {"shmem"}
 BELOW["moe"] = BELOW["sync"] | {"sync"}
 BELOW["shuffle"] = BELOW["_communicator"] | {"_communicator", "_data"}

@@ -62,6 +62,18 @@ class WorkerStatistics(Statistics):
         loans: messages that the receiver has read from this process's memory.
         renewals: how often UCX's worker was replaced.
         extended_turns: turns in which a task continued once more.
+        sent_messages: messages of all endpoints, open and closed ones, that were
+            given to UCX.
+        sent_bytes: their bytes.
+        received_messages: messages of all endpoints that have come, whether read
+            or not.
+        received_bytes: their bytes.
+        pending_sends: sends that are not complete.
+        pending_bytes: their bytes.
+        waiting_sends: those of them that wait until the peer grants credit, or
+            until the connection is made.
+        rendezvous: sent messages whose bytes the receiver has fetched, or read as
+            a loan, when it had a buffer for them.
     """
 
     requests_in_use: int
@@ -79,6 +91,14 @@ class WorkerStatistics(Statistics):
     loans: int
     renewals: int
     extended_turns: int
+    sent_messages: int
+    sent_bytes: int
+    received_messages: int
+    received_bytes: int
+    pending_sends: int
+    pending_bytes: int
+    waiting_sends: int
+    rendezvous: int
 
 
 def warn_of_stats() -> None:

@@ -3,6 +3,7 @@
 #include "type/type.h"
 
 #include "base/args.h"
+#include "base/numbers.h"
 #include "object/context.h"
 #include "op/address.h"
 #include "op/am.h"
@@ -203,16 +204,7 @@ worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     umx_worker_query(self->umx, &stats);
-    return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}",
-        "requests_in_use", stats.requests_in_use, "requests_peak",
-        stats.requests_peak, "requests_lost", stats.requests_lost, "endpoints",
-        stats.endpoints, "listeners", stats.listeners, "unexpected_messages",
-        stats.unexpected_messages, "unexpected_bytes", stats.unexpected_bytes,
-        "protocol_errors", stats.protocol_errors, "stray_messages",
-        stats.stray_messages, "wakeups", stats.wakeups, "spins", stats.spins,
-        "spin_hits", stats.spin_hits, "loans", stats.loans, "renewals",
-        stats.renewals, "extended_turns", stats.extended_turns);
+    return numbers_as_dict(&stats);
 }
 
 PyDoc_STRVAR(worker_flush_doc,

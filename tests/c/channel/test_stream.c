@@ -267,7 +267,8 @@ test_an_unread_stream_stops_its_sender(void **state)
     pair_settle(p);
     assert_int_equal(o[COUNT - 1].status, UMX_INPROGRESS);
     /* Eager ones, announced ones and those of the channel's reserve. */
-    assert_in_range(p->server_worker->stats.unexpected_messages, 1, 16 + 2 + 2);
+    assert_in_range(p->server_worker->stats->unexpected_messages, 1,
+                    16 + 2 + 2);
     read_out(p, p->server, 0, (size_t)COUNT * 1000, 777);
     for (int i = 0; i < COUNT; i++) {
         assert_int_equal(op_wait(p, &o[i]), UMX_OK);

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Read the counters of a process of this host, whatever it does meanwhile.
+
+libumx keeps the counters of a process's workers in a memory file named
+``ucp-stats``, which other processes of the same user find in ``/proc/PID/fd``:
+src/util/page.h describes it. The process that is looked at does nothing for it,
+and may hang. Each number is read as a whole; two numbers that are read one after
+the other may be of two moments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .._core.statistics import Statistics, WorkerStatistics
+
+_LINK = "/memfd:ucp-stats"
+_MAGIC = b"ucpstats"
+_VERSION = 1
+# umi_page_header: magic, version, header_size, slot_size, num_slots, pid,
+# begun_ns, ticks, ticks_ns, ticks_per_second, umx_version, spare, names
+_HEADER = struct.Struct("=8sIIIIQQQQQ16s48x1024s")
+_FIELDS = tuple(field.name for field in dataclasses.fields(WorkerStatistics))
+_TRIES = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerCounters(Statistics):
+    """The counters of one worker, as other threads and processes see them.
+
+    Attributes:
+        number: counts the workers of the process, from 1.
+        started: when the worker was made, in seconds of ``time.time()``.
+        drained: when its loop has last looked for messages, in such seconds; None
+            if it never has. A worker with nothing to do does not look.
+        statistics: what ``Worker.statistics`` is; requests are those of the last
+            look.
+    """
+
+    number: int
+    started: float
+    drained: float | None
+    statistics: WorkerStatistics
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessStatistics(Statistics):
+    """The counters of a process that uses ucp.
+
+    Attributes:
+        pid: its number.
+        name: the name of its program, as ``ps`` shows it; "" if it has ended.
+        version: the version of ucp that it uses.
+        started: when it has made its first worker, in seconds of ``time.time()``.
+        workers: the workers that there are.
+    """
+
+    pid: int
+    name: str
+    version: str
+    started: float
+    workers: tuple[WorkerCounters, ...]
+
+
+def read(pid: int) -> list[ProcessStatistics]:
+    """Return the counters of the process ``pid``.
+
+    The list has one element; none if the process has no worker, does not use ucp
+    or was started with ``UCP_STATS=0``; several if copies of the library are in it.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+        PermissionError: it belongs to another user.
+    """
+    folder = Path(f"/proc/{pid}/fd")
+    try:
+        paths = list(folder.iterdir())
+    except FileNotFoundError:
+        raise ProcessLookupError(
+            errno.ESRCH, f"there is no process {pid} on this host"
+        ) from None
+    except PermissionError:
+        raise PermissionError(
+            errno.EACCES,
+            f"process {pid} belongs to another user, or has other privileges; its "
+            "counters are for its own user and root",
+        ) from None
+    found = [_read_file(pid, path) for path in paths if _is_page(path)]
+    return [each for each in found if each is not None]
+
+
+def name_of(pid: int) -> str:
+    """The name of a process's program; "" if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _is_page(path: Path) -> bool:
+    try:
+        return os.readlink(path).startswith(_LINK)
+    except OSError:  # it has been closed
+        return False
+
+
+def _read_file(pid: int, path: Path) -> ProcessStatistics | None:
+    try:
+        with path.open("rb") as file:
+            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):  # closed meanwhile, or still empty
+        return None
+    with memory, memoryview(memory) as view:
+        return _read_memory(pid, view)
+
+
+def _read_memory(pid: int, view: memoryview) -> ProcessStatistics | None:
+    if len(view) < _HEADER.size:
+        return None
+    magic, version, *rest = _HEADER.unpack_from(view)
+    if magic != _MAGIC or version != _VERSION:
+        return None
+    header_size, slot_size, num_slots, _, begun_ns, *clock = rest[:-2]
+    names = _text(rest[-1]).split(",")
+    if len(view) < header_size + num_slots * slot_size:
+        return None
+    with view.cast("B")[header_size:] as body, body.cast("Q") as words:
+        slots = _slots(words, slot_size // 8, num_slots, ["turn", *names])
+        workers = tuple(_worker(slot, *clock) for slot in slots)
+    return ProcessStatistics(
+        pid=pid,
+        name=name_of(pid),
+        version=_text(rest[-2]),
+        started=begun_ns / 1e9,
+        workers=workers,
+    )
+
+
+def _text(padded: bytes) -> str:
+    return padded.partition(b"\0")[0].decode("ascii", "replace")
+
+
+def _slots(
+    words: memoryview, size: int, number: int, names: list[str]
+) -> Iterator[dict[str, int]]:
+    """The slots that are in use; one that changes hands is read again."""
+    for start in range(0, number * size, size):
+        if words[start] % 2 == 0:
+            continue
+        for _ in range(_TRIES):
+            slot = {name: words[start + i] for i, name in enumerate(names)}
+            if slot["turn"] == words[start]:
+                break
+        if slot["turn"] % 2 != 0:
+            yield slot
+
+
+def _worker(
+    slot: dict[str, int], ticks: int, ticks_ns: int, ticks_per_second: int
+) -> WorkerCounters:
+    drained = None
+    if slot["drained"]:
+        drained = ticks_ns / 1e9 + (slot["drained"] - ticks) / ticks_per_second
+    return WorkerCounters(
+        number=slot["number"],
+        started=slot["begun_ns"] / 1e9,
+        drained=drained,
+        statistics=statistics_of(slot),
+    )
+
+
+def statistics_of(numbers: dict[str, Any]) -> WorkerStatistics:
+    """Statistics of numbers by their names; what another version lacks is 0."""
+    return WorkerStatistics(**{name: numbers.get(name, 0) for name in _FIELDS})

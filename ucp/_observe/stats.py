@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``ucp.stats()``: the counters of this process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .. import _ext, _version
+from .._core.loader import which_ucx
+from .page import WorkerCounters, name_of, statistics_of
+
+
+def workers() -> list[WorkerCounters]:
+    """The counters of all workers of this process, by their numbers."""
+    found = [
+        WorkerCounters(
+            number=each["number"],
+            started=each["begun_ns"] / 1e9,
+            drained=each["drained_ns"] / 1e9 or None,
+            statistics=statistics_of(each["statistics"]),
+        )
+        for each in _ext.read_workers()
+    ]
+    return sorted(found, key=lambda each: each.number)
+
+
+def stats() -> dict[str, Any]:
+    """Return what all workers of this process have done so far.
+
+    May be called in any thread, whatever the workers do meanwhile: it asks none of
+    them. The result consists of dicts, lists, strings and numbers only, so
+    ``json.dumps()`` takes it:
+
+    - ``"pid"``, ``"name"``: of the process;
+    - ``"version"``, ``"ucx_version"``: of ucp and UCX;
+    - ``"workers"``: of each worker ``"number"``, ``"started"`` and ``"drained"`` in
+      seconds of ``time.time()``, and ``"statistics"``, the fields of
+      ``ucp.WorkerStatistics``.
+
+    Each number is right by itself; two of them may be of two moments. The counters
+    of a worker go with it.
+
+    Example:
+        >>> ucp.stats()["workers"]
+        []
+    """
+    return {
+        "pid": os.getpid(),
+        "name": name_of(os.getpid()),
+        "version": _version.__version__,
+        "ucx_version": which_ucx().version,
+        "workers": [each.as_dict() for each in workers()],
+    }
