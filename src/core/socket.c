@@ -23,6 +23,7 @@ enum {
     LENGTH_SIZE = 4,
     BYTE_PING   = 1,
     BYTE_PONG   = 2,
+    NUM_BYTES   = 64, /* so many are read at a time */
     BUFFER_SIZE = LENGTH_SIZE + UMI_SOCKET_MESSAGE_MAX
 };
 
@@ -123,6 +124,33 @@ umi_socket_finish(umi_socket *sock)
     }
 }
 
+/* Send a byte; false if it does not fit into the socket, which may have a part
+ * of the last message still to take. */
+static bool
+send_byte(umi_socket *sock, uint8_t byte)
+{
+    return sock->buffers == NULL &&
+           send(sock->watch.fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+}
+
+/* Take bytes that have come to a settled socket: UMX_ERR_PROTOCOL if they are
+ * not what its peer may send. */
+static umx_status
+hear(umi_socket *sock, const uint8_t *bytes, size_t len)
+{
+    sock->num_heard++;
+    sock->is_asked = false;
+    for (size_t i = 0; i < len; i++) {
+        if (bytes[i] == BYTE_PING) {
+            /* What does not fit is not needed: much is on its way then. */
+            (void)send_byte(sock, BYTE_PONG);
+        } else if (bytes[i] != BYTE_PONG) {
+            return UMX_ERR_PROTOCOL;
+        }
+    }
+    return UMX_OK;
+}
+
 /* ---- input ---------------------------------------------------------------
  */
 
@@ -132,9 +160,10 @@ take_messages(umi_socket *sock)
 {
     while (!is_settled(sock) && sock->buffers->in_len >= LENGTH_SIZE) {
         umi_socket_buffers *buffers = sock->buffers;
+        uint8_t             rest[NUM_BYTES];
         umi_reader          reader;
         uint32_t            len;
-        size_t              used;
+        size_t              used, num_rest;
 
         umi_reader_init(&reader, buffers->in, buffers->in_len);
         len = umi_read_u32(&reader);
@@ -149,21 +178,19 @@ take_messages(umi_socket *sock)
         if (buffers->in_len < used) {
             return true;
         }
+        num_rest = buffers->in_len - used;
+        num_rest = (num_rest < NUM_BYTES) ? num_rest : NUM_BYTES;
+        memcpy(rest, buffers->in + used, num_rest);
         sock->ops->on_message(sock, buffers->in + LENGTH_SIZE, len);
         if (is_settled(sock)) {
-            return true; /* the rest is nobody's */
+            /* The peer may have asked meanwhile, which it does only once. */
+            return sock->watch.fd < 0 || num_rest == 0 ||
+                   hear(sock, rest, num_rest) == UMX_OK;
         }
         memmove(buffers->in, buffers->in + used, buffers->in_len - used);
         buffers->in_len -= used;
     }
     return true;
-}
-
-/* Send a byte; false if it does not fit into the socket. */
-static bool
-send_byte(umi_socket *sock, uint8_t byte)
-{
-    return send(sock->watch.fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
 
 void
@@ -186,7 +213,7 @@ is_silence(int error)
 static umx_status
 read_settled(umi_socket *sock)
 {
-    uint8_t bytes[64];
+    uint8_t bytes[NUM_BYTES];
     ssize_t n = recv(sock->watch.fd, bytes, sizeof(bytes), 0);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -199,17 +226,7 @@ read_settled(umi_socket *sock)
         return is_silence(sock->error) ? UMX_ERR_ENDPOINT_TIMEOUT :
                                          UMX_ERR_CONNECTION_RESET;
     }
-    sock->num_heard++;
-    sock->is_asked = false;
-    for (ssize_t i = 0; i < n; i++) {
-        if (bytes[i] == BYTE_PING) {
-            /* What does not fit is not needed: much is on its way then. */
-            (void)send_byte(sock, BYTE_PONG);
-        } else if (bytes[i] != BYTE_PONG) {
-            return UMX_ERR_PROTOCOL;
-        }
-    }
-    return UMX_OK;
+    return hear(sock, bytes, (size_t)n);
 }
 
 static umx_status

@@ -60,6 +60,28 @@ test_other_bytes_than_signs_of_life_end_a_connection(void **state)
     assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
 }
 
+/* The question comes with the last words of the handshake: the server has not
+ * read these. */
+static void
+test_a_question_right_after_the_handshake_is_answered(void **state)
+{
+    pair *p = *state;
+
+    pair_listen(p);
+    pair_connect(p, 0);
+    while (umx_ep_get_state(p->client) != UMX_EP_OPEN) {
+        assert_true(umx_worker_drain(p->server_worker) >= 0);
+        assert_true(umx_worker_drain(p->client_worker) >= 0);
+    }
+    assert_null(p->server);
+    umx_ep_ask(p->client);
+    assert_true(p->client->socket.is_asked);
+    PAIR_UNTIL(p, !p->client->socket.is_asked);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_OPEN);
+    PAIR_UNTIL(p, p->server != NULL);
+    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_OPEN);
+}
+
 static void
 test_a_socket_takes_what_it_has_room_for(void **state)
 {
@@ -85,6 +107,7 @@ main(void)
         cmocka_unit_test(test_what_the_system_says_as_a_status),
         PAIR_TEST_ONCE(test_the_kernel_has_measured_a_round_trip),
         PAIR_TEST(test_other_bytes_than_signs_of_life_end_a_connection),
+        PAIR_TEST(test_a_question_right_after_the_handshake_is_answered),
         PAIR_TEST_ONCE(test_a_socket_takes_what_it_has_room_for),
     };
 
