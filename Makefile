@@ -38,7 +38,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 sources := setup.py pyproject.toml \
            $(shell find ucp -name "*.py" -o -name "*.pyi") $(wildcard \
-           ucp_ext/*.* ucp_ext/*/*.[ch] include/umx/*.h src/*/*.c src/*/*.h)
+           ucp_ext/*.* ucp_ext/*/*.[ch] include/*.h include/*/*.h* src/*.in \
+           src/*/*.c src/*/*.h)
 
 # Which UCX the C library is built with: as setup.py chooses.
 ifeq ($(UCP_UCX),system)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Build ``ucp._ext``: the binding in ucp_ext/ and all of libumx in src/.
+"""Build libumx, from src/, and ``ucp._ext``, the binding in ucp_ext/ that uses it.
+
+The package gets the library as ``ucp/lib/libumx.so.0``, once for the extension and
+for programs in C, the headers in ``ucp/include``, and the files by which pkg-config
+and CMake find both.
 
 Environment:
     UCP_UCX       wheel (default), system (pkg-config ucx), or /dir with
@@ -11,10 +15,13 @@ Environment:
     CC            the compiler; gcc and clang work
 """
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +29,7 @@ from typing import NamedTuple
 import numpy
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.modified import newer_group
 
 WARNINGS = [
     "-Wall",
@@ -31,11 +39,22 @@ WARNINGS = [
     "-Wno-missing-field-initializers",
 ]
 EXPORTS = "ucp_ext/exports.map"
+SONAME = "libumx.so.0"
+# What programs in C are compiled with.
+HEADERS = sorted(
+    file
+    for pattern in ("*.h", "*/*.h", "*/*.hpp")
+    for file in glob(f"include/{pattern}")
+)
 
 
 class Ucx(NamedTuple):
+    """A UCX; `beside` says where its libraries are, seen from site-packages, if
+    it is a package."""
+
     include_dirs: list[str]
     library_dirs: list[str]
+    beside: str | None = None
 
 
 def flag(name: str) -> bool:
@@ -46,10 +65,11 @@ def find_ucx() -> Ucx:
     choice = os.environ.get("UCP_UCX") or "wheel"
     if choice == "system":
         return find_system_ucx()
+    beside = None
     if choice == "wheel":
         import libucx
 
-        prefix = Path(libucx.__file__).parent
+        prefix, beside = Path(libucx.__file__).parent, "libucx/lib"
     elif os.path.isabs(choice):
         prefix = Path(choice)
     else:
@@ -57,7 +77,7 @@ def find_ucx() -> Ucx:
     if not (prefix / "include/ucp/api/ucp.h").exists():
         sys.exit(f"UCP_UCX={choice}: there is no {prefix}/include/ucp/api/ucp.h")
     libs = [str(prefix / name) for name in ("lib", "lib64") if (prefix / name).is_dir()]
-    return Ucx([str(prefix / "include")], libs)
+    return Ucx([str(prefix / "include")], libs, beside)
 
 
 def find_system_ucx() -> Ucx:
@@ -96,28 +116,115 @@ def variant_flags() -> tuple[str, list[str], list[str]]:
     return "release", ["-O3", "-DNDEBUG"], ["-O3"]
 
 
+def headers_id() -> str:
+    """What umx_headers_id() returns; src/Makefile has the same rule."""
+    files = sorted(glob("include/umx/*.h"))
+    content = b"".join(Path(file).read_bytes() for file in files)
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
 class BuildExt(build_ext):
-    """Adds link-time optimisation where the compiler and linker have it."""
+    """Builds the library first, then the extension, which is linked to it."""
+
+    def build_extensions(self) -> None:
+        self.compiler.compile = self.compile_in_parallel
+        self.tree = Path(self.build_lib, "ucp")
+        self.add_options()
+        self.build_library(self.tree / "lib" / SONAME)
+        self.install_for_c()
+        super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:
-        self.separate_trees()
-        if VARIANT == "release":
-            lto = next((f for f in ("-flto=auto", "-flto") if self.links(f)), None)
-            if lto is not None:
-                ext.extra_compile_args.append(lto)
-                ext.extra_link_args.append(lto)
+        ext.extra_objects = [str(self.tree / "lib" / SONAME)]
+        ext.extra_compile_args += COMPILE_FLAGS
+        ext.extra_link_args += LINK_FLAGS
         super().build_extension(ext)
 
-    def separate_trees(self) -> None:
-        """Have each file find the headers of its own tree: rooms of src/ and of
-        ucp_ext/ have the same names."""
-        compile_file = self.compiler._compile
+    def copy_extensions_to_source(self) -> None:
+        super().copy_extensions_to_source()
+        for name in ("lib", "include"):
+            shutil.copytree(self.tree / name, Path("ucp", name), dirs_exist_ok=True)
 
-        def compile_in_tree(obj, src, ext, cc_args, *args):
-            tree = Path(src).parts[0]
-            compile_file(obj, src, ext, [f"-I{tree}", *cc_args], *args)
+    def add_options(self) -> None:
+        """Find out what compiler and linker can do for a release."""
+        if VARIANT != "release":
+            return
+        lto = next((f for f in ("-flto=auto", "-flto") if self.links(f)), None)
+        if lto is not None:
+            COMPILE_FLAGS.append(lto)
+            LINK_FLAGS.append(lto)
+        # Functions of the library that call each other call no others of these
+        # names, and calls between library and extension are bound when they load.
+        for option in ("-fno-semantic-interposition", "-fno-plt"):
+            if self.links(option):
+                COMPILE_FLAGS.append(option)
+        for option in ("-Wl,-Bsymbolic-functions", "-Wl,-z,now"):
+            if self.links(option):
+                LINK_FLAGS.append(option)
 
-        self.compiler._compile = compile_in_tree
+    def build_library(self, target: Path) -> None:
+        sources = sorted(glob("src/*/*.c"))
+        depends = [*sources, *glob("src/*/*.h"), *HEADERS, "setup.py"]
+        if not self.force and not newer_group(depends, str(target)):
+            return
+        system = [f"-isystem{path}" for path in UCX.include_dirs]
+        objects = self.compiler.compile(
+            sources,
+            output_dir=self.build_temp,
+            macros=[("UMI_HEADERS_ID", f'"{headers_id()}"')],
+            include_dirs=["include", "src"],
+            extra_postargs=[*FLAGS, *COMPILE_FLAGS, *system],
+        )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.compiler.link_shared_object(
+            objects,
+            str(target),
+            libraries=["ucp", "ucs"],
+            library_dirs=UCX.library_dirs,
+            extra_postargs=["-pthread", f"-Wl,-soname,{SONAME}", *LINK_FLAGS],
+        )
+
+    def install_for_c(self) -> None:
+        """Put beside the library what a program needs that uses it."""
+        shutil.rmtree(self.tree / "include", ignore_errors=True)
+        for header in HEADERS:
+            copy = self.tree / header
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(header, copy)
+        # A package has no links, and a copy would be twice the size: the linker
+        # reads this as a script, and the program that it makes needs the soname.
+        (self.tree / "lib/libumx.so").write_text(f"INPUT ( {SONAME} )\n")
+        self.describe("umx.pc", "pkgconfig", "${prefix}")
+        self.describe("umx-config.cmake", "cmake/umx", "${umx_PREFIX}")
+        self.describe("umx-config-version.cmake", "cmake/umx", "")
+
+    def describe(self, name: str, folder: str, prefix: str) -> None:
+        """Write src/NAME.in into the package as src/Makefile does elsewhere."""
+        if UCX.beside is not None:
+            where = f"{prefix}/../{UCX.beside}"
+        else:
+            where = UCX.library_dirs[0] if UCX.library_dirs else ""
+        text = Path("src", f"{name}.in").read_text()
+        for word, value in (
+            ("VERSION", self.distribution.get_version()),
+            ("UCX_LIBDIR", where),
+            ("UCX_LINK", where and f"-L{where}"),
+            ("RPATH", where and f",-rpath,{where}"),
+            ("RPATH_LINK", where and f"-Wl,-rpath-link,{where}"),
+        ):
+            text = text.replace(f"@{word}@", value)
+        file = self.tree / "lib" / folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def compile_in_parallel(self, sources: list[str], **options: object) -> list[str]:
+        """Compile as the compiler's own method does, on all cores."""
+
+        def compile_one(source: str) -> list[str]:
+            return type(self.compiler).compile(self.compiler, [source], **options)
+
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            return [obj for objs in pool.map(compile_one, sources) for obj in objs]
 
     def links(self, option: str) -> bool:
         """Does a shared object link with `option`, without a warning?"""
@@ -137,33 +244,25 @@ if flag("UCP_WERROR"):
 VARIANT, COMPILE_FLAGS, LINK_FLAGS = variant_flags()
 UCX = find_ucx()
 
+FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-pthread", *WARNINGS]
+
 extension = Extension(
     "ucp._ext",
-    sources=sorted(glob("ucp_ext/*.c") + glob("ucp_ext/*/*.c") + glob("src/*/*.c")),
+    sources=sorted(glob("ucp_ext/*.c") + glob("ucp_ext/*/*.c")),
     depends=[
-        *glob("include/umx/*.h"),
-        *glob("src/*/*.h"),
+        *HEADERS,
         *glob("ucp_ext/*.h"),
         *glob("ucp_ext/*/*.h"),
         EXPORTS,
         "setup.py",
     ],
-    include_dirs=["include"],
-    library_dirs=UCX.library_dirs,
-    libraries=["ucp", "ucs"],
-    extra_compile_args=[
-        "-std=gnu11",
-        "-fvisibility=hidden",
-        "-pthread",
-        *WARNINGS,
-        *COMPILE_FLAGS,
-        # Their headers are not ours to warn about.
-        *(f"-isystem{path}" for path in (*UCX.include_dirs, numpy.get_include())),
-    ],
+    include_dirs=["include", "ucp_ext"],
+    # BuildExt adds the options that it finds.
+    extra_compile_args=[*FLAGS, f"-isystem{numpy.get_include()}"],
     extra_link_args=[
         "-pthread",
         f"-Wl,--version-script={EXPORTS}",
-        *LINK_FLAGS,
+        "-Wl,--enable-new-dtags,-rpath,$ORIGIN/lib",
     ],
 )
 

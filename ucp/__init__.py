@@ -65,7 +65,7 @@ from ._core.endpoint import Endpoint
 from ._core.heap import Heap
 from ._core.lifecycle import current_worker, reset
 from ._core.listener import Listener
-from ._core.loader import WhichUCX, which_ucx
+from ._core.loader import WhichUCX, get_include, get_library_dir, which_ucx
 from ._core.memory import Memory
 from ._core.objects import Channel
 from ._core.peer import Peer, PeerInfo
@@ -213,6 +213,8 @@ __all__ = [
     "get_active_transports",
     "get_address",
     "get_config",
+    "get_include",
+    "get_library_dir",
     "get_ucp_context_info",
     "get_ucp_worker",
     "get_ucp_worker_info",

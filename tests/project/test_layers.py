@@ -21,6 +21,7 @@ from arrows import (
 )
 from paths import ROOT
 
+import ucp
 from ucp import _ext, _version
 
 # The rooms of src/, each with those that it may include and call.
@@ -90,6 +91,7 @@ UNLOCKED = {
         umx_layout_is_writable umx_log_set umx_memory_query umx_segment_limits
         umx_reduction_is_possible
         umx_status_string umx_tag_hash umx_take_errno umx_ucx_version
+        umx_headers_id umx_version_string
         umx_topology_create umx_topology_destroy umx_topology_distances
         umx_topology_find_gpu umx_topology_find_name umx_topology_find_pci
         umx_topology_get_cpus umx_topology_get_object umx_topology_num_objects
@@ -384,8 +386,12 @@ def exported(library: Path) -> set[str]:
     return {line.split()[-1] for line in output.splitlines()}
 
 
-def test_library_exports_only_umx_names():
-    library = ROOT / "src/build/release/libumx.so"
+BUILT = ROOT / "src/build/release/libumx.so.0"
+INSTALLED = Path(ucp.get_library_dir(), "libumx.so.0")
+
+
+@pytest.mark.parametrize("library", [BUILT, INSTALLED], ids=["built", "installed"])
+def test_library_exports_only_umx_names(library):
     if not library.exists():
         pytest.skip("make -C src has not been run")
     names = exported(library)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Find UCX and load it before ``ucp._ext`` is imported.
+"""Find UCX and libumx and load them before ``ucp._ext`` is imported.
 
-The extension is linked with ``libucp.so.0`` and ``libucs.so.0`` and has no rpath.
-The dynamic linker uses a library of that soname if one is loaded already, so the
-extension uses the libraries that this module loads. The variable ``UCP_UCX`` of
+The extension is linked with ``libumx.so.0``, and that with ``libucp.so.0`` and
+``libucs.so.0``, without an rpath. The dynamic linker uses a library of that soname
+if one is loaded already, so the extension uses the libraries that this module
+loads. That is the libumx of this package: a process has one copy, whether other
+extensions use it before or after this package. The variable ``UCP_UCX`` of
 the environment says which UCX that is:
 
 - ``wheel`` (default): the package ``libucx-cu12`` or ``libucx-cu13``;
@@ -21,12 +23,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from .. import _version
 from . import neighbours
 
 #: Oldest UCX that works.
@@ -43,6 +47,9 @@ _WHEEL_NAMES = ("libucm.so.0", "libucs.so", "libuct.so", "libucp.so")
 # How long UCX spins at each function of libc that it patches when it is loaded,
 # for other threads to leave it: 50 ms each, 0.35 s in all, since 1.21.
 _GRACE = "UCX_MEM_BISTRO_GRACE_DURATION"
+
+_PACKAGE = Path(__file__).parents[1]
+_UMX = "libumx.so.0"
 
 _CHOICES = (
     "Install UCX with 'pip install libucx-cu12' (or libucx-cu13), or set "
@@ -86,6 +93,46 @@ def load() -> WhichUCX:
     """
     neighbours.check()
     _check_extension_is_here()
+    _check_libumx_that_is_loaded()
+    which = _load_ucx()
+    library = _PACKAGE / "lib" / _UMX
+    try:
+        _open(_UMX, os.RTLD_NOLOAD)
+    except OSError:
+        try:
+            _open(str(library))
+        except OSError as error:
+            raise ImportError(
+                f"ucp cannot load its library {library}: {error}. Install ucp "
+                "again; if UCP_UCX names a UCX, look whether that is too old"
+            ) from error
+    return which
+
+
+def which_ucx() -> WhichUCX:
+    """Return which UCX this process uses: its kind, its path and its version."""
+    return load()
+
+
+def get_include() -> str:
+    """Return the directory of the C headers, for a compiler's option ``-I``.
+
+    ``#include <umx/umx.h>`` finds libumx's headers there.
+    """
+    return str(_PACKAGE / "include")
+
+
+def get_library_dir() -> str:
+    """Return the directory of libumx, for a linker's option ``-L``.
+
+    ``-lumx`` finds ``libumx.so.0`` there, which this process uses as well. Its
+    folders ``pkgconfig`` and ``cmake`` are for pkg-config's ``PKG_CONFIG_PATH``
+    and for CMake's ``umx_DIR``.
+    """
+    return str(_PACKAGE / "lib")
+
+
+def _load_ucx() -> WhichUCX:
     choice = os.environ.get("UCP_UCX") or "wheel"
     loaded = _loaded_directory()
     if loaded is not None:
@@ -101,19 +148,55 @@ def load() -> WhichUCX:
     )
 
 
-def which_ucx() -> WhichUCX:
-    """Return which UCX this process uses: its kind, its path and its version."""
-    return load()
-
-
 def _check_extension_is_here() -> None:
-    package = Path(__file__).parents[1]
-    if not any(package.glob("_ext*.so")):
+    if not any(_PACKAGE.glob("_ext*.so")):
         raise ImportError(
-            f"{package} has no compiled extension: it is a source tree. Run "
+            f"{_PACKAGE} has no compiled extension: it is a source tree. Run "
             "'pip install .' there and start Python in another directory or "
             "with the option -P."
         )
+
+
+def _check_libumx_that_is_loaded() -> None:
+    """Refuse a libumx that something else has loaded, unless it is the same.
+
+    The dynamic linker would give the extension that library, since it has the
+    soname for which the extension asks.
+    """
+    try:
+        loaded = _open(_UMX, os.RTLD_NOLOAD)
+    except OSError:
+        return
+    file = _file_of(loaded.umx_status_string)
+    own = _PACKAGE / "lib" / _UMX
+    if file.exists() and own.exists() and file.samefile(own):
+        return
+    try:
+        version = _text_of(loaded.umx_version_string)
+        headers = _text_of(loaded.umx_headers_id)
+    except AttributeError:  # releases up to 0.1.0 have no such functions
+        version, headers = "unknown", ""
+    if version == _version.__version__ and headers == _headers_id():
+        return
+    raise ImportError(
+        f"this process has loaded {file}, libumx of version {version}, and ucp "
+        f"{_version.__version__} needs {own}: both are {_UMX}, and a process has "
+        f"one library of a name. Build what loads {file} with ucp's own: headers "
+        "in ucp.get_include(), library in ucp.get_library_dir(). Or start Python "
+        "without it: look at LD_LIBRARY_PATH and LD_PRELOAD."
+    )
+
+
+def _headers_id() -> str:
+    """Return what umx_headers_id() returns in this package's libumx."""
+    files = sorted((_PACKAGE / "include/umx").glob("*.h"))
+    content = b"".join(file.read_bytes() for file in files)
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _text_of(function: ctypes._NamedFuncPointer) -> str:
+    function.restype = ctypes.c_char_p
+    return os.fsdecode(function())
 
 
 def _loaded_directory() -> Path | None:
