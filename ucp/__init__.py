@@ -24,7 +24,8 @@
 #   dask             Dask's protocol; only distributed imports it
 #   benchmarks       ucx-py's benchmark of round trips, and clusters of processes
 #   _run             ranks on this host, and the demo
-#   __main__         python -m ucp demo|info|run|topology
+#   _commands        python -m ucp: one file a command
+#   __main__         starts the command
 #
 # Importing ucp loads libraries and does nothing else: it makes no context, no
 # worker and no thread, and leaves os.environ unchanged. The first call that
@@ -36,8 +37,19 @@ import importlib
 from types import ModuleType
 
 from ._core import loader as _loader
+from ._core import startup as _startup
 
-_loader.load()
+if _startup.command() is not None:
+    _startup.interrupt_quietly()
+try:
+    _loader.load()
+    importlib.import_module("._ext", __name__)
+except ImportError as _error:
+    # Only doctor runs without UCX and without the extension.
+    if _startup.command() == "doctor":
+        importlib.import_module("._commands.main", __name__).exit_without_ucx()
+    _error.add_note(_startup.HINT)
+    raise
 
 from . import core, cuda, exceptions, message, sync, utils
 from ._communicator.communicator import ANY_SOURCE, ANY_TAG, Communicator, PeerPath

@@ -7,3 +7,5 @@
 #   output        what ranks print
 #   process_tree  all that ranks start, and its end
 #   demo          two processes that exchange arrays
+#   progress      a bar on a terminal
+#   ending        how programs end: Ctrl-C, output that nobody reads

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from .._core.connect import create_endpoint, create_listener
 from .._core.endpoint import Endpoint
 from ..exceptions import UCXBaseException, UCXCloseError
+from .progress import Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,12 +105,10 @@ async def _parent(max_size: int, timeout: float) -> None:
         ep = await _accept(anext(listener), child)
         async with ep:
             sizes = [size for size in _SIZES if size <= max_size]
-            timings = await _exchange_all(ep, sizes)
-            lanes = sorted("/".join(filter(None, lane)) for lane in ep.transports())
+            await _exchange_all(ep, sizes)
         status = await child.wait()
     if status != 0:
         raise DemoError(f"the child ended with status {status}")
-    _print_table(timings, lanes)
 
 
 @contextlib.asynccontextmanager
@@ -124,6 +123,7 @@ async def _child_process(port: int) -> Any:
         *safe_path,
         *("-m", "ucp", "demo", "--peer", str(port)),
         stdin=asyncio.subprocess.PIPE,
+        process_group=0,  # Ctrl-C is for the parent, which ends the child
     )
     try:
         yield child
@@ -137,23 +137,26 @@ async def _accept(accepted: Any, child: asyncio.subprocess.Process) -> Endpoint:
     """The child's endpoint; fails if the child ends instead."""
     connected = asyncio.ensure_future(accepted)
     ended = asyncio.ensure_future(child.wait())
-    await asyncio.wait({connected, ended}, return_when=asyncio.FIRST_COMPLETED)
-    ended.cancel()
-    if not connected.done():
-        connected.cancel()
+    try:
+        await asyncio.wait({connected, ended}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ended.cancel()
+        is_connected = connected.done() or not connected.cancel()
+    if not is_connected:
         raise DemoError(f"the child ended with status {child.returncode}")
     ep: Endpoint = connected.result()
     return ep
 
 
-async def _exchange_all(ep: Endpoint, sizes: list[int]) -> list[_Timing]:
+async def _exchange_all(ep: Endpoint, sizes: list[int]) -> None:
+    """Exchange every dtype and size, then time each size; print what is found."""
     import numpy as np
 
     largest = max(sizes)
     rng = np.random.default_rng()
     source = np.frombuffer(rng.bytes(largest + _SHIFT * len(_DTYPES)), dtype=np.uint8)
     result = np.empty(largest, dtype=np.uint8)
-    bar = _Progress((len(_DTYPES) + 1) * len(sizes))
+    bar = Progress((len(_DTYPES) + 1) * len(sizes))
     seconds = {}
     for index, descr in enumerate(_DTYPES):
         dtype = np.dtype(descr)
@@ -161,16 +164,17 @@ async def _exchange_all(ep: Endpoint, sizes: list[int]) -> list[_Timing]:
             array = _part(source[index * _SHIFT :], dtype, size)
             bar.step(f"{dtype.name} {_bytes(size)}")
             seconds[size] = await _exchange(ep, array, result, rounds=1)
-    timings = []
+    bar.clear()
+    _print_head(sizes, ep)
     for size in sizes:
         rounds = int(_TIMED_SECONDS / seconds[size])
         rounds = max(1, min(rounds, _MAX_ROUNDS))
         bar.step(f"timing {_bytes(size)}")
         array = _part(source, np.dtype("u1"), size)
         elapsed = await _exchange(ep, array, result, rounds)
-        timings.append(_Timing(size, rounds, elapsed))
-    bar.finish()
-    return timings
+        bar.clear()
+        _print_row(_Timing(size, rounds, elapsed))
+    print("us: half a round trip; GB/s: one way, 10^9 bytes", flush=True)
 
 
 def _part(memory: Array, dtype: np.dtype[Any], size: int) -> Array:
@@ -272,48 +276,18 @@ async def _echo(ep: Endpoint) -> None:
 # What one sees.
 
 
-class _Progress:
-    """A bar on a terminal; silent elsewhere."""
-
-    WIDTH = 30
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = 0
-        self._visible = sys.stderr.isatty()
-
-    def step(self, label: str) -> None:
-        """Show the bar with ``label`` for the step that starts."""
-        self._draw(label)
-        self._done += 1
-
-    def finish(self) -> None:
-        """Show a full bar and leave its line."""
-        self._draw("all bytes verified")
-        if self._visible:
-            print(file=sys.stderr)
-
-    def _draw(self, label: str) -> None:
-        if not self._visible:
-            return
-        full = self.WIDTH * self._done // self._total
-        bar = "#" * full + "." * (self.WIDTH - full)
-        percent = 100 * self._done // self._total
-        text = f"\r[{bar}] {percent:3d} % {label:40.40}"
-        print(text, end="", file=sys.stderr, flush=True)
-
-
-def _print_table(timings: list[_Timing], lanes: list[str]) -> None:
-    print(f"{len(_DTYPES)} dtypes x {len(timings)} sizes: every byte verified")
+def _print_head(sizes: list[int], ep: Endpoint) -> None:
+    lanes = sorted("/".join(filter(None, lane)) for lane in ep.transports())
+    print(f"{len(_DTYPES)} dtypes x {len(sizes)} sizes: every byte verified")
     print(f"lanes: {', '.join(lanes)}")
-    print(f"{'size':>10} {'rounds':>8} {'us':>12} {'GB/s':>8}")
-    for timing in timings:
-        micros = timing.half_round_trip * 1e6
-        rate = timing.size / timing.half_round_trip / 1e9
-        print(
-            f"{_bytes(timing.size):>10} {timing.rounds:>8} {micros:>12.2f} {rate:>8.3f}"
-        )
-    print("us: half a round trip; GB/s: one way, 10^9 bytes")
+    print(f"{'size':>10} {'rounds':>8} {'us':>12} {'GB/s':>8}", flush=True)
+
+
+def _print_row(timing: _Timing) -> None:
+    micros = timing.half_round_trip * 1e6
+    rate = timing.size / timing.half_round_trip / 1e9
+    size = _bytes(timing.size)
+    print(f"{size:>10} {timing.rounds:>8} {micros:>12.2f} {rate:>8.3f}", flush=True)
 
 
 def _bytes(size: int) -> str:

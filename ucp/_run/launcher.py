@@ -40,6 +40,7 @@ from typing import NoReturn
 from .._communicator import meeting
 from .._core.token import TOKEN, TOKEN_FILE
 from . import process_tree
+from .ending import die_by
 from .output import Relay
 
 _HOST = "127.0.0.1"
@@ -260,12 +261,6 @@ def _may_read_input() -> bool:
         return True
 
 
-def _die_by(signum: int) -> None:
-    signal.signal(signum, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})
-    os.kill(os.getpid(), signum)
-
-
 # The launcher.
 
 
@@ -282,7 +277,7 @@ def _follow(supervisor: int, interrupts: set[int]) -> int:
     if status >= 0:
         return status
     if -status in interrupts:  # by way of this process, or by itself
-        _die_by(-status)  # who waits for this process sees the reason
+        die_by(-status)  # who waits for this process sees the reason
     print(
         f"ucp run: the supervisor was killed by {_signal_name(-status)}, "
         "and all ranks with it",
@@ -308,7 +303,7 @@ def _supervise(job: _Job, *, prefix: bool, timestamps: bool) -> NoReturn:
         supervisor.drain()
         status = supervisor.status
         if status < 0:
-            _die_by(-status)
+            die_by(-status)
     except BaseException:
         traceback.print_exc()
     finally:

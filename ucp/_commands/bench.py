@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``python -m ucp bench``: latency, bandwidth, rate and collective operations.
+
+Between two processes of this host, between hosts, or between ranks. The loops are
+those of ``benchmarks/`` in the sources, which compare ucp with other libraries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .._communicator import environment
+from .._communicator.communicator import Communicator
+from .._core import loader
+from .._core.connect import create_endpoint
+from .._run.progress import Progress
+from .._version import __version__
+from ..exceptions import UCXBaseException, UCXConfigError
+from . import chart, service
+from .pair import (
+    LARGEST,
+    OPERATIONS,
+    TESTS,
+    Order,
+    Pair,
+    PairError,
+    Ranks,
+    Side,
+    follow,
+    lead,
+)
+
+_TIMEOUT = 10.0  # seconds until a connection is there
+_SHIFTS = {"K": 10, "M": 20, "G": 30}
+_UNITS = {"latency": "us", "bandwidth": "bytes/s", "rate": "messages/s"}
+_WINDOWS = {"bandwidth": 16, "rate": 64}
+_MOST = 5_000_000  # messages of a round
+#: The sizes of each kind of test, unless --sizes says other ones.
+_SIZES = {
+    "latency": "1,8,64,512,4K,32K,256K,2M,16M",
+    "bandwidth": "512,4K,32K,256K,2M,16M",
+    "rate": "8",
+}
+_OPERATION_SIZES = "8,1K,64K,1M"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add = parser.add_argument
+    add(
+        "peer",
+        nargs="?",
+        metavar="HOST:PORT",
+        type=service.address,
+        help="where 'bench --listen' runs; default: a process of this host",
+    )
+    add(
+        "--listen",
+        metavar="[HOST:]PORT",
+        type=service.address,
+        help="be the other side of 'bench HOST:PORT' until Ctrl-C",
+    )
+    add(
+        "--tests",
+        type=_tests,
+        default=[*TESTS, *OPERATIONS],
+        metavar="NAMES",
+        help=f"separated by commas: {', '.join(TESTS)}; collective, or operations: "
+        f"{', '.join(OPERATIONS)} (all)",
+    )
+    add(
+        "--sizes",
+        type=_sizes,
+        metavar="SIZES",
+        help="bytes, separated by commas, with K, M and G: 8,4K,1M",
+    )
+    add(
+        "--seconds",
+        type=_seconds,
+        default=0.2,
+        help="length of one measurement (%(default)g)",
+    )
+    add(
+        "--rounds",
+        type=_positive,
+        default=3,
+        help="measurements of each test and size (%(default)d)",
+    )
+    add("--no-pin", action="store_true", help="let processes move between CPUs")
+    add("--json", metavar="FILE", help="write all results; - is standard output")
+    add("--plot", metavar="FILE", help="draw them, as .png or .svg; needs matplotlib")
+    add("--end-with-input", action="store_true", help=argparse.SUPPRESS)
+
+
+def _tests(text: str) -> list[str]:
+    found: list[str] = []
+    for name in text.split(","):
+        if name == "collective":
+            found += OPERATIONS
+        elif name in TESTS or name in OPERATIONS:
+            found.append(name)
+        else:
+            known = ", ".join([*TESTS, "collective", *OPERATIONS])
+            raise argparse.ArgumentTypeError(f"no test {name!r}; there are {known}")
+    return found
+
+
+def _sizes(text: str) -> list[int]:
+    found = []
+    for item in text.upper().split(","):
+        digits = item.rstrip("KMG")
+        shift = _SHIFTS.get(item[len(digits) :], 0 if item == digits else -1)
+        if not digits.isdecimal() or shift < 0 or not 0 < int(digits) << shift:
+            raise argparse.ArgumentTypeError(f"not a size: {item!r}")
+        if int(digits) << shift > LARGEST:
+            raise argparse.ArgumentTypeError(f"{item} is above 1G")
+        found.append(int(digits) << shift)
+    return found
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0
+    if not 0 < number <= 3600:
+        raise argparse.ArgumentTypeError(f"not a number of seconds: {text!r}")
+    return number
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"expected 1 to 10000, not {text!r}")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one test of one size took.
+
+    Attributes:
+        test: one of ``TESTS`` or ``OPERATIONS``.
+        size: bytes of a message.
+        unit: of the values.
+        window: messages under way at a time.
+        count: messages of a round, round trips or operations.
+        values: one for each round.
+    """
+
+    test: str
+    size: int
+    unit: str
+    window: int
+    count: int
+    values: list[float]
+
+    @property
+    def best(self) -> float:
+        return (max if self.unit.endswith("/s") else min)(self.values)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "best": self.best, "median": self.median}
+
+
+@dataclass
+class Report:
+    """All results, and where they were measured."""
+
+    between: str
+    cpus: list[int] | None = None  # that this process and the other are bound to
+    machine: dict[str, Any] = field(default_factory=lambda: machine())
+    lanes: list[str] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What --json writes, as docs/commands.md describes it."""
+        return {
+            "version": 1,
+            "machine": self.machine,
+            "between": self.between,
+            "cpus": self.cpus,
+            "lanes": self.lanes,
+            "results": [result.as_dict() for result in self.results],
+        }
+
+
+def machine() -> dict[str, Any]:
+    """Where and with what it was measured."""
+    return {
+        "cpus": len(os.sched_getaffinity(0)),
+        "arch": platform.machine(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "ucp": __version__,
+        "ucx": loader.which_ucx().version,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
+    }
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, or be measured; returns the exit status."""
+    if options.plot is not None and (reason := chart.missing()) is not None:
+        print(f"python -m ucp bench: {reason}", file=sys.stderr)
+        return 2
+    if options.listen is not None and options.peer is not None:
+        print("python -m ucp bench: --listen or HOST:PORT, not both", file=sys.stderr)
+        return 2
+    try:
+        asyncio.run(_work(options))
+    except (UCXBaseException, PairError, OSError) as exc:
+        if isinstance(exc, BrokenPipeError):
+            raise
+        print(f"python -m ucp bench: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _work(options: argparse.Namespace) -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    if options.listen is not None:
+        await service.serve(*options.listen, end_with_input=options.end_with_input)
+    elif options.peer is not None:
+        report = Report("two hosts")
+        report.cpus = _pin(options, cpus[:1])
+        await _lead_pair(*options.peer, report, options)
+    elif _is_rank():
+        await _measure_ranks(cpus, options)
+    else:
+        report = Report("two processes of this host")
+        report.cpus = _pin(options, cpus[:2] if len(cpus) > 1 else [])
+        cpu = report.cpus[1] if report.cpus else None
+        async with service.process(cpu=cpu) as port:
+            await _lead_pair("127.0.0.1", port, report, options)
+
+
+def _pin(options: argparse.Namespace, cpus: list[int]) -> list[int] | None:
+    """Bind this process to the first of these CPUs; what is bound."""
+    if options.no_pin or not cpus:
+        return None
+    os.sched_setaffinity(0, cpus[:1])
+    return cpus
+
+
+def _is_rank() -> bool:
+    """Has a launcher started this process?"""
+    try:
+        environment.from_environment()
+    except UCXConfigError:
+        if "UCP_RANK" in os.environ:
+            raise
+        return False
+    return True
+
+
+async def _lead_pair(
+    host: str, port: int, report: Report, options: argparse.Namespace
+) -> None:
+    async with await create_endpoint(host, port, connect_timeout=_TIMEOUT) as ep:
+        side = Pair(ep, 0)
+        try:
+            await side.tell(Order("hello"))
+            report.lanes = service.lanes(ep)
+            await _measure_all(side, report, options)
+            await side.tell(Order("end"))
+        finally:
+            side.close()
+
+
+async def _measure_ranks(cpus: list[int], options: argparse.Namespace) -> None:
+    async with await Communicator.from_env() as comm:
+        report = Report(f"{comm.size} ranks")
+        cpu = cpus[comm.rank % len(cpus)]
+        if _pin(options, [cpu] if comm.size <= len(cpus) else []):
+            report.cpus = cpus[: comm.size]
+        side = Ranks(comm)
+        if comm.rank != 0:
+            await follow(side)
+            return
+        if comm.size == 1:
+            options.tests = [test for test in options.tests if test in OPERATIONS]
+        await _measure_all(side, report, options)
+        await side.tell(Order("end"))
+
+
+def _cases(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
+    for test in options.tests:
+        default = _SIZES.get(test, _OPERATION_SIZES)
+        sizes = options.sizes or _sizes(default)
+        for size in [8] if test == "barrier" else sizes:
+            yield test, size
+
+
+async def _measure_all(
+    side: Side, report: Report, options: argparse.Namespace
+) -> None:
+    out = sys.stderr if options.json == "-" else sys.stdout
+    cases = list(_cases(options))
+    bar = Progress(len(cases) * (options.rounds + 1))
+    for line in _head(report):
+        print(line, file=out)
+    last = ""
+    for test, size in cases:
+        result = await _measure(side, test, size, options, bar)
+        report.results.append(result)
+        bar.clear()
+        if test != last:
+            print(f"\n{_title(test)}\n{'':>10} {'best':>14} {'median':>14}", file=out)
+        last = test
+        print(_row(result), file=out, flush=True)
+    if options.json == "-":
+        print(json.dumps(report.as_dict(), indent=1))
+    elif options.json:
+        Path(options.json).write_text(json.dumps(report.as_dict(), indent=1) + "\n")
+    if options.plot:
+        await asyncio.to_thread(chart.draw, report.as_dict(), options.plot)
+
+
+async def _measure(
+    side: Side, test: str, size: int, options: argparse.Namespace, bar: Progress
+) -> Result:
+    """Some short runs find out how many messages fill the seconds."""
+    label = f"{test} {human(size)}"
+    bar.step(label)
+    window = _WINDOWS.get(test, 1)
+    count, seconds = window, 0.0
+    while count < _MOST:
+        seconds = await lead(side, Order(test, size, count, window))
+        if seconds > options.seconds / 10:
+            break
+        count *= 4
+    count = int(count * options.seconds / seconds) // window * window
+    count = max(window, min(count, _MOST // window * window))
+    values = []
+    for _ in range(options.rounds):
+        bar.step(label)
+        seconds = await lead(side, Order(test, size, count, window))
+        values.append(_value(test, size, count, seconds))
+    return Result(test, size, _UNITS.get(test, "us"), window, count, values)
+
+
+def _value(test: str, size: int, count: int, seconds: float) -> float:
+    if test == "bandwidth":
+        return size * count / seconds
+    if test == "rate":
+        return count / seconds
+    return seconds / count * 1e6 / (2 if test == "latency" else 1)
+
+
+def _head(report: Report) -> list[str]:
+    where = report.machine
+    pinned = "processes are not bound to CPUs"
+    if report.cpus is not None:
+        pinned = f"bound to CPU {', '.join(map(str, report.cpus))}"
+    lanes = [f"lanes: {', '.join(report.lanes)}"] if report.lanes else []
+    return [
+        f"ucp {where['ucp']}, UCX {where['ucx']}, Python {where['python']}, "
+        f"Linux {where['kernel']} {where['arch']}, {where['cpus']} CPUs",
+        f"between {report.between}; {pinned}",
+        *lanes,
+    ]
+
+
+def _title(test: str) -> str:
+    match test:
+        case "latency":
+            return "latency: microseconds, half a round trip"
+        case "bandwidth":
+            return f"bandwidth: MB/s one way, {_WINDOWS[test]} messages under way"
+        case "rate":
+            return f"rate: messages/s one way, {_WINDOWS[test]} with each call"
+    return f"{test}: microseconds"
+
+
+def _row(result: Result) -> str:
+    size = "" if result.test == "barrier" else human(result.size)
+    values = (result.best, result.median)
+    match result.unit:
+        case "bytes/s":
+            texts = [f"{value / 1e6:,.1f}" for value in values]
+        case "messages/s":
+            texts = [f"{value:,.0f}" for value in values]
+        case _:
+            texts = [f"{value:,.2f}" for value in values]
+    return f"{size:>10} {texts[0]:>14} {texts[1]:>14}"
+
+
+def human(size: int) -> str:
+    """8 B, 64 KiB, 1 MiB."""
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift and size % (1 << shift) == 0:
+            return f"{size >> shift} {unit}"
+    return f"{size} B"

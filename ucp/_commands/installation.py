@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""doctor: Python, this package, and other distributions in its directory."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.metadata
+import platform
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from .._core import neighbours
+from .._version import __version__
+from .finding import Findings, note, ok, problem
+
+_PACKAGE = Path(__file__).parents[1]
+_LIMIT = 60.0  # seconds for an import
+
+
+def check() -> Findings:
+    """Look at the installation."""
+    yield from _python()
+    yield from _package()
+    yield from _owners()
+    yield from _import()
+
+
+def _python() -> Findings:
+    version = platform.python_version()
+    if sys.version_info < (3, 11):
+        yield problem(
+            "Python", f"Python is {version}.", "Install Python 3.11 or newer."
+        )
+        return
+    yield ok("Python", f"Python is {version}: {sys.executable}")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        yield note(
+            "Python",
+            "This Python is built without the GIL; ucp turns the GIL on when it is "
+            "imported.",
+            "Use the usual build of Python if threads compute in your program.",
+        )
+
+
+def _package() -> Findings:
+    extensions = sorted(_PACKAGE.glob("_ext*.so"))
+    suffixes = importlib.machinery.EXTENSION_SUFFIXES
+    if not extensions:
+        yield problem(
+            "package",
+            f"{_PACKAGE} is a source tree: it has no compiled extension.",
+            "Start Python with the option -P, or in another directory, so that it "
+            "finds the installed package. If none is installed, run 'pip install .' "
+            "in the source tree.",
+        )
+    elif not any((_PACKAGE / f"_ext{suffix}").exists() for suffix in suffixes):
+        yield problem(
+            "package",
+            f"The extension in {_PACKAGE} is {extensions[0].name}, which is built for "
+            f"another Python; this one looks for _ext{suffixes[0]}.",
+            "Install ucp with the pip of this Python: "
+            f"{sys.executable} -m pip install --force-reinstall "
+            f"{neighbours.DISTRIBUTION}",
+        )
+    else:
+        yield ok("package", f"ucp {__version__} is installed in {_PACKAGE}")
+
+
+def _owners() -> Findings:
+    """Who else has files in the directory: pip lets it happen."""
+    ours = neighbours.DISTRIBUTION
+    owners = set(importlib.metadata.packages_distributions().get("ucp", ()))
+    others = sorted(owners - {ours})
+    strange = [*_PACKAGE.glob("_libs/*.so"), *_PACKAGE.glob("ucp.py")]
+    names = " ".join(others or ["ucx-py"])
+    again = f"Run 'pip uninstall -y {names} {ours}', then install {ours} again."
+    if strange:
+        files = ", ".join(str(file.relative_to(_PACKAGE)) for file in strange)
+        yield problem(
+            "package",
+            f"{_PACKAGE} has files of another distribution: {files}.",
+            again,
+        )
+    elif others:
+        yield problem(
+            "package",
+            f"The distributions {', '.join(others)} have a package ucp, too: pip "
+            f"writes them into one directory, and the files of one replace those of "
+            f"the other. The last one to be installed has won.",
+            again,
+        )
+    elif ours not in owners and (_PACKAGE.parent / "setup.py").exists():
+        yield note("package", "Importlib knows no installed distribution of ucp.")
+
+
+def _import() -> Findings:
+    """Import the package in a process of its own: it may crash."""
+    python = [sys.executable, *(["-P"] if sys.flags.safe_path else [])]
+    try:
+        done = subprocess.run(
+            [*python, "-c", "import ucp"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT,
+        )
+    except subprocess.TimeoutExpired:
+        yield problem(
+            "package",
+            f"'import ucp' has not ended in {_LIMIT:g} s.",
+            "Run it with 'python -X faulthandler -X importtime -c \"import ucp\"' to "
+            "see where it stays. A directory of a network that does not answer in "
+            "PYTHONPATH or LD_LIBRARY_PATH is a common reason.",
+        )
+        return
+    lines = [line for line in done.stderr.strip().splitlines() if line]
+    if done.returncode == 0:
+        yield ok("package", "'import ucp' works")
+        for line in lines:
+            if "Warning:" in line:
+                yield note("package", f"'import ucp' warns: {line}")
+        return
+    if done.returncode < 0:
+        why = f"was killed by signal {-done.returncode}"
+    else:
+        errors = [line for line in lines if "Error: " in line]
+        why = f"fails: {(errors or lines or ['it says nothing'])[-1]}"
+    yield problem("package", f"'import ucp' {why}", _remedy(done.stderr))
+
+
+def _remedy(text: str) -> str:
+    if "libucx" in text or "libucp" in text or "UCX" in text:
+        return (
+            "Install UCX with 'pip install libucx-cu12', or set UCP_UCX=system for "
+            "the system's (Debian: apt-get install libucx0), or UCP_UCX=/dir for "
+            "/dir/lib/libucp.so.0."
+        )
+    if "source tree" in text:
+        return "Start Python with -P, or in another directory."
+    return (
+        f"Install ucp again: {sys.executable} -m pip install --force-reinstall "
+        f"{neighbours.DISTRIBUTION}"
+    )

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``python -m ucp``: finds the command and runs it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import Any, NamedTuple, NoReturn
+
+from .._run import ending
+from .._version import __version__
+
+
+class _Command(NamedTuple):
+    """A command: its module has ``add_arguments()`` and ``run()``."""
+
+    module: str
+    summary: str
+    examples: str
+
+
+# A module is imported when its command is run: doctor has to start although
+# others cannot be imported.
+_COMMANDS = {
+    "demo": _Command(
+        "_run.demo",
+        "exchange NumPy arrays between two processes and verify",
+        """\
+  python -m ucp demo
+  python -m ucp demo --max-mib 16     arrays of up to 16 MiB
+  UCX_TLS=tcp python -m ucp demo      without shared memory""",
+    ),
+    "run": _Command(
+        "_run.launcher",
+        "start ranks of a program on this host",
+        """\
+  python -m ucp run -n 4 prog.py
+  python -m ucp run -n 4 --timestamps -m package.module argument""",
+    ),
+    "doctor": _Command(
+        "_commands.doctor",
+        "look for what keeps ucp from working here, or makes it slow",
+        """\
+  python -m ucp doctor                this host
+  python -m ucp doctor --listen 13337    here, and on another host:
+  python -m ucp doctor HOST:13337        the network between the two
+  python -m ucp doctor --pid 4711     what separates this process from that one
+  python -m ucp doctor --json         the findings, for programs""",
+    ),
+    "bench": _Command(
+        "_commands.bench",
+        "measure latency, bandwidth, rate and collective operations",
+        """\
+  python -m ucp bench                 between two processes of this host
+  python -m ucp bench --tests latency --sizes 8,1K,64K
+  python -m ucp bench --plot bench.png --json bench.json
+  python -m ucp bench --listen 13337     here, and on another host:
+  python -m ucp bench HOST:13337         between the two hosts
+  python -m ucp run -n 4 -m ucp bench    between ranks""",
+    ),
+    "top": _Command(
+        "_commands.top",
+        "show what processes that use ucp are doing, again and again",
+        """\
+  python -m ucp top                   all processes of this user
+  python -m ucp top 4711 4712
+  python -m ucp top --once --json     one table, for programs""",
+    ),
+    "info": _Command(
+        "_commands.info",
+        "show UCX, its transports, the limits in force and this host",
+        """\
+  python -m ucp info
+  python -m ucp info --json""",
+    ),
+    "topology": _Command(
+        "_topology.text",
+        "show how far this host's devices are from its GPUs",
+        """\
+  python -m ucp topology
+  python -m ucp topology --svg host.svg""",
+    ),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; returns the exit status."""
+    if arguments is None:
+        arguments = sys.argv[1:]
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not ending.is_output_unread():
+            raise
+        ending.drop_output()  # python -m ucp info | head -1
+        return ending.BROKEN_PIPE
+
+
+def exit_without_ucx() -> NoReturn:
+    """Run the command, which needs neither UCX nor the extension, and exit.
+
+    ``import ucp`` is about to fail, so that ``ucp.__main__`` would not be run.
+    """
+    sys.exit(main())
+
+
+def _run(arguments: list[str]) -> int:
+    name = arguments[0] if arguments else ""
+    command = _COMMANDS.get(name)
+    if command is None:
+        return _overview(name)
+    module = importlib.import_module(f"ucp.{command.module}")
+    program: list[str] = []
+    arguments = arguments[1:]
+    if name == "run":
+        arguments, program = module.split(arguments)
+    options = _parser(name, command, module).parse_args(
+        arguments, argparse.Namespace(program=program)
+    )
+    status: int = module.run(options)
+    return status
+
+
+def _parser(name: str, command: _Command, module: Any) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m ucp {name}",
+        description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+        epilog=f"examples:\n{command.examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    return parser
+
+
+def _overview(name: str) -> int:
+    """Answer what is no command: the exit status."""
+    if name in ("-V", "--version"):
+        print(f"ucp {__version__}")
+        return 0
+    lines = [
+        "usage: python -m ucp COMMAND [argument ...]",
+        "",
+        *(f"  {each:10}{command.summary}" for each, command in _COMMANDS.items()),
+        "",
+        "python -m ucp COMMAND --help tells more; python -m ucp --version the version.",
+    ]
+    if name in ("-h", "--help"):
+        print("\n".join(lines))
+        return 0
+    if name:
+        lines.insert(0, f"python -m ucp: there is no command {name!r}")
+    print("\n".join(lines), file=sys.stderr)
+    return 2

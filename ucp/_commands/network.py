@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""doctor: the addresses of this host."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from .._core import resolve
+from .finding import Findings, note, ok
+
+
+def check() -> Findings:
+    """Look at addresses, and at which of them peers are told."""
+    found = []
+    for _, name in socket.if_nameindex():
+        for family in (socket.AF_INET, socket.AF_INET6):
+            try:
+                found.append(f"{name} {resolve.get_address(name, family=family)}")
+            except OSError:
+                continue
+    yield ok("network", f"Addresses of this host: {', '.join(found) or 'none'}")
+    yield from _told()
+    yield from _host_name()
+
+
+def _told() -> Findings:
+    """What ucp.get_address() gives, which programs tell their peers."""
+    chosen = os.environ.get("UCXPY_IFNAME")
+    try:
+        address = resolve.get_address()
+    except OSError as exc:
+        yield note(
+            "network",
+            f"UCXPY_IFNAME={chosen} names no interface with an address: {exc}.",
+            "Name another interface, or unset it.",
+        )
+    except RuntimeError:
+        yield note(
+            "network",
+            "No interface is named ib*, eth* or en*, so ucp.get_address() raises.",
+            "Name the interface: UCXPY_IFNAME=NAME, or ucp.get_address('NAME').",
+        )
+    else:
+        by = f" (UCXPY_IFNAME={chosen})" if chosen is not None else ""
+        yield ok("network", f"Peers are told {address} by ucp.get_address(){by}")
+
+
+def _host_name() -> Findings:
+    name = socket.gethostname()
+    try:
+        addresses = {info[4][0] for info in socket.getaddrinfo(name, None)}
+    except OSError as exc:
+        yield note(
+            "network",
+            f"The name of this host, {name}, has no address: {exc.strerror}. Peers "
+            "that are told the name do not find it.",
+            "Enter it into /etc/hosts or the name server, or tell peers an address.",
+        )
+        return
+    listed = ", ".join(sorted(map(str, addresses)))
+    if all(str(each).startswith(("127.", "::1")) for each in addresses):
+        yield note(
+            "network",
+            f"The name of this host, {name}, means {listed}: here it works, on other "
+            "hosts it means themselves, if it is in their /etc/hosts, too.",
+            "Tell other hosts the address that ucp.get_address() returns.",
+        )
+    else:
+        yield ok("network", f"The name of this host, {name}, means {listed}")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The process at the other end: ``--listen`` of bench and doctor.
+
+It does what a leader orders: see pair.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+
+from .._core.connect import create_listener
+from .._core.endpoint import Endpoint
+from ..exceptions import UCXBaseException
+from .pair import Pair, PairError, follow
+
+
+def address(text: str) -> tuple[str, int]:
+    """Read ``HOST:PORT``, ``[IPV6]:PORT`` or ``PORT``, which has no host."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT, not {text!r}")
+    return host, int(port)
+
+
+def lanes(ep: Endpoint) -> list[str]:
+    """The transports and devices of a connection."""
+    return sorted("/".join(filter(None, lane)) for lane in ep.transports())
+
+
+async def serve(host: str, port: int, *, end_with_input: bool) -> None:
+    """Serve leaders, one after the other or several, until this is cancelled."""
+    listener = create_listener(_serve_one, port, host=host or None)
+    async with listener:
+        where = f"[{host}]" if ":" in host else host
+        print(f"listening on {where or '*'}:{listener.port}", flush=True)
+        if end_with_input:
+            await _input_ended()
+        else:
+            await asyncio.Event().wait()
+
+
+async def _serve_one(ep: Endpoint) -> None:
+    side = Pair(ep, 1)
+    try:
+        await follow(side)
+    except (UCXBaseException, PairError) as exc:
+        if not ep.closed():
+            print(f"a peer was sent away: {exc}", file=sys.stderr)
+    finally:
+        side.close()
+        await ep.close()
+
+
+async def _input_ended() -> None:
+    """Wait until the process that holds the other end of standard input ends."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(0, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(0)
+
+
+@contextlib.asynccontextmanager
+async def process(
+    *, cpu: int | None = None, env: Mapping[str, str] | None = None
+) -> AsyncIterator[int]:
+    """Start a process of this host that serves; its port.
+
+    It ends with the block, and when this process does, however that ends.
+
+    Raises:
+        PairError: it has not started; the text is what it said.
+    """
+    child = await asyncio.create_subprocess_exec(
+        *command("bench", "--listen", "127.0.0.1:0", "--end-with-input"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(env or {})},
+        process_group=0,  # Ctrl-C is for this process, which ends the child
+    )
+    assert child.stdout is not None and child.stderr is not None
+    try:
+        line = await child.stdout.readline()
+        if not line.startswith(b"listening on "):
+            said = (line + await child.stderr.read()).decode(errors="replace").strip()
+            raise PairError(f"the other process did not start; it said:\n{said}")
+        if cpu is not None:
+            os.sched_setaffinity(child.pid, {cpu})
+        yield int(line.rpartition(b":")[2])
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.communicate()  # its pipes are closed, and it is waited for
+
+
+def command(*arguments: str) -> list[str]:
+    """``python -m ucp`` of this interpreter, found as this one was found."""
+    safe_path = ["-P"] if sys.flags.safe_path else []
+    return [sys.executable, *safe_path, "-m", "ucp", *arguments]

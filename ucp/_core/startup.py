@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What happens while Python imports ucp for ``python -m ucp COMMAND``.
+
+Python imports the package before it runs a command. If that fails,
+``python -m ucp doctor`` still has to say why. This module needs nothing but the
+standard library.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+HINT = "'python -m ucp doctor' looks for the reason and tells a remedy"
+
+
+def command() -> str | None:
+    """The command of ``python -m ucp``, while Python imports ucp to run it."""
+    # While Python looks for the module of -m, sys.argv begins with "-m", and
+    # sys.orig_argv has the name of the module in front of the arguments.
+    if sys.argv[:1] != ["-m"] or len(sys.argv) < 2:
+        return None
+    module = sys.orig_argv[-len(sys.argv)]  # "ucp", "-mucp" or "-Pmucp"
+    is_ours = module == "ucp" or (module.startswith("-") and module.endswith("mucp"))
+    return sys.argv[1] if is_ours else None
+
+
+def interrupt_quietly() -> None:
+    """Print no traceback when Ctrl-C ends this program.
+
+    Python ends a program that does not catch KeyboardInterrupt by SIGINT, after it
+    has called ``sys.excepthook``. A shell sees that as status 130.
+    """
+    sys.excepthook = _hook
+
+
+def _hook(
+    kind: type[BaseException], exc: BaseException, traceback: TracebackType | None
+) -> None:
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, exc, traceback)
+    elif sys.stderr is not None and sys.stderr.isatty():
+        print(file=sys.stderr)  # the shell's prompt comes on a line of its own
