@@ -124,7 +124,8 @@ class _Report:
         if finding.check != self._last:
             print(finding.check)
             self._last = finding.check
-        print(f"  {finding.level:8} {finding.text}")
+        indent = "\n" + " " * 11
+        print(f"  {finding.level:8} {finding.text.replace(chr(10), indent)}")
         if finding.remedy:
             print(f"  {'':8} -> {finding.remedy}")
         sys.stdout.flush()

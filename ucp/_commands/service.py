@@ -92,6 +92,7 @@ async def process(
         line = await child.stdout.readline()
         if not line.startswith(b"listening on "):
             said = (line + await child.stderr.read()).decode(errors="replace").strip()
+            await child.wait()
             raise PairError(f"the other process did not start; it said:\n{said}")
         if cpu is not None:
             os.sched_setaffinity(child.pid, {cpu})

@@ -61,11 +61,13 @@ def _descriptors() -> Findings:
     else:
         yield ok("descriptors", text)
         return
+    more = hard == resource.RLIM_INFINITY or hard > soft
+    wanted = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
     yield level(
         "descriptors",
         f"{text}. A worker and each of its connections need several.",
-        f"Run 'ulimit -n {min(hard, 65536) if hard > 0 else 65536}' before the program; "
-        "for all, write 'nofile' into /etc/security/limits.conf, LimitNOFILE= into "
+        (f"Run 'ulimit -n {wanted}' before the program. " if more else "")
+        + "For all, write 'nofile' into /etc/security/limits.conf, LimitNOFILE= into "
         "the unit of systemd, or start the container with --ulimit nofile=65536.",
     )
 

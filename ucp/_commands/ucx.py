@@ -114,6 +114,7 @@ def _probe() -> tuple[dict[str, Any] | None, str]:
         return found, ""
     errors = [line for line in done.stderr.splitlines() if line.strip()]
     said = errors[-1] if errors else f"it ended with status {done.returncode}"
+    said = said.removeprefix("ucp.exceptions.")
     return None, said
 
 
