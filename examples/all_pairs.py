@@ -77,7 +77,10 @@ async def run(rank, pipe):
 
 
 def process(rank, pipe):
-    asyncio.run(run(rank, pipe))
+    try:
+        asyncio.run(run(rank, pipe))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def main(size):
@@ -85,8 +88,10 @@ def main(size):
     pipes, processes = [], []
     for rank in range(size):
         pipe, end = context.Pipe()
-        processes.append(context.Process(target=process, args=(rank, end)))
-        processes[-1].start()
+        # A daemon ends with this process, however that ends.
+        child = context.Process(target=process, args=(rank, end), daemon=True)
+        processes.append(child)
+        child.start()
         end.close()
         pipes.append(pipe)
     addresses = [pipe.recv() for pipe in pipes]
@@ -102,4 +107,7 @@ def main(size):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 4)
+    try:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 4)
+    except KeyboardInterrupt:
+        sys.exit(130)

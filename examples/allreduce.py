@@ -7,6 +7,8 @@ are averaged over the ranks.
     mpirun -n 4 python examples/allreduce.py
 """
 
+import sys
+
 import numpy as np
 
 import ucp
@@ -32,4 +34,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

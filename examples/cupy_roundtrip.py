@@ -6,6 +6,7 @@ The program need not synchronise: a send waits for the stream that an array name
 """
 
 import asyncio
+import sys
 
 import cupy as cp
 
@@ -29,4 +30,7 @@ async def main():
     print("same" if cp.array_equal(result, 2 * matrix) else "different")
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    sys.exit(130)

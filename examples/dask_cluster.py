@@ -23,4 +23,7 @@ def main(protocol: str) -> None:
 
 # The worker processes import this file, and must not start a cluster themselves.
 if __name__ == "__main__":
-    main(*sys.argv[1:] or ["ucp"])
+    try:
+        main(*sys.argv[1:] or ["ucp"])
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -46,4 +46,7 @@ def main(rows: int) -> None:
 
 # The worker processes import this file, and must not start a cluster themselves.
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200_000)
+    try:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 200_000)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -25,3 +25,5 @@ try:
     asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 except OSError as exc:  # refused, unreachable, no such host, timed out
     sys.exit(f"cannot connect to {sys.argv[1]}:{sys.argv[2]}: {exc}")
+except KeyboardInterrupt:
+    sys.exit(130)

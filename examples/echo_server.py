@@ -24,5 +24,7 @@ async def main():
         await listener.serve_forever()
 
 
-with contextlib.suppress(KeyboardInterrupt):
+try:
     asyncio.run(main())
+except KeyboardInterrupt:  # Ctrl-C: as a shell reports it
+    sys.exit(130)

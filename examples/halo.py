@@ -6,6 +6,7 @@ its outermost cells (the halo) with its neighbours before each step.
 """
 
 import asyncio
+import sys
 
 import numpy as np
 
@@ -42,4 +43,7 @@ async def main():
             print(f"heat {total[0]:.3f}")
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -50,7 +50,10 @@ async def greet(host, port):
     await ep.close()
 
 
-if len(sys.argv) == 1:
-    asyncio.run(wait_for_one())
-else:
-    asyncio.run(greet(sys.argv[1], int(sys.argv[2])))
+try:
+    if len(sys.argv) == 1:
+        asyncio.run(wait_for_one())
+    else:
+        asyncio.run(greet(sys.argv[1], int(sys.argv[2])))
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -52,4 +52,7 @@ async def main(rows):
             print(f"{counts[0]} readings in the attic, {counts[1]} in the cellar")
 
 
-asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 500_000))
+try:
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 500_000))
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -65,7 +65,10 @@ async def decode(host, port):
             print(f"request {request}: {count} pages are here")
 
 
-if len(sys.argv) == 1:
-    asyncio.run(prefill())
-else:
-    asyncio.run(decode(sys.argv[1], int(sys.argv[2])))
+try:
+    if len(sys.argv) == 1:
+        asyncio.run(prefill())
+    else:
+        asyncio.run(decode(sys.argv[1], int(sys.argv[2])))
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -92,8 +92,11 @@ def read(worker, host, port):
 
 context = ucx_api.UCXContext(feature_flags=(ucx_api.Feature.TAG, ucx_api.Feature.RMA))
 worker = ucx_api.UCXWorker(context)
-if len(sys.argv) == 1:
-    own(context, worker)
-else:
-    read(worker, sys.argv[1], int(sys.argv[2]))
-worker.close()  # closes the endpoint, and waits until all is delivered
+try:
+    if len(sys.argv) == 1:
+        own(context, worker)
+    else:
+        read(worker, sys.argv[1], int(sys.argv[2]))
+    worker.close()  # closes the endpoint, and waits until all is delivered
+except KeyboardInterrupt:
+    sys.exit(130)

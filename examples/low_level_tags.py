@@ -67,8 +67,11 @@ def ask(worker, host, port):
 
 context = ucx_api.UCXContext(feature_flags=(ucx_api.Feature.TAG,))
 worker = ucx_api.UCXWorker(context)
-if len(sys.argv) == 1:
-    serve(worker)
-else:
-    ask(worker, sys.argv[1], int(sys.argv[2]))
-worker.close()  # closes the endpoint, and waits until all is delivered
+try:
+    if len(sys.argv) == 1:
+        serve(worker)
+    else:
+        ask(worker, sys.argv[1], int(sys.argv[2]))
+    worker.close()  # closes the endpoint, and waits until all is delivered
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -10,6 +10,7 @@ has all experts itself.
 """
 
 import asyncio
+import sys
 
 import numpy as np
 
@@ -85,4 +86,7 @@ async def main():
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -3,6 +3,7 @@
 """Send a NumPy array, and receive into one without a copy."""
 
 import asyncio
+import sys
 
 import numpy as np
 
@@ -26,4 +27,7 @@ async def main():
     print("same" if np.array_equal(result, 2 * matrix) else "different")
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -86,4 +86,7 @@ async def main(pages):
             print(f"{steps} steps, sum {change[1]:.6f}, page {page} has {score:.6f}")
 
 
-asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000))
+try:
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000))
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -40,7 +40,10 @@ async def send(host, port):
     await ep.close()
 
 
-if len(sys.argv) == 1:
-    asyncio.run(receive())
-else:
-    asyncio.run(send(sys.argv[1], int(sys.argv[2])))
+try:
+    if len(sys.argv) == 1:
+        asyncio.run(receive())
+    else:
+        asyncio.run(send(sys.argv[1], int(sys.argv[2])))
+except KeyboardInterrupt:
+    sys.exit(130)

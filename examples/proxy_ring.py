@@ -8,6 +8,7 @@ proxy puts its blocks into the memory of rank 1, and counts each by a signal.
 """
 
 import asyncio
+import sys
 import threading
 
 import numpy as np
@@ -48,4 +49,7 @@ async def main() -> None:
             await comm.barrier()
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -42,7 +42,10 @@ async def use(host, port):
         await ep.send(b"done")
 
 
-if len(sys.argv) == 1:
-    asyncio.run(own())
-else:
-    asyncio.run(use(sys.argv[1], int(sys.argv[2])))
+try:
+    if len(sys.argv) == 1:
+        asyncio.run(own())
+    else:
+        asyncio.run(use(sys.argv[1], int(sys.argv[2])))
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -56,4 +56,7 @@ def main(size):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
+    try:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
+    except KeyboardInterrupt:
+        sys.exit(130)

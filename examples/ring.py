@@ -5,6 +5,7 @@ python -P -m ucp run -n 4 examples/ring.py
 """
 
 import asyncio
+import sys
 
 import numpy as np
 
@@ -27,4 +28,7 @@ async def main():
             await comm.send(number, right)
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -41,4 +41,7 @@ async def main(blocks):
         print(f"rank {comm.rank}: {blocks} blocks of rank {left}, sum {total}")
 
 
-asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 50))
+try:
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 50))
+except KeyboardInterrupt:
+    sys.exit(130)

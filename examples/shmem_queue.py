@@ -43,4 +43,7 @@ def main(tasks):
             assert [int(it) for it in results.local[:6]] == [0, 1, 7, 2, 5, 8]
 
 
-main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+try:
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+except KeyboardInterrupt:
+    sys.exit(130)

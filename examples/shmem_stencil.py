@@ -65,4 +65,7 @@ async def main(steps):
         print(f"rank {rank}: mean {mine.mean():.3f}, as in one process")
 
 
-asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 200))
+try:
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 200))
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -155,9 +155,12 @@ def report(found, seconds):
 
 
 if __name__ == "__main__":
-    asyncio.run(
-        main(
-            int(sys.argv[1]) if len(sys.argv) > 1 else 20,
-            sys.argv[2] if len(sys.argv) > 2 else None,
+    try:
+        asyncio.run(
+            main(
+                int(sys.argv[1]) if len(sys.argv) > 1 else 20,
+                sys.argv[2] if len(sys.argv) > 2 else None,
+            )
         )
-    )
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -7,6 +7,8 @@ torch.distributed goes on doing what it does for the model. What it has no opera
 for, here Python objects and arrays of another length on each rank, goes over ucp.
 """
 
+import sys
+
 import numpy as np
 import torch.distributed
 
@@ -35,4 +37,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -100,4 +100,7 @@ async def main(count):
             print(f"the answer is {same} one process's")
 
 
-asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 300_000))
+try:
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 300_000))
+except KeyboardInterrupt:
+    sys.exit(130)
