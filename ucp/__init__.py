@@ -31,8 +31,6 @@
 # worker and no thread, and leaves os.environ unchanged. The first call that
 # needs a context makes it.
 
-# ruff: noqa: E402 -- UCX is loaded before the modules that need it
-
 import importlib
 from types import ModuleType
 

@@ -10,7 +10,7 @@ from ._core import neighbours, startup
 if sys.argv[1:2] != ["doctor"]:  # which says the same, and more
     neighbours.check()  # ucp may be the package of another distribution
 
-from ._commands.main import main  # noqa: E402
+from ._commands.main import main
 
 if __name__ == "__main__":
     startup.interrupt_quietly()

@@ -40,7 +40,8 @@ BY_OLD_PATHS = ("core", "utils", "comm", "_libs")
 BELOW |= {name: BELOW["compat"] | {"compat"} for name in BY_OLD_PATHS}
 BELOW["ucp"] = set(BELOW) - {"_run"}
 BELOW["dask"] = BELOW["benchmarks"] = BELOW["ucp"] | {"ucp"}
-BELOW["__main__"] = BELOW["ucp"] | {"ucp", "_run"}
+BELOW["_commands"] = BELOW["_observe"] | {"_observe", "_run"}
+BELOW["__main__"] = BELOW["_commands"] | {"_commands"}
 
 # Imports that are not at the top of a module, and why.
 LATE = {

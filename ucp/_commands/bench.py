@@ -121,7 +121,7 @@ def _sizes(text: str) -> list[int]:
     for item in text.upper().split(","):
         digits = item.rstrip("KMG")
         shift = _SHIFTS.get(item[len(digits) :], 0 if item == digits else -1)
-        if not digits.isdecimal() or shift < 0 or not 0 < int(digits) << shift:
+        if not digits.isdecimal() or shift < 0 or int(digits) == 0:
             raise argparse.ArgumentTypeError(f"not a size: {item!r}")
         if int(digits) << shift > LARGEST:
             raise argparse.ArgumentTypeError(f"{item} is above 1G")
@@ -237,7 +237,8 @@ async def _work(options: argparse.Namespace) -> None:
     elif options.peer is not None:
         report = Report("two hosts")
         report.cpus = _pin(options, cpus[:1])
-        await _lead_pair(*options.peer, report, options)
+        host, port = options.peer
+        await _lead_pair(host, port, report, options)
     elif _is_rank():
         await _measure_ranks(cpus, options)
     else:
@@ -305,9 +306,7 @@ def _cases(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
             yield test, size
 
 
-async def _measure_all(
-    side: Side, report: Report, options: argparse.Namespace
-) -> None:
+async def _measure_all(side: Side, report: Report, options: argparse.Namespace) -> None:
     out = sys.stderr if options.json == "-" else sys.stdout
     cases = list(_cases(options))
     bar = Progress(len(cases) * (options.rounds + 1))

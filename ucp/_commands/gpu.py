@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from .finding import Findings, note, ok, problem
 
@@ -55,7 +56,7 @@ def check(transports: set[str] | None) -> Findings:
     yield from _parts(transports)
 
 
-def _ask() -> dict[str, object] | None:
+def _ask() -> dict[str, Any] | None:
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-c", _PROBE],
@@ -63,7 +64,7 @@ def _ask() -> dict[str, object] | None:
             text=True,
             timeout=_LIMIT,
         )
-        answer: dict[str, object] = json.loads(done.stdout)
+        answer: dict[str, Any] = json.loads(done.stdout)
     except (subprocess.TimeoutExpired, ValueError):
         return None
     return answer

@@ -29,11 +29,6 @@ def check() -> Findings:
 
 def _python() -> Findings:
     version = platform.python_version()
-    if sys.version_info < (3, 11):
-        yield problem(
-            "Python", f"Python is {version}.", "Install Python 3.11 or newer."
-        )
-        return
     yield ok("Python", f"Python is {version}: {sys.executable}")
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         yield note(

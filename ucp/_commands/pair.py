@@ -244,9 +244,7 @@ async def _stream_many(ep: Endpoint, order: Order, is_leader: bool) -> float:
     """Messages one way, ``window`` of them with one call."""
     answer = filled(8)
     buffers = [filled(order.size)] * order.window
-    many: Callable[[list[bytearray]], Any] = (
-        ep.send_many if is_leader else ep.recv_many
-    )
+    many: Callable[[list[bytearray]], Any] = ep.send_many if is_leader else ep.recv_many
     started = time.perf_counter()
     for _ in range(order.count // order.window):
         await many(buffers)

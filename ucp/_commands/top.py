@@ -88,14 +88,14 @@ def run(options: argparse.Namespace) -> int:
     if options.pids and not wanted:
         return _STATUS_NONE
     if not options.once:
-        _show(before, [_row(worker, None, 0.0) for worker in before.workers], options)
+        _show([_row(worker, None, 0.0) for worker in before.workers], options)
     while True:
         time.sleep(options.interval)
         now = _look(wanted)
         seconds = now.at - before.at
         old = {worker.key: worker for worker in before.workers}
         rows = [_row(each, old.get(each.key), seconds) for each in now.workers]
-        _show(now, rows, options)
+        _show(rows, options)
         for pid, why in now.errors.items():
             print(f"python -m ucp top: {why}", file=sys.stderr)
             wanted.remove(pid)
@@ -172,6 +172,8 @@ def _why_not(pid: int) -> str:
     try:
         links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
         maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+    except PermissionError:
+        return f"{who} may not be looked at: run this as root, or as its user"
     except OSError:
         return f"{who} has ended"
     if any(link.startswith("/memfd:ucp-stats") for link in links):
@@ -194,6 +196,7 @@ def _row(worker: _Worker, before: _Worker | None, seconds: float) -> dict[str, A
     row: dict[str, Any] = {
         "pid": worker.process.pid,
         "name": worker.process.name,
+        "command": _command(worker.process.pid) or worker.process.name,
         "version": worker.process.version,
         "worker": worker.counters.number,
         "pending_sends": now.pending_sends,
@@ -213,7 +216,17 @@ def _row(worker: _Worker, before: _Worker | None, seconds: float) -> dict[str, A
     return row
 
 
-def _show(sample: _Sample, rows: list[dict[str, Any]], options: Any) -> None:
+def _command(pid: int) -> str:
+    """The command line of a process, with its program's name alone."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return ""
+    text = " ".join([Path(words[0]).name, *words[1:]]).strip()
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _show(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"time": time.time(), "workers": rows}), flush=True)
         return
@@ -222,18 +235,18 @@ def _show(sample: _Sample, rows: list[dict[str, Any]], options: Any) -> None:
         lines.append("no process of this user uses ucp" if not options.pids else "")
     if sys.stdout.isatty():
         size = shutil.get_terminal_size()
-        lines = [line[: size.columns] for line in lines[: size.lines - 1]]
+        lines = [line[: size.columns - 1] for line in lines[: size.lines - 1]]
         print(_CLEAR, end="")
     print("\n".join(lines), flush=True)
 
 
 def _heading() -> str:
-    return "".join(f"{name:>{width}}" for name, width, _ in _COLUMNS) + "  PROGRAM"
+    return "".join(f"{name:>{width}}" for name, width, _ in _COLUMNS) + "  COMMAND"
 
 
 def _line(row: dict[str, Any]) -> str:
     cells = [f"{_cell(key, row[key]):>{width}}" for _, width, key in _COLUMNS]
-    return "".join(cells) + f"  {row['name']}"
+    return "".join(cells) + f"  {row['command']}"
 
 
 def _cell(key: str, value: float | None) -> str:

@@ -128,7 +128,7 @@ def _version(found: dict[str, Any]) -> Findings:
         yield note(
             "UCX",
             f"{text}. ucp was tested with {oldest} to {newest}.",
-            f"If something fails, try the UCX of 'pip install libucx-cu12=={newest}.*'.",
+            f"If something fails, try another: pip install libucx-cu12=={newest}.*",
         )
 
 
