@@ -14,6 +14,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Self
 
+import _interrupts  # noqa: F401
+
 TIME_LIMIT = 60.0
 
 
@@ -54,6 +56,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
+            process_group=0,  # Ctrl-C is for this process, which ends the child
         )
         self.pid = self.process.pid
         if pinned:

@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import _interrupts  # noqa: F401
 import numpy as np
 import pandas as pd
 

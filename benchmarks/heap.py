@@ -13,6 +13,8 @@ import functools
 import time
 from collections.abc import Callable
 
+import _interrupts  # noqa: F401
+
 import ucp
 
 SIZES = (64, 4096, 16384, 65536)

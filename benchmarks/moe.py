@@ -28,6 +28,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import _interrupts  # noqa: F401
 import numpy as np
 
 ROOT = Path(__file__).parents[1]

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import _interrupts  # noqa: F401
 import numpy as np
 
 from ucp.shuffle import hash_partition

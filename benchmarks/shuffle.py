@@ -27,6 +27,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import _interrupts  # noqa: F401
 import numpy as np
 
 import ucp

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 
+import _interrupts  # noqa: F401
 import numpy as np
 
 import ucp

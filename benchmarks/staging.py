@@ -17,6 +17,7 @@ import mmap
 import time
 from collections.abc import Awaitable, Callable
 
+import _interrupts  # noqa: F401
 import numpy as np
 
 import ucp
