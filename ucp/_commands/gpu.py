@@ -13,6 +13,7 @@ from typing import Any
 
 from .finding import Findings, note, ok, problem
 
+_DRIVER = Path("/proc/driver/nvidia/version")
 _LIMIT = 60.0  # seconds; a driver that starts takes many
 
 # The driver is asked in a process of its own, which may crash or hang.
@@ -34,11 +35,10 @@ print(json.dumps({"status": status, "version": version.value, "names": names}))
 
 def check(transports: set[str] | None) -> Findings:
     """Look at GPUs; ``transports`` are those of UCX, None if they are not known."""
-    driver = Path("/proc/driver/nvidia/version")
-    if not driver.exists():
+    if not _DRIVER.exists():
         yield ok("GPU", "There is no NVIDIA driver, so there are no GPUs to use")
         return
-    found = re.search(r"  (\d+\.[\d.]+) ", driver.read_text())
+    found = re.search(r"  (\d+\.[\d.]+) ", _DRIVER.read_text())
     version = found.group(1) if found else "of an unknown version"
     done = _ask()
     if done is None or done["status"] != 0:

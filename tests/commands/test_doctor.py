@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/commands ucp/finding ucp/installation ucp/ucx ucp/memory ucp/system
+# tests: ucp/gpu ucp/network ucp/exchange ucp/startup
+"""``python -m ucp doctor``: findings, and what to do about them."""
+
+import importlib.metadata
+import json
+import os
+import re
+import resource
+import socket
+import subprocess
+import sys
+
+import pytest
+from command import ucp_command
+from paths import ROOT
+
+import ucp
+from ucp._commands import (
+    exchange,
+    gpu,
+    installation,
+    memory,
+    network,
+    service,
+    system,
+    ucx,
+)
+from ucp._commands.doctor import _guarded
+from ucp._core import startup
+
+
+def only(findings, level):
+    """The findings of a level, each as its text and remedy in one."""
+    return [f"{each.text} {each.remedy}" for each in findings if each.level == level]
+
+
+def test_two_processes_really_exchange():
+    done = ucp_command("doctor", "--json", UCX_TLSS="tcp")
+    assert done.stderr == ""
+    report = json.loads(done.stdout)
+    assert (report["version"], report["ucp"]) == (1, ucp.__version__)
+    problems = [each for each in report["findings"] if each["level"] == "problem"]
+    assert report["problems"] == len(problems)
+    assert done.returncode == (1 if problems else 0)
+    texts = {each["check"]: each["text"] for each in report["findings"]}
+    assert "every byte compared: 8 B in " in texts["two processes"]
+    assert texts["two processes, TCP"].endswith("by tcp/lo")
+    assert {"check", "level", "text", "remedy"} == set(report["findings"][0])
+    misspelt = [each for each in report["findings"] if "UCX_TLSS" in each["text"]]
+    assert misspelt[0]["remedy"] == "Is UCX_TLS meant?"
+
+
+def test_doctor_runs_where_the_package_cannot_be_imported():
+    done = ucp_command("doctor", UCP_UCX="/nonexistent")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "'import ucp' fails: ImportError: UCP_UCX=/nonexistent" in done.stdout
+    assert "-> Install UCX with 'pip install libucx-cu12'" in done.stdout
+    assert "1 problem, " in done.stdout
+    assert "/dev/shm" in done.stdout  # the rest is looked at all the same
+
+
+def test_doctor_notices_a_source_tree():
+    done = ucp_command("doctor", cwd=ROOT, safe_path=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert f"{ROOT / 'ucp'} is a source tree" in done.stdout
+    assert "-> Start Python with the option -P" in done.stdout
+
+
+def test_the_error_of_an_import_names_doctor():
+    done = ucp_command("info", UCP_UCX="/nonexistent")
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"{startup.HINT}\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "orig_argv", "command"),
+    [
+        (["-m", "doctor"], ["python", "-m", "ucp", "doctor"], "doctor"),
+        (["-m", "info", "--json"], ["python", "-Pmucp", "info", "--json"], "info"),
+        (["-m", "doctor"], ["python", "-m", "other", "doctor"], None),
+        (["-m"], ["python", "-m", "ucp"], None),
+        (["program.py", "doctor"], ["python", "program.py", "doctor"], None),
+    ],
+)
+def test_the_command_is_known_before_it_is_run(monkeypatch, argv, orig_argv, command):
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(sys, "orig_argv", orig_argv)
+    assert startup.command() == command
+
+
+# The installation.
+
+
+@pytest.fixture
+def package(monkeypatch, tmp_path):
+    """A directory that is taken for the package's."""
+    folder = tmp_path / "ucp"
+    (folder / "_libs").mkdir(parents=True)
+    monkeypatch.setattr(installation, "_PACKAGE", folder)
+    return folder
+
+
+def test_an_extension_for_another_python_is_a_problem(package):
+    (package / "_ext.cpython-309-x86_64-linux-gnu.so").touch()
+    (text,) = only(installation._package(), "problem")
+    assert "built for another Python" in text
+    assert f"{sys.executable} -m pip install --force-reinstall" in text
+
+
+@pytest.mark.parametrize("file", ["_libs/ucx_api.cpython-311.so", "ucp.py"])
+def test_files_of_another_distribution_are_a_problem(package, file):
+    (package / file).touch()
+    (text,) = only(installation._owners(), "problem")
+    assert f"has files of another distribution: {file}" in text
+    assert "Run 'pip uninstall -y " in text
+
+
+def test_a_second_owner_of_the_package_is_a_problem(package, monkeypatch):
+    owners = {"ucp": ["umx", "ucx-py-cu12"]}
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: owners)
+    (text,) = only(installation._owners(), "problem")
+    assert "The distributions ucx-py-cu12 have a package ucp, too" in text
+    assert "Run 'pip uninstall -y ucx-py-cu12 umx'" in text
+
+
+# UCX.
+
+
+def test_other_versions_of_ucx_than_the_tested_ones_are_noted():
+    found = {"version": "1.99.0", "kind": "system", "path": "/lib/libucp.so.0"}
+    (text,) = only(ucx._version(found), "note")
+    assert "ucp was tested with 1.13 to 1.22" in text
+
+
+def test_missing_transports_are_noted(monkeypatch):
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    text = only(ucx._transports([["tcp", "lo"]]), "note")
+    assert "UCX_TLS=tcp chooses them. Add sysv and posix to UCX_TLS" in text[0]
+    assert "The only network device is lo" in text[1]
+    (_, text) = only(ucx._transports([["self", "memory"]]), "note")
+    assert "There is no network" in text
+
+
+def test_every_variable_of_the_library_is_known():
+    known = {*ucx.VARIABLES, "UCP_STATS"}
+    source = "".join(
+        path.read_text()
+        for folder in ("ucp", "src", "ucp_ext")
+        for path in (ROOT / folder).glob("**/*.*")
+        if path.suffix in (".py", ".c", ".h") and "build" not in path.parts
+    )
+    used = set(re.findall(r'getenv\("((?:UCP|UCXPY)_[A-Z_]+)"\)', source))
+    used |= set(re.findall(r'environ(?:\.get\(|\[)"((?:UCP|UCXPY)_[A-Z_]+)"', source))
+    assert used - known == set()
+
+
+def test_variables_that_nobody_reads_are_noted(monkeypatch):
+    monkeypatch.setenv("UCP_TOKEN_FIEL", "/x")
+    monkeypatch.setenv("UCX_ZZZZ", "1")
+    texts = only(ucx._variables(["UCX_TLS"]), "note")
+    assert any(
+        "UCP_TOKEN_FIEL='/x'" in t and "UCP_TOKEN_FILE meant" in t for t in texts
+    )
+    assert any("UCX_ZZZZ='1'" in t and t.endswith("Unset it.") for t in texts)
+
+
+# Memory and limits.
+
+SEGMENTS = """\
+       key      shmid perms                  size  cpid  lpid nattch   uid   gid
+         0         17   600                 65536     1     1      0 {uid}     0
+         0         18   600                 65536 {pid}     1      0 {uid}     0
+         0         19   600                 65536     1     1      2 {uid}     0
+"""
+
+
+def test_segments_that_were_left_behind_are_listed():
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    found = memory.segments(SEGMENTS.format(uid=os.geteuid(), pid=gone.pid))
+    assert [each.identifier for each in found] == [17, 18, 19]
+    (text,) = only(memory._left_behind("System V", found), "note")
+    assert text.endswith("64 KiB. If they are of no use, run 'ipcrm -m 18'.")
+
+
+def test_few_segments_are_a_problem(monkeypatch):
+    monkeypatch.setattr(memory, "read_number", lambda path: 10**9)
+    assert only(memory._system_v(), "problem") == []
+    monkeypatch.setattr(
+        memory, "read_number", lambda path: 1 if "shmmni" in path else 10**9
+    )
+    monkeypatch.setattr(
+        memory, "segments", lambda text: [memory.Segment(0, 1, 1, os.getpid(), 1, 0)]
+    )
+    (text,) = only(memory._system_v(), "problem")
+    assert "1 of 1 segments are in use" in text
+    assert "Run 'sysctl -w kernel.shmmni=32768'" in text
+
+
+class Filesystem:
+    f_frsize, f_blocks, f_bavail = 4096, 16384, 16384
+
+
+@pytest.mark.parametrize(("free", "level"), [(16384, "note"), (10, "problem")])
+def test_a_small_or_full_dev_shm_is_told(monkeypatch, free, level):
+    monkeypatch.setattr(Filesystem, "f_bavail", free)
+    monkeypatch.setattr(os, "statvfs", lambda path: Filesystem)
+    (text,) = only(memory._posix(), level)
+    assert text.startswith("/dev/shm has 64 MiB")
+    assert "--shm-size=2g" in text
+
+
+def test_little_locked_memory_is_a_problem_with_rdma(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (65536, 65536))
+    monkeypatch.setattr(os, "listdir", lambda path: ["mlx5_0"])
+    (text,) = only(memory._locked(), "problem")
+    assert "64 KiB may be locked" in text and "ulimit -l unlimited" in text
+
+
+@pytest.mark.parametrize(("soft", "level"), [(40, "problem"), (1024, "note")])
+def test_few_descriptors_are_told(monkeypatch, soft, level):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, 1 << 20))
+    (text,) = only(system._descriptors(), level)
+    assert f"{soft} files may be open" in text and "'ulimit -n 65536'" in text
+
+
+def test_a_process_reads_the_memory_of_another_or_says_why_not(monkeypatch):
+    assert system._try_reading() in ("same", "Operation not permitted")
+    monkeypatch.setattr(system, "_try_reading", lambda: "Operation not permitted")
+    monkeypatch.setattr(system, "read_number", lambda path: 1)
+    (text,) = only(system._reading(), "note")
+    assert "kernel.yama.ptrace_scope is 1): Operation not permitted" in text
+    assert "'sysctl -w kernel.yama.ptrace_scope=0'" in text
+
+
+def test_namespaces_are_compared():
+    assert only(system._namespaces(os.getpid()), "note") == []
+    (text,) = only(system._namespaces(2**31 - 1), "problem")
+    assert "There is no process 2147483647 here" in text
+
+
+def test_less_time_than_cpus_is_noted(monkeypatch, tmp_path):
+    file = tmp_path / "cpu.max"
+    file.write_text("50000 100000\n")
+    monkeypatch.setattr(
+        system, "_files", lambda name: [file] if name == "cpu.max" else []
+    )
+    (text,) = only(system._cgroup(), "note")
+    assert "It allows 0.5 CPUs of time" in text
+
+
+def test_a_gpu_without_its_parts_is_told(monkeypatch, tmp_path):
+    driver = tmp_path / "version"
+    driver.write_text("NVRM version: NVIDIA UNIX x86_64  570.1.2  Release")
+    monkeypatch.setattr(gpu, "_DRIVER", driver)
+    monkeypatch.setattr(gpu, "_ask", lambda: None)
+    (text,) = only(gpu.check({"tcp"}), "problem")
+    assert "driver 570.1.2 is loaded, but libcuda.so.1 cannot be loaded" in text
+    answer = {"status": 0, "version": 12080, "names": ["a GPU"]}
+    monkeypatch.setattr(gpu, "_ask", lambda: answer)
+    found = list(gpu.check({"tcp"}))
+    assert found[0].text == "NVIDIA driver 570.1.2, CUDA 12.8: a GPU"
+    assert "UCX has no transport for CUDA" in only(found, "problem")[0]
+
+
+def test_addresses_and_the_name_of_the_host_are_told(monkeypatch):
+    monkeypatch.setenv("UCXPY_IFNAME", "lo")
+    monkeypatch.setattr(socket, "gethostname", lambda: "127.0.0.1")
+    found = list(network.check())
+    assert "lo 127.0.0.1" in found[0].text
+    assert found[1].text.startswith("Peers are told 127.0.0.1 by ucp.get_address()")
+    assert "here it works" in found[2].text
+    monkeypatch.setenv("UCXPY_IFNAME", "none0")
+    assert "UCXPY_IFNAME=none0 names no interface" in list(network.check())[1].text
+
+
+# The way to another host.
+
+
+async def reach(port, host="127.0.0.1"):
+    return await exchange.reach(host, port, "there")
+
+
+async def test_each_step_of_the_way_is_told():
+    async with ucp.create_listener(service._serve_one, host="127.0.0.1") as listener:
+        steps = await reach(listener.port, "localhost")
+    assert [step.level for step in steps] == ["ok"] * 3
+    assert steps[0].text.startswith("localhost is ")
+    assert steps[1].text == f"TCP reaches port {listener.port} of localhost"
+    assert steps[2].text.startswith("There and back, every byte compared: 8 B in ")
+
+
+async def test_a_refused_connection_is_told(closed_port):
+    (text,) = only(await reach(closed_port), "problem")
+    assert f"refuses connections to port {closed_port}" in text
+    assert f"Start 'python -m ucp doctor --listen {closed_port}' there." in text
+
+
+async def test_a_server_that_is_not_ucp_is_told(mute_server, monkeypatch):
+    monkeypatch.setattr(exchange, "_STEP", 0.2)
+    (text,) = only(await reach(mute_server), "problem")
+    assert "The handshake does not end" in text and "UCX_TCP_PORT_RANGE" in text
+
+
+async def test_a_name_without_an_address_is_told(monkeypatch):
+    def unknown(*args, **kwargs):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    (text,) = only(await reach(1, "nosuch"), "problem")
+    assert "The name nosuch is not resolved: " in text
+
+
+async def test_a_peer_that_does_not_understand_is_told():
+    async def other(ep):
+        await ep.recv_obj()
+        await ep.send_obj(b'{"error": "a riddle"}')
+        await ep.recv_obj()
+
+    async with ucp.create_listener(other, host="127.0.0.1") as listener:
+        found = await reach(listener.port)
+    (text,) = only(found, "problem")
+    assert "Messages fail after the handshake: the peer said: a riddle" in text
+
+
+async def test_a_process_that_does_not_start_is_told(monkeypatch):
+    failing = [sys.executable, "-c", "import sys; sys.exit('it is broken')"]
+    monkeypatch.setattr(service, "command", lambda *arguments: failing)
+    (finding,) = await exchange._two_processes("two processes", {})
+    assert finding.text == "The other process did not start; it said:\nit is broken"
+
+
+async def test_a_process_that_hangs_is_told_and_ended(monkeypatch):
+    hanging = [sys.executable, "-c", "import signal; signal.pause()"]
+    monkeypatch.setattr(service, "command", lambda *arguments: hanging)
+    monkeypatch.setattr(exchange, "_LIMIT", 0.2)
+    before = children()
+    (finding,) = await exchange._two_processes("two processes", {})
+    assert finding.text == "They have exchanged nothing in 0.2 s."
+    assert children() == before
+
+
+def children():
+    pid = os.getpid()
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return file.read().split()
+
+
+def test_a_wrong_address_is_refused():
+    done = ucp_command("doctor", "host")
+    assert done.returncode == 2
+    assert done.stderr == ("python -m ucp doctor: expected HOST:PORT, not 'host'\n")
+
+
+def test_a_check_that_fails_itself_ends_no_other():
+    def broken():
+        raise OSError("no such file")
+        yield
+
+    (finding,) = _guarded("memory", broken)
+    assert finding.text == "This could not be looked at: OSError: no such file"

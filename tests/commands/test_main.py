@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/info ucp/ending ucp/progress
+"""``python -m ucp``: help, ends by Ctrl-C, output that nobody reads."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from paths import EXAMPLES, ROOT
+
+import ucp
+from ucp._commands import info
+from ucp._commands import main as commands
+from ucp._run import progress
+
+SIGINT, SIGPIPE = signal.SIGINT, signal.SIGPIPE
+
+
+def test_without_a_command_all_are_listed(capsys):
+    assert commands.main([]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    for name, command in commands._COMMANDS.items():
+        assert f"  {name:10}{command.summary}" in lines
+
+
+def test_a_wrong_command_is_named(capsys):
+    assert commands.main(["dctor"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("python -m ucp: there is no command 'dctor'\n")
+    assert "\n  doctor    " in error
+
+
+def test_help_and_version(capsys):
+    assert commands.main(["--help"]) == 0
+    assert "\n  doctor    " in capsys.readouterr().out
+    assert commands.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"ucp {ucp.__version__}\n"
+
+
+@pytest.mark.parametrize("name", commands._COMMANDS)
+def test_the_help_of_each_command_has_examples(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main([name, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert f"python -m ucp {name}" in text.partition("\nexamples:\n")[2]
+
+
+def test_info_has_stable_keys(capsys):
+    assert commands.main(["info", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert list(facts) == [
+        *("ucp", "ucx", "python", "cpus", "transports", "interfaces", "limits"),
+    ]
+    assert facts["ucx"]["version"] == ucp.__ucx_version__
+    assert {"name": "lo", "addresses": info.addresses("lo")} in facts["interfaces"]
+    assert facts["limits"]["frames_max"] == 65536
+    page = (ROOT / "docs/commands.md").read_text()
+    assert all(f"`{key}`" in page for key in facts)
+
+
+def test_output_that_nobody_reads_is_no_error():
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "ucp", "info"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.close()
+        error = process.stderr.read()
+    assert (process.returncode, error) == (128 + SIGPIPE, b"")
+
+
+UCP = ("-P", "-m", "ucp")
+PAUSE = "print(); import signal; signal.pause()"
+
+# Programs, by what they are; all print a line before they are through.
+PROGRAMS = {
+    "demo": ((*UCP, "demo", "--max-mib", "1"), -SIGINT),
+    "doctor": ((*UCP, "doctor"), -SIGINT),
+    "bench": ((*UCP, "bench", "--tests", "latency"), -SIGINT),
+    "listen": ((*UCP, "bench", "--listen", "127.0.0.1:0"), -SIGINT),
+    "top": ((*UCP, "top"), -SIGINT),
+    "run": ((*UCP, "run", "-n", "2", "-c", PAUSE), -SIGINT),
+    "example": (("-P", str(EXAMPLES / "echo_server.py"), "0"), 130),
+    "example of two": (("-P", str(EXAMPLES / "put_get.py")), 130),
+    "benchmark": ((str(ROOT / "benchmarks/heap.py"),), -SIGINT),
+}
+
+
+def descendants(pid):
+    """The processes that a process has started, and theirs."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            found = file.read().split()
+    except FileNotFoundError:
+        return []
+    return [*found, *(each for child in found for each in descendants(child))]
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_ctrl_c_ends_a_program_and_its_processes(kind):
+    arguments, status = PROGRAMS[kind]
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    env.pop("PYTHONSAFEPATH", None)  # a benchmark imports modules beside it
+    with subprocess.Popen(
+        [sys.executable, *arguments],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() != ""
+        started = descendants(process.pid)
+        os.killpg(process.pid, SIGINT)  # as a terminal does
+        _, error = process.communicate()
+    assert (process.returncode, error) == (status, "")
+    assert [pid for pid in started if os.path.exists(f"/proc/{pid}")] == []
+
+
+class Terminal:
+    """Standard error that is a terminal."""
+
+    def __init__(self):
+        self.text = ""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+def test_a_bar_is_drawn_on_a_terminal_only(monkeypatch, capsys):
+    bar = progress.Progress(2)
+    bar.step("first")
+    bar.finish("all")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    bar = progress.Progress(2)
+    bar.step("first")
+    bar.step("second")
+    bar.clear()
+    bar.finish("all")
+    assert f"[{'#' * 15}{'.' * 15}]  50 % second" in sys.stderr.text
+    assert f"[{'#' * 30}] 100 % all" in sys.stderr.text
