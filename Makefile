@@ -225,7 +225,9 @@ $(VENV)/.ucp: $(sources) | $(VENV)/.made
 	        --force-reinstall .; \
 	else \
 	    echo "installing ucp in $(VENV)"; \
-	    $(bin)/pip install -q '.[numpy,uvloop]' 'setuptools>=77'; \
+	    begun=$$(date +%s); \
+	    $(bin)/pip install '.[numpy,uvloop]' 'setuptools>=77' && \
+	    echo "installed in $$(($$(date +%s) - begun)) s"; \
 	fi
 	@touch $@
 

@@ -109,6 +109,12 @@ def test_an_extension_for_another_python_is_a_problem(package):
     assert f"{sys.executable} -m pip install --force-reinstall" in text
 
 
+def test_a_package_without_its_library_is_a_problem(package):
+    (package / "_ext.abi3.so").touch()
+    (text,) = only(installation._package(), "problem")
+    assert "has no lib/libumx.so.0" in text
+
+
 @pytest.mark.parametrize("file", ["_libs/ucx_api.cpython-311.so", "ucp.py"])
 def test_files_of_another_distribution_are_a_problem(package, file):
     (package / file).touch()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ucp._core.startup import HINT
+
 REPORT = """
 import ctypes, dataclasses, json, os
 import ucp
@@ -45,7 +47,8 @@ def import_error(code: str, **environ: str) -> str:
     """The text of the ImportError that `code` ends with."""
     done = python(code, **environ)
     assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
+    *_, last, hint = done.stderr.strip().splitlines()
+    assert hint == HINT
     assert last.startswith("ImportError: ")
     return last.removeprefix("ImportError: ")
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ucp._core.startup import HINT
+
 
 @pytest.fixture
 def site(tmp_path) -> Path:
@@ -39,7 +41,8 @@ def python(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def error_of(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 1
-    return done.stderr.strip().splitlines()[-1]
+    lines = done.stderr.strip().splitlines()
+    return next(line for line in reversed(lines) if line != HINT)
 
 
 def test_ucx_py_in_the_same_directory_is_an_error(site):

@@ -17,6 +17,10 @@ from .finding import Findings, note, ok, problem
 
 _PACKAGE = Path(__file__).parents[1]
 _LIMIT = 60.0  # seconds for an import
+_AGAIN = (
+    f"Install ucp again with the pip of this Python: {sys.executable} -m pip install "
+    f"--force-reinstall {neighbours.DISTRIBUTION}"
+)
 
 
 def check() -> Findings:
@@ -55,9 +59,13 @@ def _package() -> Findings:
             "package",
             f"The extension in {_PACKAGE} is {extensions[0].name}, which is built for "
             f"another Python; this one looks for _ext{suffixes[0]}.",
-            "Install ucp with the pip of this Python: "
-            f"{sys.executable} -m pip install --force-reinstall "
-            f"{neighbours.DISTRIBUTION}",
+            _AGAIN,
+        )
+    elif not (_PACKAGE / "lib" / "libumx.so.0").exists():
+        yield problem(
+            "package",
+            f"{_PACKAGE} has no lib/libumx.so.0, to which the extension is linked.",
+            _AGAIN,
         )
     else:
         yield ok("package", f"ucp {__version__} is installed in {_PACKAGE}")
@@ -126,15 +134,12 @@ def _import() -> Findings:
 
 
 def _remedy(text: str) -> str:
-    if "libucx" in text or "libucp" in text or "UCX" in text:
+    if "source tree" in text:
+        return "Start Python with -P, or in another directory."
+    if "libumx" not in text and "UCX" in text:
         return (
             "Install UCX with 'pip install libucx-cu12', or set UCP_UCX=system for "
             "the system's (Debian: apt-get install libucx0), or UCP_UCX=/dir for "
             "/dir/lib/libucp.so.0."
         )
-    if "source tree" in text:
-        return "Start Python with -P, or in another directory."
-    return (
-        f"Install ucp again: {sys.executable} -m pip install --force-reinstall "
-        f"{neighbours.DISTRIBUTION}"
-    )
+    return _AGAIN
