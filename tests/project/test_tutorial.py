@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The programs and sessions in docs/tutorial/ and docs/howto/ do what they show.
+
+A Python block whose first line is ``# name.py`` is a file of its page. Any other
+Python block is a whole program, which prints what its comments behind ``print()``
+say. A console block is a session in a folder with the page's files: its commands are
+run, and print the lines below them. ``...`` in such a line stands for anything.
+The output of ranks may come in any order. A block with a mark before it, as
+docs/hacking.md says, is not run. A server is a program that says
+``listening on port``: it runs until the page ends, and where its port is named later
+the port is meant that it has.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from paths import ROOT
+
+PAGES = [
+    page for room in ("tutorial", "howto") for page in (ROOT / "docs" / room).glob("*")
+]
+BLOCK = re.compile(
+    r"^(<!-- not run: .+ -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+FILE = re.compile(r"# (\w+\.py)\b")
+PROMISE = re.compile(r"print\(.*\)  # (.+)$", re.MULTILINE)
+PORT = re.compile(r"listening on port (\d+)")
+ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "error"}
+ENVIRONMENT.pop("PYTHONSAFEPATH", None)  # programs import files beside them
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    found = BLOCK.findall(page.read_text())
+    return [code for mark, kind, code in found if kind == language and not mark]
+
+
+def programs() -> Iterator[object]:
+    for page in PAGES:
+        for n, code in enumerate(blocks(page, "python"), 1):
+            if not FILE.match(code):
+                yield pytest.param(code, id=f"{page.stem}-{n}")
+
+
+@pytest.mark.parametrize("code", list(programs()))
+def test_a_program_prints_what_it_says(code, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for promise in PROMISE.findall(code):
+        assert promise in done.stdout.splitlines()
+
+
+def matches(line: str, shown: str) -> bool:
+    """Whether a line is the one that is shown, with gaps."""
+    pattern = ".*".join(re.escape(part) for part in shown.split("..."))
+    return re.fullmatch(pattern, line) is not None
+
+
+def compare(printed: str, shown: list[str], *, in_order: bool) -> None:
+    lines = printed.splitlines()
+    if not in_order:
+        lines, shown = sorted(lines), sorted(shown)
+    assert len(lines) == len(shown), printed
+    for line, expected in zip(lines, shown, strict=True):
+        assert matches(line, expected), printed
+
+
+class Session:
+    """The commands of a page, in a folder that has its files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.servers: list[tuple[subprocess.Popen[str], list[str]]] = []
+        self.ports: dict[str, str] = {}
+
+    def start(self, command: str) -> subprocess.Popen[str]:
+        for shown, port in self.ports.items():
+            command = re.sub(rf"\b{shown}\b", port, command)
+        words = shlex.split(command)
+        assert words[0] == "python", "a console block has commands that are run"
+        return subprocess.Popen(
+            [sys.executable, *words[1:]],
+            cwd=self.folder,
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, command: str, shown: list[str]) -> None:
+        process = self.start(command)
+        port = PORT.search(shown[0]) if shown else None
+        if port is not None:
+            self.servers.append((process, shown))
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            actual = PORT.search(line)
+            assert actual is not None, line + process.stdout.read()
+            self.ports[port[1]] = actual[1]
+            return
+        try:
+            printed, _ = process.communicate(timeout=50)
+        finally:
+            process.kill()
+        compare(printed, shown, in_order=" ucp run " not in command)
+
+    def end(self) -> None:
+        """Interrupt the servers as Ctrl-C does."""
+        for process, shown in self.servers:
+            process.send_signal(signal.SIGINT)
+            printed, _ = process.communicate(timeout=50)
+            compare(printed, shown[1:], in_order=False)
+
+    def kill(self) -> None:
+        for process, _ in self.servers:
+            process.kill()
+            process.wait()
+
+
+SESSIONS = [page for page in PAGES if blocks(page, "console")]
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.stem)
+def test_a_session_prints_what_is_shown(page, tmp_path):
+    for code in blocks(page, "python"):
+        name = FILE.match(code)
+        if name is not None:
+            (tmp_path / name[1]).write_text(code)
+    session = Session(tmp_path)
+    try:
+        for block in blocks(page, "console"):
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, *shown = part.splitlines()
+                session.run(command, [line for line in shown if line])
+        session.end()
+    finally:
+        session.kill()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_file_of_a_page_is_used(page):
+    names = [match[1] for code in blocks(page, "python") if (match := FILE.match(code))]
+    text = page.read_text()
+    used = re.findall(r"^from (\w+) import", text, re.MULTILINE)
+    used = [f"{name}.py" for name in used] + " ".join(blocks(page, "console")).split()
+    assert len(names) == len(set(names))
+    assert set(names) <= set(used)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_yaml_is_valid(page):
+    for code in blocks(page, "yaml"):
+        assert all(isinstance(part, dict) for part in yaml.safe_load_all(code))
