@@ -21,32 +21,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
-from paths import ROOT
+from pages import PAGES as ALL_PAGES
+from pages import Block, blocks
 
-PAGES = [
-    page for room in ("tutorial", "howto") for page in (ROOT / "docs" / room).glob("*")
-]
-BLOCK = re.compile(
-    r"^(<!-- not run: .+ -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
-)
-FILE = re.compile(r"# (\w+\.py)\b")
+PAGES = [page for page in ALL_PAGES if page.parent.name in ("tutorial", "howto")]
 PROMISE = re.compile(r"print\(.*\)  # (.+)$", re.MULTILINE)
 PORT = re.compile(r"listening on port (\d+)")
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "error"}
 ENVIRONMENT.pop("PYTHONSAFEPATH", None)  # programs import files beside them
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    found = BLOCK.findall(page.read_text())
-    return [code for mark, kind, code in found if kind == language and not mark]
+def run_blocks(page: Path, language: str) -> list[Block]:
+    return [
+        block
+        for block in blocks(page)
+        if block.language == language and block.reason is None
+    ]
 
 
 def programs() -> Iterator[object]:
     for page in PAGES:
-        for n, code in enumerate(blocks(page, "python"), 1):
-            if not FILE.match(code):
-                yield pytest.param(code, id=f"{page.stem}-{n}")
+        for block in run_blocks(page, "python"):
+            if block.file is None:
+                yield pytest.param(block.text, id=str(block))
 
 
 @pytest.mark.parametrize("code", list(programs()))
@@ -132,19 +129,18 @@ class Session:
             process.wait()
 
 
-SESSIONS = [page for page in PAGES if blocks(page, "console")]
+SESSIONS = [page for page in PAGES if run_blocks(page, "console")]
 
 
 @pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.stem)
 def test_a_session_prints_what_is_shown(page, tmp_path):
-    for code in blocks(page, "python"):
-        name = FILE.match(code)
-        if name is not None:
-            (tmp_path / name[1]).write_text(code)
+    for block in run_blocks(page, "python"):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.text)
     session = Session(tmp_path)
     try:
-        for block in blocks(page, "console"):
-            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        for block in run_blocks(page, "console"):
+            for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
                 command, *shown = part.splitlines()
                 session.run(command, [line for line in shown if line])
         session.end()
@@ -154,15 +150,10 @@ def test_a_session_prints_what_is_shown(page, tmp_path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_file_of_a_page_is_used(page):
-    names = [match[1] for code in blocks(page, "python") if (match := FILE.match(code))]
-    text = page.read_text()
-    used = re.findall(r"^from (\w+) import", text, re.MULTILINE)
-    used = [f"{name}.py" for name in used] + " ".join(blocks(page, "console")).split()
+    names = [block.file for block in run_blocks(page, "python") if block.file]
+    used = re.findall(r"^from (\w+) import", page.read_text(), re.MULTILINE)
+    used = [f"{name}.py" for name in used]
+    for block in run_blocks(page, "console"):
+        used += block.text.split()
     assert len(names) == len(set(names))
     assert set(names) <= set(used)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_yaml_is_valid(page):
-    for code in blocks(page, "yaml"):
-        assert all(isinstance(part, dict) for part in yaml.safe_load_all(code))
