@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from pages import PAGES as ALL_PAGES
 from pages import Block, blocks
 
@@ -153,3 +154,12 @@ def test_every_file_of_a_page_is_used(page):
         used += block.text.split()
     assert len(names) == len(set(names))
     assert set(names) <= set(used)
+
+
+def test_manifests_are_valid():
+    pages = [page for page in PAGES if run_blocks(page, "yaml")]
+    assert pages != []
+    for page in pages:
+        for block in run_blocks(page, "yaml"):
+            for manifest in yaml.safe_load_all(block.text):
+                assert {"apiVersion", "kind", "metadata", "spec"} == {*manifest}, block
