@@ -26,7 +26,6 @@ from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.modified import newer_group
@@ -99,6 +98,13 @@ def find_system_ucx() -> Ucx:
         )
 
 
+def find_numpy() -> str:
+    """The directory of NumPy's headers."""
+    import numpy
+
+    return numpy.get_include()
+
+
 def variant_flags() -> tuple[str, list[str], list[str]]:
     """Name, compile flags and link flags of the kind of build asked for."""
     sanitize = os.environ.get("UCP_SANITIZE", "")
@@ -128,7 +134,15 @@ class BuildExt(build_ext):
 
     def build_extensions(self) -> None:
         self.compiler.compile = self.compile_in_parallel
+        # An interpreter may be built with an rpath to its own libraries, which
+        # neither the extension nor libumx is linked to.
+        self.compiler.linker_so = [
+            word
+            for word in self.compiler.linker_so
+            if not word.startswith(("-Wl,-rpath,", "-Wl,-rpath="))
+        ]
         self.tree = Path(self.build_lib, "ucp")
+        self.ucx = find_ucx()
         self.add_options()
         self.build_library(self.tree / "lib" / SONAME)
         self.install_for_c()
@@ -136,7 +150,8 @@ class BuildExt(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         ext.extra_objects = [str(self.tree / "lib" / SONAME)]
-        ext.extra_compile_args += COMPILE_FLAGS
+        # Their headers are not ours to warn about.
+        ext.extra_compile_args += [*COMPILE_FLAGS, f"-isystem{find_numpy()}"]
         ext.extra_link_args += LINK_FLAGS
         super().build_extension(ext)
 
@@ -167,7 +182,7 @@ class BuildExt(build_ext):
         depends = [*sources, *glob("src/*/*.h"), *HEADERS, "setup.py"]
         if not self.force and not newer_group(depends, str(target)):
             return
-        system = [f"-isystem{path}" for path in UCX.include_dirs]
+        system = [f"-isystem{path}" for path in self.ucx.include_dirs]
         objects = self.compiler.compile(
             sources,
             output_dir=self.build_temp,
@@ -180,7 +195,7 @@ class BuildExt(build_ext):
             objects,
             str(target),
             libraries=["ucp", "ucs"],
-            library_dirs=UCX.library_dirs,
+            library_dirs=self.ucx.library_dirs,
             extra_postargs=["-pthread", f"-Wl,-soname,{SONAME}", *LINK_FLAGS],
         )
 
@@ -200,10 +215,10 @@ class BuildExt(build_ext):
 
     def describe(self, name: str, folder: str, prefix: str) -> None:
         """Write src/NAME.in into the package as src/Makefile does elsewhere."""
-        if UCX.beside is not None:
-            where = f"{prefix}/../{UCX.beside}"
+        if self.ucx.beside is not None:
+            where = f"{prefix}/../{self.ucx.beside}"
         else:
-            where = UCX.library_dirs[0] if UCX.library_dirs else ""
+            where = self.ucx.library_dirs[0] if self.ucx.library_dirs else ""
         text = Path("src", f"{name}.in").read_text()
         for word, value in (
             ("VERSION", self.distribution.get_version()),
@@ -242,8 +257,6 @@ class BuildExt(build_ext):
 if flag("UCP_WERROR"):
     WARNINGS.append("-Werror")
 VARIANT, COMPILE_FLAGS, LINK_FLAGS = variant_flags()
-UCX = find_ucx()
-
 FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-pthread", *WARNINGS]
 
 extension = Extension(
@@ -258,7 +271,7 @@ extension = Extension(
     ],
     include_dirs=["include", "ucp_ext"],
     # BuildExt adds the options that it finds.
-    extra_compile_args=[*FLAGS, f"-isystem{numpy.get_include()}"],
+    extra_compile_args=FLAGS,
     extra_link_args=[
         "-pthread",
         f"-Wl,--version-script={EXPORTS}",

@@ -74,7 +74,7 @@ receive_message(umx_ep *ep, char **data_p, size_t *len_p)
         return status;
     }
     *len_p  = umx_message_info(message)->length;
-    *data_p = malloc(*len_p + 1);
+    *data_p = (char *)malloc(*len_p + 1);
     if (*data_p == NULL) {
         umx_message_return(message);
         return UMX_ERR_NO_MEMORY;
@@ -106,7 +106,7 @@ close_ep(umx_ep *ep)
 static void
 on_accept(umx_listener *listener, umx_ep *ep, void *arg)
 {
-    umx_ep **ep_p = arg;
+    umx_ep **ep_p = (umx_ep **)arg;
 
     (void)listener;
     if (*ep_p == NULL) {

@@ -137,9 +137,9 @@ umx_layer_op_params(umx_done_fn on_done, void *arg)
 {
     umx_op_params params = {.field_mask = UMX_OP_FIELD_FLAGS |
                                           UMX_OP_FIELD_ON_DONE,
-                            .flags   = UMX_OP_FLAG_LAYER,
                             .on_done = on_done,
-                            .arg     = arg};
+                            .arg     = arg,
+                            .flags   = UMX_OP_FLAG_LAYER};
 
     return params;
 }

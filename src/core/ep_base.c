@@ -183,10 +183,17 @@ umi_transports(ucp_ep_h handle, umx_transport_fn fn, void *arg)
                                .num_entries = MAX_LANES,
                                .entry_size  = sizeof(ucp_transport_entry_t)},
     };
-    umx_status status = (umx_status)ucp_ep_query(handle, &attr);
+    umx_status status;
 
+    /* UCX before 1.14, which may be loaded although a newer one's headers were
+     * here, does not know the field and leaves it as it is. */
+    entries[0].transport_name = NULL;
+    status                    = (umx_status)ucp_ep_query(handle, &attr);
     if (status != UMX_OK) {
         return status;
+    }
+    if (attr.transports.num_entries > 0 && entries[0].transport_name == NULL) {
+        return UMX_ERR_UNSUPPORTED;
     }
     for (unsigned i = 0; i < attr.transports.num_entries; i++) {
         fn(entries[i].transport_name, entries[i].device_name, arg);

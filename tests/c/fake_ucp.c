@@ -690,7 +690,8 @@ ucp_ep_query(ucp_ep_h ep, ucp_ep_attr_t *attr)
     (void)attr; /* before UCX 1.14 */
     FAIL_IF_TOLD();
 #if UCP_API_VERSION >= UCP_VERSION(1, 14)
-    if (attr->field_mask & UCP_EP_ATTR_FIELD_TRANSPORTS) {
+    if ((attr->field_mask & UCP_EP_ATTR_FIELD_TRANSPORTS) &&
+        fake.transport != NULL) {
         attr->transports.entries[0].transport_name = fake.transport;
         attr->transports.entries[0].device_name    = "device";
         attr->transports.num_entries               = 1;

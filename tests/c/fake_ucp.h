@@ -26,7 +26,7 @@ typedef struct fake_state {
     bool        is_wedged;    /* operations stay pending, and arming is BUSY */
     unsigned    completions;  /* of pending operations, so far */
     unsigned    fail_completion_at;
-    const char *transport;  /* of every lane */
+    const char *transport;  /* of every lane; NULL: it is not told */
     unsigned    puts;       /* posted so far */
     unsigned    flushes;    /* of endpoints, likewise */
     ucp_mem_h   memh;       /* of the operation posted last, or NULL */

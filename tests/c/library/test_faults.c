@@ -620,6 +620,19 @@ test_each_call_fails_once(void **state)
     sweep_calls(&m);
 }
 
+/* UCX before 1.14 leaves the question for transports unanswered. */
+static void
+test_a_ucx_that_does_not_tell_its_transports(void **state)
+{
+    const mode m = {.status = UCS_ERR_IO_ERROR};
+    life      *l = new_life(&m);
+
+    (void)state;
+    live(l, false);
+    check_life(l);
+    free(l);
+}
+
 static void
 test_each_call_fails_once_for_memory(void **state)
 {
@@ -784,6 +797,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_call_fails_once),
+        cmocka_unit_test(test_a_ucx_that_does_not_tell_its_transports),
         cmocka_unit_test(test_each_call_fails_once_for_memory),
         cmocka_unit_test(test_each_call_fails_once_while_others_are_pending),
         cmocka_unit_test(test_each_call_fails_once_with_a_token),

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Build the sdist and a wheel for each CPython at hand: what `make wheels` runs.
+
+    tools/wheels.py [--out dist] [--python python3.12 ...] [--find-links FOLDER]
+
+Interpreters are python3.11 and newer in PATH, and those of pyenv; --python names
+others instead. Each wheel is built from the sdist in an environment of its own,
+stripped, and given the oldest manylinux tag that its symbols allow: the number in
+the tag is the glibc that it needs. UCX stays outside, it is the dependency
+libucx-cu12. With --find-links nothing is downloaded: the folder has what the build
+requires. The end of the output is the size and the contents of what was built.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+# What the wheel does not have, since its dependency has it, or has already.
+OUTSIDE = ("libucm.so.0", "libucs.so.0", "libuct.so.0", "libucp.so.0", "libumx.so.0")
+# What must be in a wheel, beside the extension.
+WANTED = (
+    "ucp/__init__.py",
+    "ucp/py.typed",
+    "ucp/_ext.pyi",
+    "ucp/lib/libumx.so",
+    "ucp/lib/libumx.so.0",
+    "ucp/lib/pkgconfig/umx.pc",
+    "ucp/lib/cmake/umx/umx-config.cmake",
+    "ucp/include/umx/umx.h",
+)
+# The linker script libumx.so and the marker py.typed are meant.
+CHECK_WHEEL = ("check-wheel-contents", "--toplevel", "ucp")
+
+
+def run(*command: str | Path, **env: str) -> None:
+    print("+", shlex.join(map(str, command)), flush=True)
+    subprocess.run(command, check=True, env={**os.environ, **env})
+
+
+def tool(name: str) -> list[str | Path]:
+    """A program of this environment, whose folder need not be in PATH."""
+    return [Path(sys.executable).parent / name]
+
+
+def candidates() -> Iterator[str]:
+    for version in VERSIONS:
+        yield f"python{version}"
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    for version in VERSIONS:
+        yield from map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python")))
+
+
+def describe(python: str) -> tuple[str, bool] | None:
+    """The version of an interpreter, such as "3.12", and whether it has Python.h;
+    None if it is no CPython with the GIL that can be started."""
+    code = (
+        "import os, sys, sysconfig as s; print(sys.implementation.name,"
+        "bool(s.get_config_var('Py_GIL_DISABLED')), '%d.%d' % sys.version_info[:2],"
+        "os.path.exists(s.get_path('include') + '/Python.h'))"
+    )
+    try:
+        done = subprocess.run(
+            [python, "-I", "-c", code], capture_output=True, text=True, timeout=60
+        )
+    except OSError:
+        return None
+    words = done.stdout.split()
+    if done.returncode != 0 or words[:2] != ["cpython", "False"]:
+        return None
+    return words[2], words[3] == "True"
+
+
+def interpreters(named: list[str]) -> dict[str, str]:
+    """An interpreter for each version."""
+    found: dict[str, str] = {}
+    for python in named or candidates():
+        about = describe(python)
+        if about is None:
+            if named:
+                sys.exit(f"{python}: expected a CPython 3.11 or newer with its GIL")
+            continue
+        version, has_headers = about
+        if version in found:
+            continue
+        if not has_headers:
+            print(f"{python} is left out: it has no Python.h")
+        else:
+            found[version] = python
+    if not found:
+        sys.exit("there is no CPython 3.11 or newer; --python names one")
+    return found
+
+
+def build_sdist(out: Path) -> Path:
+    run(*tool("python"), "-m", "build", "--sdist", "--outdir", out, ROOT)
+    return max(out.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime)
+
+
+def build_wheel(python: str, sdist: Path, links: str | None, out: Path) -> Path:
+    compiler = os.environ.get("CC", "cc")
+    # Not the linker's options of the interpreter's own build: those may name its
+    # folders.
+    env = {"CC": compiler, "LDSHARED": f"{compiler} -shared", "LDFLAGS": ""}
+    index = ["--no-index", f"--find-links={links}"] if links else []
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder, "plain")
+        pip = [*tool("python"), "-m", "pip", "-q", "--python", python]
+        run(*pip, "wheel", "--no-deps", *index, "-w", plain, sdist, **env)
+        (wheel,) = plain.glob("*.whl")
+        excluded = [f"--exclude={name}" for name in OUTSIDE]
+        repaired = Path(folder, "repaired")
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        run(
+            *(*tool("auditwheel"), "repair", "--strip", "--plat=auto", *excluded),
+            *("-w", repaired, wheel),
+            PATH=path,
+        )
+        (wheel,) = repaired.glob("*.whl")
+        return Path(shutil.move(wheel, out / wheel.name))
+
+
+def check(sdist: Path, wheels: list[Path]) -> None:
+    run(*tool("twine"), "check", "--strict", sdist, *wheels)
+    name, *options = CHECK_WHEEL
+    run(*tool(name), *options, *wheels)
+    for wheel in wheels:
+        names = zipfile.ZipFile(wheel).namelist()
+        missing = [name for name in WANTED if name not in names]
+        if missing or not any(name.endswith("licenses/LICENSE") for name in names):
+            sys.exit(f"{wheel} lacks {missing or 'LICENSE'}")
+        alien = [name for name in names if re.search(r"libuc[mpst]\.so", name)]
+        if alien:
+            sys.exit(f"{wheel} has {alien}, which libucx-cu12 has")
+    with tarfile.open(sdist) as archive:
+        names = archive.getnames()
+    if not any(name.count("/") == 1 and name.endswith("/LICENSE") for name in names):
+        sys.exit(f"{sdist} lacks LICENSE")
+
+
+def report(sdist: Path, wheels: list[Path]) -> None:
+    print(f"\n{sdist.name}: {sdist.stat().st_size / 1e6:.2f} MB")
+    for wheel in wheels:
+        glibc = re.search(r"manylinux_(\d+)_(\d+)_", wheel.name)
+        needs = f"glibc {'.'.join(glibc.groups())} or newer" if glibc else "this host"
+        print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB, needs {needs}")
+        members = zipfile.ZipFile(wheel).infolist()
+        for member in sorted(members, key=lambda one: -one.file_size)[:3]:
+            print(f"    {member.file_size / 1e6:6.2f} MB  {member.filename}")
+        print(f"    {len(members)} files")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    parser.add_argument("--python", action="append", default=[])
+    parser.add_argument("--find-links", metavar="FOLDER")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for old in (*options.out.glob("*.whl"), *options.out.glob("*.tar.gz")):
+        old.unlink()
+    sdist = build_sdist(options.out)
+    wheels = [
+        build_wheel(python, sdist, options.find_links, options.out)
+        for python in interpreters(options.python).values()
+    ]
+    check(sdist, wheels)
+    report(sdist, wheels)
+
+
+if __name__ == "__main__":
+    main()
