@@ -12,6 +12,8 @@
 # make valgrind   the C tests under valgrind's memcheck
 # make nomem      the C tests with each allocation failing in turn
 # make stress     the whole of `make test` 20 times with busy loops on all cores
+# make wheels       an sdist, and a wheel for each CPython at hand, in dist/
+# make wheels-test  these in empty environments without a compiler; with other UCX
 # make clean  remove all that these made
 #
 #   PYTHON=python3.12       another Python, 3.11 or newer
@@ -51,7 +53,7 @@ c_ucx = PYTHON=$(abspath $(bin)/python)
 endif
 
 .PHONY: demo docs docs-test test test-c test-python soak fuzz coverage nomem bench lint lint-python lint-c \
-        asan valgrind stress clean cmocka
+        asan valgrind stress clean cmocka wheels wheels-test
 .NOTPARALLEL:
 
 demo: $(VENV)/.ucp
@@ -176,6 +178,15 @@ lint-python: $(VENV)/.ucp $(VENV)/.dev
 lint-c: $(VENV)/.dev
 	$(MAKE) --no-print-directory -C src format-check \
 	    CLANG_FORMAT=$(abspath $(bin)/clang-format)
+
+WHEELS_ARGS =
+
+wheels: $(VENV)/.packaging
+	$(safe) $(bin)/python tools/wheels.py $(WHEELS_ARGS)
+
+wheels-test: $(VENV)/.packaging
+	@[ -n "$(wildcard dist/*.whl)" ] || $(safe) $(bin)/python tools/wheels.py
+	PYTHONPATH=tools $(bin)/python -P tools/wheels_test.py $(WHEELS_ARGS)
 
 # A build of its own, by gcc, in a venv of its own. The sanitizer's libraries must
 # be the first in the process; UCX keeps memory until exit, so leaks are not
