@@ -144,8 +144,10 @@ class BuildExt(build_ext):
         self.tree = Path(self.build_lib, "ucp")
         self.ucx = find_ucx()
         self.add_options()
-        self.build_library(self.tree / "lib" / SONAME)
-        self.install_for_c()
+        # Each Python has its own extension, and all of them one library.
+        base = self.get_finalized_command("build").build_base
+        self.build_library(Path(base, "libumx", SONAME))
+        self.install_for_c(Path(base, "libumx", SONAME))
         super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:
@@ -185,7 +187,7 @@ class BuildExt(build_ext):
         system = [f"-isystem{path}" for path in self.ucx.include_dirs]
         objects = self.compiler.compile(
             sources,
-            output_dir=self.build_temp,
+            output_dir=str(target.parent),
             macros=[("UMI_HEADERS_ID", f'"{headers_id()}"')],
             include_dirs=["include", "src"],
             extra_postargs=[*FLAGS, *COMPILE_FLAGS, *system],
@@ -199,8 +201,10 @@ class BuildExt(build_ext):
             extra_postargs=["-pthread", f"-Wl,-soname,{SONAME}", *LINK_FLAGS],
         )
 
-    def install_for_c(self) -> None:
-        """Put beside the library what a program needs that uses it."""
+    def install_for_c(self, library: Path) -> None:
+        """Put the library into the package, and what a program needs to use it."""
+        (self.tree / "lib").mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, self.tree / "lib" / SONAME)
         shutil.rmtree(self.tree / "include", ignore_errors=True)
         for header in HEADERS:
             copy = self.tree / header

@@ -5,11 +5,11 @@
     tools/wheels.py [--out dist] [--python python3.12 ...] [--find-links FOLDER]
 
 Interpreters are python3.11 and newer in PATH, and those of pyenv; --python names
-others instead. Each wheel is built from the sdist in an environment of its own,
-stripped, and given the oldest manylinux tag that its symbols allow: the number in
-the tag is the glibc that it needs. UCX stays outside, it is the dependency
-libucx-cu12. With --find-links nothing is downloaded: the folder has what the build
-requires. The end of the output is the size and the contents of what was built.
+others instead. The wheels are built from the sdist, each in an environment of its
+own, with one libumx. They are stripped, and get the oldest manylinux tag that their
+symbols allow: the number in the tag is the glibc that they need. UCX stays outside,
+it is the dependency libucx-cu12. With --find-links nothing is downloaded: the folder
+has what the build requires. At its end it prints sizes and contents.
 """
 
 import argparse
@@ -54,11 +54,11 @@ def tool(name: str) -> list[str | Path]:
     return [Path(sys.executable).parent / name]
 
 
-def candidates() -> Iterator[str]:
-    for version in VERSIONS:
+def candidates(versions: tuple[str, ...] = VERSIONS) -> Iterator[str]:
+    for version in versions:
         yield f"python{version}"
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    for version in VERSIONS:
+    for version in versions:
         yield from map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python")))
 
 
@@ -108,7 +108,7 @@ def build_sdist(out: Path) -> Path:
     return max(out.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime)
 
 
-def build_wheel(python: str, sdist: Path, links: str | None, out: Path) -> Path:
+def build_wheel(python: str, tree: Path, links: str | None, out: Path) -> Path:
     compiler = os.environ.get("CC", "cc")
     # Not the linker's options of the interpreter's own build: those may name its
     # folders.
@@ -117,7 +117,7 @@ def build_wheel(python: str, sdist: Path, links: str | None, out: Path) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder, "plain")
         pip = [*tool("python"), "-m", "pip", "-q", "--python", python]
-        run(*pip, "wheel", "--no-deps", *index, "-w", plain, sdist, **env)
+        run(*pip, "wheel", "--no-deps", *index, "-w", plain, tree, **env)
         (wheel,) = plain.glob("*.whl")
         excluded = [f"--exclude={name}" for name in OUTSIDE]
         repaired = Path(folder, "repaired")
@@ -149,6 +149,18 @@ def check(sdist: Path, wheels: list[Path]) -> None:
         sys.exit(f"{sdist} lacks LICENSE")
 
 
+def check_recipe() -> None:
+    """Have rattler-build read the recipe of conda: it knows each field of it."""
+    from rattler_build import RenderConfig, Stage0Recipe, VariantConfig
+
+    recipe = Stage0Recipe.from_file(str(ROOT / "packaging/conda/recipe.yaml"))
+    (version,) = re.findall(r'"(.+)"', (ROOT / "ucp/_version.py").read_text())[-1:]
+    variants = VariantConfig({"c_stdlib": ["sysroot"]})
+    for variant in recipe.render(variants, RenderConfig()):
+        if str(variant.recipe.package.version) != version:
+            sys.exit(f"packaging/conda/recipe.yaml: expected version {version}")
+
+
 def report(sdist: Path, wheels: list[Path]) -> None:
     print(f"\n{sdist.name}: {sdist.stat().st_size / 1e6:.2f} MB")
     for wheel in wheels:
@@ -173,11 +185,15 @@ def main() -> None:
     for old in (*options.out.glob("*.whl"), *options.out.glob("*.tar.gz")):
         old.unlink()
     sdist = build_sdist(options.out)
-    wheels = [
-        build_wheel(python, sdist, options.find_links, options.out)
-        for python in interpreters(options.python).values()
-    ]
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.unpack_archive(sdist, folder, filter="data")
+        (tree,) = Path(folder).iterdir()
+        wheels = [
+            build_wheel(python, tree, options.find_links, options.out)
+            for python in interpreters(options.python).values()
+        ]
     check(sdist, wheels)
+    check_recipe()
     report(sdist, wheels)
 
 

@@ -29,7 +29,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from wheels import ROOT, candidates, interpreters
+from wheels import ROOT, candidates, describe, interpreters
 
 SECONDS = 15
 CHECKS = ("program", "system", "bounds", "sdist", "refused")
@@ -88,7 +88,18 @@ class Environment:
 
 
 def download(python: str, wheels: Path, *what: str | Path) -> None:
-    run(sys.executable, "-m", "pip", "-q", "--python", python, "download", "-d", wheels, *what)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "-q",
+        "--python",
+        python,
+        "download",
+        "-d",
+        wheels,
+        *what,
+    )
 
 
 def wheel_for(version: str, dist: Path) -> Path:
@@ -177,11 +188,11 @@ def sdist(python: str, dist: Path, folder: Path) -> str:
 
 
 def old_pythons() -> Iterator[str]:
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     for version in ("3.10", "3.9", "3.8"):
-        found = shutil.which(f"python{version}")
-        yield from [found] if found else []
-        yield from map(str, pyenv.glob(f"versions/{version}.*/bin/python"))
+        for python in candidates((version,)):
+            if describe(python) is not None:
+                yield python
+                break
 
 
 def refused(dist: Path, folder: Path) -> str:
@@ -196,7 +207,7 @@ def refused(dist: Path, folder: Path) -> str:
         text = done.stdout + done.stderr
         assert done.returncode != 0 and "Downloading" not in text, text
         assert "ucp needs CPython 3.11 or newer" in text, text
-        told.append(f"{Path(python).parts[-3]} in {time.monotonic() - began:.1f} s")
+        told.append(f"{describe(python)[0]} in {time.monotonic() - began:.1f} s")
     return ", ".join(told) or "left out: there is no older Python"
 
 

@@ -168,8 +168,8 @@ def test_the_examples_build_and_pass_their_tests(tmp_path):
     for example in EXAMPLES:
         apply(example, tree)
     # A library that is newer than its sources is not built again.
-    link_library(tree, [*compile_layer(tree), libumx], tree / "built/ucp/lib")
-    build = ("setup.py", "build_ext", "--inplace", "--build-lib=built")
+    link_library(tree, [*compile_layer(tree), libumx], tree / "built/libumx")
+    build = ("setup.py", "build", "--build-base=built", "build_ext", "--inplace")
     python = (sys.executable, "-P")
     run(tree, *python, *build, UCP_DEBUG="1")
     reference = "every_public_name_of_a_class_is_in_the_reference and Endpoint"
