@@ -24,6 +24,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
@@ -46,7 +47,15 @@ CHECK_WHEEL = ("check-wheel-contents", "--toplevel", "ucp")
 
 def run(*command: str | Path, **env: str) -> None:
     print("+", shlex.join(map(str, command)), flush=True)
-    subprocess.run(command, check=True, env={**os.environ, **env})
+    done = subprocess.run(
+        command,
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode != 0:
+        sys.exit(done.stdout)
 
 
 def tool(name: str) -> list[str | Path]:
@@ -62,13 +71,20 @@ def candidates(versions: tuple[str, ...] = VERSIONS) -> Iterator[str]:
         yield from map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python")))
 
 
-def describe(python: str) -> tuple[str, bool] | None:
-    """The version of an interpreter, such as "3.12", and whether it has Python.h;
-    None if it is no CPython with the GIL that can be started."""
+class Interpreter(NamedTuple):
+    """A CPython with its GIL; its version is such as "3.12"."""
+
+    path: str
+    version: str
+    has_headers: bool
+
+
+def describe(python: str) -> Interpreter | None:
+    """What the name stands for; None if that is no CPython that can be started."""
     code = (
         "import os, sys, sysconfig as s; print(sys.implementation.name,"
         "bool(s.get_config_var('Py_GIL_DISABLED')), '%d.%d' % sys.version_info[:2],"
-        "os.path.exists(s.get_path('include') + '/Python.h'))"
+        "os.path.exists(s.get_path('include') + '/Python.h'), sys.executable)"
     )
     try:
         done = subprocess.run(
@@ -79,7 +95,7 @@ def describe(python: str) -> tuple[str, bool] | None:
     words = done.stdout.split()
     if done.returncode != 0 or words[:2] != ["cpython", "False"]:
         return None
-    return words[2], words[3] == "True"
+    return Interpreter(" ".join(words[4:]), words[2], words[3] == "True")
 
 
 def interpreters(named: list[str]) -> dict[str, str]:
@@ -87,17 +103,14 @@ def interpreters(named: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for python in named or candidates():
         about = describe(python)
-        if about is None:
+        if about is None or about.version not in VERSIONS:
             if named:
                 sys.exit(f"{python}: expected a CPython 3.11 or newer with its GIL")
-            continue
-        version, has_headers = about
-        if version in found:
-            continue
-        if not has_headers:
-            print(f"{python} is left out: it has no Python.h")
-        else:
-            found[version] = python
+        elif about.version not in found:
+            if about.has_headers:
+                found[about.version] = about.path
+            else:
+                print(f"{python} is left out: it has no Python.h")
     if not found:
         sys.exit("there is no CPython 3.11 or newer; --python names one")
     return found
