@@ -181,9 +181,20 @@ typedef void (*umx_log_fn)(int level, const char *text, void *arg);
 /**
  * Send the lines of libumx and of UCX to `fn` (NULL: standard error). UCX
  * writes to standard output otherwise. `fn` is called from any thread, with
- * UCX's locks held: it must not call libumx.
+ * UCX's locks held: it must not call libumx. Lines tell of listeners,
+ * connections and their ends, of ranks that are waited for or lost, and of what
+ * the library has chosen; none of a single message. Control characters are
+ * escaped, and lines have at most 1023 bytes. Thread: any.
  */
 UMX_API void umx_log_set(umx_log_fn fn, void *arg);
+
+/**
+ * Set the highest level of the lines that are made; others cost one comparison.
+ * -1: the usual one, which is 3 with a function, and 1 on standard error. Before
+ * the first context is created this wins over the variable UCP_LOG_LEVEL of the
+ * environment (error, warning, info or debug), which is read then. Thread: any.
+ */
+UMX_API void umx_log_set_level(int level);
 
 #ifdef __cplusplus
 }

@@ -11,6 +11,7 @@
 
 #include <umx/address.h>
 #include <umx/am.h>
+#include <umx/describe.h>
 #include <umx/worker.h>
 
 #ifdef __cplusplus
@@ -242,6 +243,10 @@ typedef struct umx_dependent {
     /* umx_worker_destroy() waits a tenth of a second at most while it says true
      * before it begins. NULL: it does not wait. */
     bool (*is_busy)(const struct umx_dependent *dependent);
+    /* Add to umx_worker_describe(), which may run in a thread that is not the
+     * worker's owner: it reads only, and takes no lock. NULL: nothing. */
+    void (*describe)(const struct umx_dependent *dependent, umx_line_fn fn,
+                     void *arg);
 } umx_dependent;
 
 UMX_API void umx_worker_attach(umx_worker *worker, umx_dependent *dependent);

@@ -12,6 +12,7 @@
 #include <umx/comm.h>
 #include <umx/context.h>
 #include <umx/control.h>
+#include <umx/describe.h>
 #include <umx/endpoint.h>
 #include <umx/frames.h>
 #include <umx/heap.h>

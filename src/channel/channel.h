@@ -16,6 +16,7 @@
 #include "codec/header.h"
 #include "endpoint/endpoint.h"
 #include "mem/gather.h"
+#include "util/lines.h"
 #include "util/list.h"
 #include "util/table.h"
 
@@ -236,6 +237,9 @@ void     umi_channels_fail_sends(umx_ep *ep, umx_status status);
 void     umi_channels_fetch(umx_ep *ep);
 void     umi_channels_finish(umx_ep *ep, umx_status status);
 void     umi_channels_discard(umx_ep *ep);
+
+/* ---- describe.c ---- */
+void umi_channels_describe(const umx_ep *ep, const umi_lines *lines);
 
 /* Messages of a stream or of frames have come that receives wait for; inside
  * UCX's callback. */

@@ -7,6 +7,7 @@
 
 #include "channel/channel.h"
 #include "endpoint/endpoint.h"
+#include "endpoint/log.h"
 #include "lend/lend.h"
 #include "mem/memtype.h"
 #include "ops/follow.h"
@@ -144,6 +145,15 @@ is_transferred(const umx_request *req)
            umi_transfer_may_send(req, umi_send_of(req)->header_len);
 }
 
+/* A message is posted by a way that not all take: log the first. */
+static inline void
+note_way(const umx_request *req, umi_way way)
+{
+    if (umi_log_is_on(UMI_LOG_DEBUG)) {
+        umi_endpoint_log_way(umi_endpoint_of(req->ep), way, req->buf.len);
+    }
+}
+
 /* Post a message eagerly, by rendezvous, or as a loan. */
 static umx_status
 post_message(umx_request *req, const void *header, bool is_rndv)
@@ -151,6 +161,7 @@ post_message(umx_request *req, const void *header, bool is_rndv)
     size_t len = umi_send_of(req)->header_len;
 
     if (is_transferred(req)) {
+        note_way(req, UMI_WAY_PIECES);
         return umi_transfer_send(
             req, header, len, is_rndv,
             umi_channels_of(umi_endpoint_of(req->ep))->num_queued++);
@@ -160,6 +171,9 @@ post_message(umx_request *req, const void *header, bool is_rndv)
     }
     umi_send_of(req)->is_loan =
         is_rndv && umi_lend_may_send(req, len, umi_send_of(req)->is_lent);
+    if (is_rndv) {
+        note_way(req, umi_send_of(req)->is_loan ? UMI_WAY_LOAN : UMI_WAY_RNDV);
+    }
     return umi_send_of(req)->is_loan ?
                umi_lend_send(req, header, len) :
                umi_am_send(req, UMI_AM_DATA, header, len, is_rndv);

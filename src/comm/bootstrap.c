@@ -19,10 +19,12 @@
 
 #include "comm/bootstrap.h"
 #include "comm/communicator.h"
+#include "comm/describe.h"
 #include "comm/dispatch.h"
 #include "comm/group.h"
 #include "comm/member.h"
 #include "util/hash.h"
+#include "util/log.h"
 
 #define MILLISECOND_NS UINT64_C(1000000)
 #define SECOND_NS UINT64_C(1000000000)
@@ -30,7 +32,9 @@
 enum {
     RETRY_MIN_MS     = 5,
     MIN_HEARTBEAT_MS = 10,
-    GRACE_MS         = 500 /* the root says more than the others know */
+    GRACE_MS         = 500, /* the root says more than the others know */
+    LATE_MS          = 2000,
+    MAX_LATE_MS      = 60000
 };
 
 /* ---- the end -------------------------------------------------------------
@@ -187,6 +191,24 @@ on_timeout(umx_timer *timer)
     }
 }
 
+/* The root waits: say for whom, each time after twice as long. Other ranks use
+ * this timer to connect again. */
+static void
+on_late(umx_timer *timer)
+{
+    umi_comm_bootstrap *bootstrap = umi_container_of(timer, umi_comm_bootstrap,
+                                                     retry);
+
+    if (umi_log_is_on(UMI_LOG_INFO)) {
+        umi_comm_log_missing(bootstrap);
+    }
+    if (bootstrap->retry_ms < MAX_LATE_MS) {
+        bootstrap->retry_ms *= 2;
+    }
+    umx_timer_start(bootstrap->group->dispatch->worker, timer,
+                    bootstrap->retry_ms * MILLISECOND_NS);
+}
+
 static void
 cancel_create(umx_request *req)
 {
@@ -264,6 +286,12 @@ begin(umx_comm *comm, const umx_comm_params *params, const umx_op_params *op,
                             (umi_comm_bootstrap_is_root(bootstrap) ?
                                  0 :
                                  GRACE_MS * MILLISECOND_NS));
+    }
+    if (umi_comm_bootstrap_is_root(bootstrap)) {
+        bootstrap->retry_ms = LATE_MS;
+        umx_timer_init(&bootstrap->retry, on_late);
+        umx_timer_start(worker, &bootstrap->retry,
+                        bootstrap->retry_ms * MILLISECOND_NS);
     }
     umi_comm_dispatch_adopt(group->dispatch); /* HELLOs that came before */
     return UMX_INPROGRESS;

@@ -94,21 +94,24 @@ struct umi_comm_coll {
     umi_node                  node; /* comm->colls */
     const umi_comm_coll_type *type;
     umx_comm                 *comm; /* held */
-    umx_request     *req; /* NULL: the call has not returned, or has ended it */
-    uint64_t         number;
-    int              root;    /* or -1 */
-    uint64_t         what;    /* the same on every rank */
-    uint64_t         bytes;   /* the same on every rank, if not 0 */
-    uint64_t         history; /* of the calls before, the same on every rank */
-    unsigned         round;
-    unsigned         num_pending; /* xfers */
-    umx_status       status;
-    bool             is_moving; /* rounds are being posted */
-    umi_list         recvs;     /* umi_comm_xfer.node: that wait for messages */
-    umi_comm_xfer   *xfers;
-    size_t           max_xfers;
-    umx_timer        timer; /* tells the ranks which operation this one is in */
-    umi_comm_packed *packed; /* the buffers with a layout */
+    umx_request   *req; /* NULL: the call has not returned, or has ended it */
+    uint64_t       number;
+    int            root;    /* or -1 */
+    uint64_t       what;    /* the same on every rank */
+    uint64_t       bytes;   /* the same on every rank, if not 0 */
+    uint64_t       history; /* of the calls before, the same on every rank */
+    unsigned       round;
+    unsigned       num_pending; /* xfers */
+    umx_status     status;
+    bool           is_moving; /* rounds are being posted */
+    umi_list       recvs;     /* umi_comm_xfer.node: that wait for messages */
+    umi_comm_xfer *xfers;
+    size_t         max_xfers;
+    umx_timer      timer;     /* tells the ranks which operation this one is in,
+                                 and the log for whom this one waits */
+    uint64_t         wait_ns; /* of the timer, each time twice as long */
+    uint64_t         waited_ns; /* so far, when the timer was last due */
+    umi_comm_packed *packed;    /* the buffers with a layout */
 };
 
 /* ---- collective_rounds.c: the life of an operation -----------------------

@@ -6,12 +6,17 @@
 #include <string.h>
 
 #include "comm/collective.h"
+#include "comm/describe.h"
 #include "comm/inbox.h"
 #include "comm/member.h"
 #include "util/clock.h"
+#include "util/log.h"
 
 /* How long an operation waits before it tells the ranks what it waits in. */
 #define STATE_NS UINT64_C(500000000)
+
+/* How long an operation waits before the log says for whom. */
+#define LATE_NS UINT64_C(1500000000)
 
 enum {
     SPINS = 100 /* looks for what ranks of this host send */
@@ -346,9 +351,8 @@ umi_comm_coll_fail_all(umx_comm *comm)
 /* Ranks that call different operations may wait for each other, with nothing
  * sent: say what this one waits in. */
 static void
-say_state(umx_timer *timer)
+say_state(const umi_comm_coll *coll)
 {
-    umi_comm_coll  *coll   = umi_container_of(timer, umi_comm_coll, timer);
     umx_comm       *comm   = coll->comm;
     umi_comm_header header = {.kind   = UMI_COMM_STATE,
                               .op     = (uint8_t)coll->type->kind,
@@ -369,6 +373,29 @@ say_state(umx_timer *timer)
         umi_comm_member_send(comm->ranks[xfer->rank].member, &header, data,
                              sizeof(data));
     }
+}
+
+static void
+start_timer(umi_comm_coll *coll)
+{
+    umx_timer_start(coll->comm->group->dispatch->worker, &coll->timer,
+                    coll->wait_ns);
+}
+
+static void
+on_timer(umx_timer *timer)
+{
+    umi_comm_coll *coll = umi_container_of(timer, umi_comm_coll, timer);
+
+    if (coll->waited_ns == 0) {
+        say_state(coll);
+    }
+    coll->waited_ns += coll->wait_ns;
+    coll->wait_ns *= 2;
+    if (coll->waited_ns >= LATE_NS && umi_log_is_on(UMI_LOG_INFO)) {
+        umi_comm_log_late(coll);
+    }
+    start_timer(coll);
 }
 
 /* ---- the beginning -------------------------------------------------------
@@ -415,7 +442,8 @@ umi_comm_coll_new(umx_comm *comm, const umi_comm_coll_type *type,
     }
     umi_node_init(&coll->node);
     umi_list_init(&coll->recvs);
-    umx_timer_init(&coll->timer, say_state);
+    umx_timer_init(&coll->timer, on_timer);
+    coll->wait_ns   = STATE_NS;
     coll->max_xfers = max_xfers;
     coll->type      = type;
     coll->comm      = comm;
@@ -509,7 +537,7 @@ umi_comm_coll_start(umi_comm_coll *coll, const umx_op_params *params,
         coll->req                                 = req;
         *(umi_comm_coll **)umx_request_state(req) = coll;
         *req_p                                    = req;
-        umx_timer_start(comm->group->dispatch->worker, &coll->timer, STATE_NS);
+        start_timer(coll);
         if (coll->status != UMX_INPROGRESS) {
             umi_comm_coll_end_request_early(coll);
         }

@@ -10,6 +10,7 @@
 #include "comm/communicator.h"
 #include "comm/bootstrap.h"
 #include "comm/collective.h"
+#include "comm/describe.h"
 #include "comm/inbox.h"
 #include "comm/member.h"
 #include "comm/send_recv.h"
@@ -140,6 +141,7 @@ umi_comm_register(umx_comm *comm)
 {
     umi_list_append(&comm->group->dispatch->comms, &comm->node);
     umi_map_add(&comm->group->dispatch->by_id, &comm->map_node, comm->id);
+    umi_comm_log_made(comm);
     if (comm->is_revoked) { /* given up before it was made */
         comm->failure.rank = comm->rank;
         tell(comm, NULL);
@@ -322,6 +324,7 @@ revoke(umx_comm *comm, int rank, umx_status cause,
     umx_timer_stop(&comm->doubt);
     comm->failure.cause = cause;
     umi_comm_coll_describe_first(comm, &comm->failure.op, &comm->failure.op_id);
+    umi_comm_log_revoked(comm);
     umi_comm_hold(comm);
     umi_comm_inbox_revoke(comm);
     if (!is_told) {
@@ -656,6 +659,7 @@ umx_comm_close(umx_comm *comm)
             say_goodbye(comm);
         }
     }
+    umi_comm_log_closed(comm);
     umi_comm_hold(comm);
     comm->is_closed = true;
     umi_comm_messages_end(comm, UMX_ERR_CANCELED);

@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "comm/dispatch.h"
 #include "comm/inbox.h"
+#include "comm/describe.h"
 #include "comm/member.h"
 #include "comm/send_recv.h"
 #include "util/bytes.h"
@@ -361,6 +362,7 @@ umi_comm_dispatch_get(umx_worker *worker)
     dispatch->refs                 = 2; /* the worker's, and the caller's */
     dispatch->dependent.on_destroy = on_destroy;
     dispatch->dependent.is_busy    = is_busy;
+    dispatch->dependent.describe   = umi_comm_describe;
     if (umx_worker_set_layer(worker, UMX_AM_ID_COMM, on_message, dispatch) !=
         UMX_OK) {
         free(dispatch);

@@ -12,6 +12,7 @@
 #include "comm/communicator.h"
 #include "comm/dispatch.h"
 #include "comm/member.h"
+#include "util/log.h"
 
 /* ---- the state -----------------------------------------------------------
  */
@@ -369,6 +370,10 @@ umi_comm_member_fail(umi_comm_member *member, umx_status cause, const char *why)
         return;
     }
     umi_comm_member_set_state(member, UMI_COMM_MEMBER_DEAD);
+    umi_log(UMI_LOG_INFO, "communicator: process %d of %d is lost: %s%s%s",
+            member->rank, group->size, umx_status_string(cause),
+            (why != NULL && why[0] != '\0') ? ": " : "",
+            (why != NULL) ? why : "");
     kept          = member->why; /* `why` may be it */
     member->cause = cause;
     member->why   = NULL;

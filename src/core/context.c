@@ -73,6 +73,9 @@ take_ucx_line(const char *file, unsigned line, const char *function,
     } else {
         our_level = UMI_LOG_DEBUG;
     }
+    if (!umi_log_is_on(our_level)) {
+        return UCS_LOG_FUNC_RC_STOP;
+    }
     vsnprintf(text, sizeof(text), message, ap);
     if (our_level <= UMI_LOG_WARN && is_about_an_end(text)) {
         our_level = UMI_LOG_INFO;
@@ -84,6 +87,14 @@ take_ucx_line(const char *file, unsigned line, const char *function,
 static void
 process_init(void)
 {
+    const char *name = getenv("UCP_LOG_LEVEL");
+
+    if (name != NULL && name[0] != '\0' && !umi_log_name_level(name)) {
+        umi_log(UMI_LOG_WARN,
+                "UCP_LOG_LEVEL=%s is no level: it is error, warning, info or "
+                "debug",
+                name);
+    }
     ucs_log_push_handler(take_ucx_line);
 }
 
@@ -91,6 +102,12 @@ void
 umx_log_set(umx_log_fn fn, void *arg)
 {
     umi_log_set_sink(fn, arg);
+}
+
+void
+umx_log_set_level(int level)
+{
+    umi_log_set_level(level);
 }
 
 void

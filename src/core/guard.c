@@ -39,6 +39,29 @@ umi_guard_lock(umi_guard *guard)
     guard->depth = 1;
 }
 
+bool
+umi_guard_try_lock(umi_guard *guard)
+{
+    enum {
+        TRIES = 100
+    };
+    const struct timespec pause = {.tv_nsec = 1000000};
+
+    if (is_parents(guard) || umi_guard_is_held(guard)) {
+        umi_guard_lock(guard);
+        return true;
+    }
+    for (int i = 0; pthread_mutex_trylock(&guard->lock) != 0; i++) {
+        if (i == TRIES) {
+            return false;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    atomic_store(&guard->holder, umi_thread_id());
+    guard->depth = 1;
+    return true;
+}
+
 static void
 ring(int fd)
 {

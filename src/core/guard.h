@@ -53,6 +53,10 @@ typedef struct umi_guard {
 } umi_guard;
 
 void umi_guard_lock(umi_guard *guard);
+
+/* Lock, unless the thread keeps the lock for a tenth of a second: then false.
+ */
+bool umi_guard_try_lock(umi_guard *guard);
 void umi_guard_unlock(umi_guard *guard);
 
 /* Give the lock up; `guard` may be freed in this. */

@@ -221,6 +221,28 @@ retire_listener(umi_retire *retire)
 /* ---- life ----------------------------------------------------------------
  */
 
+/* The name of a listener, for people: its address. */
+static void
+listener_text(const umx_listener *listener, char *text)
+{
+    struct sockaddr_storage addr = {0};
+    size_t                  len  = sizeof(addr);
+
+    (void)!umx_listener_address(listener, (struct sockaddr *)&addr, &len);
+    umi_sockaddr_text((struct sockaddr *)&addr, text);
+}
+
+static void
+log_listener(const umx_listener *listener, const char *what)
+{
+    char text[UMI_SOCKADDR_TEXT];
+
+    if (!listener->is_internal && umi_log_is_on(UMI_LOG_INFO)) {
+        listener_text(listener, text);
+        umi_log_line(UMI_LOG_INFO, "listener on %s: %s", text, what);
+    }
+}
+
 static bool
 is_any_in6(const struct sockaddr *addr)
 {
@@ -329,12 +351,14 @@ listener_new(umx_worker *worker, const umx_listener_params *params)
     }
     umi_list_init(&listener->accepted);
     umi_node_init(&listener->put_off.node);
-    listener->worker    = worker;
-    listener->refs      = 1;
-    listener->on_accept = params->on_accept;
-    listener->arg       = params->arg;
-    listener->retire.fn = retire_listener;
-    listener->watch.fd  = -1;
+    listener->worker      = worker;
+    listener->refs        = 1;
+    listener->on_accept   = params->on_accept;
+    listener->arg         = params->arg;
+    listener->is_internal = (params->field_mask &
+                             UMI_LISTENER_FIELD_INTERNAL) != 0;
+    listener->retire.fn   = retire_listener;
+    listener->watch.fd    = -1;
     umi_timer_init(&listener->pause, resume_accepting);
     listener->backlog    = DEFAULT_BACKLOG;
     listener->timeout_ns = worker->context->config.connect_timeout_ns;
@@ -379,6 +403,7 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
     worker->stats->listeners++;
     listener->spare = open_spare();
     umi_list_append(&worker->listeners, &listener->node);
+    log_listener(listener, "begun");
     *listener_p = listener;
     return UMX_OK;
 }
@@ -390,6 +415,9 @@ umi_listener_stop(umx_listener *listener)
 
     if (listener->is_destroyed) {
         return;
+    }
+    if (worker->generation == umi_fork_generation()) {
+        log_listener(listener, "closed");
     }
     listener->is_destroyed = true;
     umi_node_remove(&listener->node);

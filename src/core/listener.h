@@ -15,6 +15,9 @@ enum {
     UMI_COMPLAINTS = 16
 };
 
+/* umx_listener_params.field_mask: the callbacks are the library's. */
+#define UMI_LISTENER_FIELD_INTERNAL (1u << 31)
+
 /* A host that has sent what it should not. */
 typedef struct umi_complaint {
     uint8_t  host[16];

@@ -627,7 +627,7 @@ umi_sockaddr_text(const struct sockaddr *addr, char *text)
     }
 }
 
-void
+bool
 umi_socket_peer_text(const umi_socket *sock, char *text)
 {
     struct sockaddr_storage found = {0};
@@ -639,6 +639,7 @@ umi_socket_peer_text(const umi_socket *sock, char *text)
         (void)!umi_socket_address(sock, true, (struct sockaddr *)&found, &len);
     }
     umi_sockaddr_text((struct sockaddr *)&found, text);
+    return found.ss_family == AF_INET || found.ss_family == AF_INET6;
 }
 
 bool

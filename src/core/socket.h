@@ -117,9 +117,10 @@ enum {
 /* "127.0.0.1:80", "[::1]:80". */
 void umi_sockaddr_text(const struct sockaddr *addr, char *text);
 
-/* Write the peer's address as text; also while the socket connects, and when
+/* Write the peer's address as text, true if it has one of the network; also
+ * while the socket connects, and when
  * that has failed. */
-void umi_socket_peer_text(const umi_socket *sock, char *text);
+bool umi_socket_peer_text(const umi_socket *sock, char *text);
 
 /* Whether the connection stands, also if its event has not been handled yet. */
 bool umi_socket_is_connected(const umi_socket *sock);

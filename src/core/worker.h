@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <ucp/api/ucp.h>
+#include <umx/describe.h>
 #include <umx/worker.h>
 
 #include "core/context.h"
@@ -76,6 +77,9 @@ typedef struct umi_dependent {
     void (*end)(struct umi_dependent *dependent);
     /* Is it worth to wait for a short time before that? May be NULL. */
     bool (*is_busy)(const struct umi_dependent *dependent);
+    /* umx_worker_describe(); may be NULL. */
+    void (*describe)(const struct umi_dependent *dependent, umx_line_fn fn,
+                     void *arg);
 } umi_dependent;
 
 typedef struct umi_timer umi_timer;

@@ -171,10 +171,11 @@ listen_on_all(umx_worker *worker, umx_listener **listener_p)
     struct sockaddr_in6 in6    = {.sin6_family = AF_INET6};
     struct sockaddr_in  in     = {.sin_family = AF_INET};
     umx_listener_params params = {
-        .addr      = (struct sockaddr *)&in6,
-        .addr_len  = sizeof(in6),
-        .on_accept = on_accept,
-        .arg       = worker,
+        .field_mask = UMI_LISTENER_FIELD_INTERNAL,
+        .addr       = (struct sockaddr *)&in6,
+        .addr_len   = sizeof(in6),
+        .on_accept  = on_accept,
+        .arg        = worker,
     };
     umx_status status = umx_listener_create(worker, &params, listener_p);
 
@@ -254,8 +255,7 @@ umx_worker_get_address(umx_worker *worker, const void **address_p,
         if (status != UMX_OK) {
             return status;
         }
-        addressed->listener->is_internal = true;
-        status                           = pack(worker, addressed);
+        status = pack(worker, addressed);
         if (status != UMX_OK) {
             umx_listener_destroy(addressed->listener);
             addressed->listener = NULL;

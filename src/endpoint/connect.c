@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "endpoint/connect_hosts.h"
+#include "endpoint/log.h"
 #include "endpoint/strangers.h"
 #include "endpoint/wireup.h"
 
@@ -49,36 +50,18 @@ umi_handshake_name_foreign(umx_ep *ep)
     return (ep->foreign != NULL) ? ep->foreign : "not a ucp peer";
 }
 
-/* What UCX sends by, for people. */
-typedef struct lanes {
-    char   text[128];
-    size_t len;
-} lanes;
-
-static void
-add_lane(const char *transport, const char *device, void *arg)
-{
-    lanes *l    = arg;
-    size_t room = sizeof(l->text) - l->len;
-    int    len  = snprintf(l->text + l->len, room, "%s%s/%s",
-                       (l->len != 0) ? ", " : "", transport, device);
-
-    l->len += ((size_t)len < room) ? (size_t)len : 0;
-}
-
 /* The socket is connected, but UCX's messages are not answered. */
 static void
 explain_silence(umx_ep *ep, const char *address)
 {
-    lanes l = {0};
-    char  text[UMI_SOCKADDR_TEXT + sizeof(l.text) + 128];
+    char lanes[UMI_LANES_TEXT];
+    char text[UMI_SOCKADDR_TEXT + sizeof(lanes) + 128];
 
-    (void)!umx_ep_transports(ep, add_lane, &l);
-    l.text[l.len] = '\0';
+    umi_endpoint_lanes(ep, lanes);
     snprintf(text, sizeof(text),
              "%s: connected, but messages of UCX, by %s, are not answered: the "
              "option NET_DEVICES says which devices UCX uses",
-             address, (l.len != 0) ? l.text : "any network");
+             address, (lanes[0] != '\0') ? lanes : "any network");
     umi_endpoint_set_reason(ep, text, strlen(text));
 }
 
@@ -266,6 +249,9 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
                                 has_local ? params->local : NULL,
                                 params->local_len);
     if (status == UMX_OK) {
+        if (umi_log_is_on(UMI_LOG_DEBUG)) {
+            umi_endpoint_log_connect(ep);
+        }
         umi_timer_start(worker, &ep->timer, timeout_ns);
         umi_handshake_start(ep);
     } else if (is_verdict(status)) {

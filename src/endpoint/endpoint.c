@@ -6,11 +6,12 @@
 
 #include "endpoint/accept.h"
 #include "endpoint/connect_hosts.h"
+#include "endpoint/log.h"
 #include "endpoint/strangers.h"
 #include "lend/lend.h"
 #include "ops/queue.h"
 #include "ops/tag.h"
-#include "util/log.h"
+#include "util/clock.h"
 
 /* How long after its end an endpoint waits for what UCX has of it: what UCX
  * gives back, it gives back with its next progress, or much later. */
@@ -139,6 +140,7 @@ umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
     umi_heartbeat_init(ep);
     umi_defer_init(ep);
     umi_settle_init(ep);
+    ep->begun_ns  = umi_clock_ns();
     ep->retire.fn = retire_conn;
     ep->state     = UMX_EP_CONNECTING;
     ep->handshake = handshake;
@@ -463,6 +465,9 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
         return;
     }
     hand_out(ep); /* what has come was before the end */
+    if (umi_log_is_on(umi_endpoint_log_level(ep))) {
+        umi_endpoint_log_end(ep, state, status);
+    }
     if (ep->socket.is_local && !is_goodbye(ep, state, status)) {
         umi_queue_doubt(ep->base.engine);
     }

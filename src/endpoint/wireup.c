@@ -43,7 +43,7 @@
 #include "endpoint/strangers.h"
 #include "endpoint/wireup.h"
 #include "util/hash.h"
-#include "util/log.h"
+#include "endpoint/log.h"
 
 enum {
     WIRE_MINOR = 0,
@@ -111,6 +111,9 @@ open_conn(umx_ep *ep)
     umi_socket_settle(&ep->socket);
     ep->base.is_bound = true;
     ep->state         = UMX_EP_OPEN;
+    if (umi_log_is_on(umi_endpoint_log_level(ep))) {
+        umi_endpoint_log_open(ep);
+    }
     ep->hooks->open(ep);
     umi_heartbeat_start(ep);
     if (ep->is_server) {

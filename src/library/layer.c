@@ -249,12 +249,12 @@ umx_layer_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg)
 /* ---- the worker's end ----------------------------------------------------
  */
 
-_Static_assert(sizeof(umx_dependent) == sizeof(umi_dependent) &&
-                   offsetof(umx_dependent, on_destroy) ==
-                       offsetof(umi_dependent, end) &&
-                   offsetof(umx_dependent, is_busy) ==
-                       offsetof(umi_dependent, is_busy),
-               "umx_dependent is umi_dependent, without its types");
+_Static_assert(
+    sizeof(umx_dependent) == sizeof(umi_dependent) &&
+        offsetof(umx_dependent, on_destroy) == offsetof(umi_dependent, end) &&
+        offsetof(umx_dependent, is_busy) == offsetof(umi_dependent, is_busy) &&
+        offsetof(umx_dependent, describe) == offsetof(umi_dependent, describe),
+    "umx_dependent is umi_dependent, without its types");
 
 void
 umx_worker_attach(umx_worker *worker, umx_dependent *dependent)

@@ -20,6 +20,7 @@
 
 #include "proxy/proxy.h"
 #include "util/clock.h"
+#include "util/log.h"
 
 enum {
     LOOKS         = 64,  /* for commands, between looks at the clock */
@@ -454,5 +455,7 @@ umi_proxy_start_thread(umx_proxy *proxy)
     }
     (void)pthread_setname_np(proxy->thread, "umx proxy");
     proxy->has_thread = true;
+    umi_log(UMI_LOG_INFO, "proxy of rank %d of %d: its thread has begun",
+            proxy->rank, proxy->size);
     return UMX_OK;
 }

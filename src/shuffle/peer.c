@@ -383,9 +383,8 @@ on_message(umi_shuffle_peer *peer, size_t len)
     return true;
 }
 
-/* Has the rank finished all partitions that this rank owns? */
-static bool
-has_finished_all(const umi_shuffle_peer *peer)
+bool
+umi_shuffle_has_finished_all(const umi_shuffle_peer *peer)
 {
     for (uint32_t i = 0; i < peer->sh->num_partitions; i++) {
         if (is_open(peer, i)) {
@@ -404,7 +403,8 @@ on_end(umi_shuffle_peer *peer, umx_status status)
 
     if (umx_comm_get_failure(sh->comm, &failure) || sh->worker == NULL) {
         umi_shuffle_fail(sh, UMX_ERR_RANK_FAILED);
-    } else if (status == UMX_ERR_RANK_FAILED && !has_finished_all(peer)) {
+    } else if (status == UMX_ERR_RANK_FAILED &&
+               !umi_shuffle_has_finished_all(peer)) {
         umi_shuffle_break(sh, "rank %d has left before the shuffle was over",
                           peer->rank);
     } else if (status == UMX_ERR_RANK_FAILED) {

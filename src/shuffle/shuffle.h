@@ -341,6 +341,14 @@ umx_status umi_shuffle_peer_init(umi_shuffle_peer *peer, umx_shuffler *sh,
                                  int rank);
 void       umi_shuffle_peer_fini(umi_shuffle_peer *peer);
 
+/* Has the rank finished all partitions that this rank owns? */
+bool umi_shuffle_has_finished_all(const umi_shuffle_peer *peer);
+
+/* ---- describe.c ---- */
+
+void umi_shuffle_describe(const umx_dependent *dependent, umx_line_fn fn,
+                          void *arg);
+
 /* Post a receive of the next message of the rank, and act on those that are
  * here. */
 umx_status umi_shuffle_peer_listen(umi_shuffle_peer *peer);

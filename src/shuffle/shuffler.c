@@ -404,6 +404,7 @@ umx_shuffler_create(umx_comm *comm, const umx_shuffler_params *params,
     sh->num_unfinished       = params->num_partitions;
     sh->stall                = UMX_INPROGRESS;
     sh->dependent.on_destroy = on_destroy;
+    sh->dependent.describe   = umi_shuffle_describe;
     sh->errand.fn            = umi_shuffle_run_errand;
     umi_node_init((umi_node *)(void *)&sh->dependent);
     umi_list_init(&sh->waits);

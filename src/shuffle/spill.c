@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "shuffle/shuffle.h"
+#include "util/log.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE \
@@ -142,6 +143,10 @@ grow(umi_shuffle_spill *spill, size_t size, void **data_p)
         data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, spill->fd,
                     (off_t)at);
         if (data != MAP_FAILED) {
+            umi_log((spill->end == 0) ? UMI_LOG_INFO : UMI_LOG_DEBUG,
+                    "shuffle: its memory is full, and chunks go to a file; it "
+                    "has %zu bytes now",
+                    spill->end + size);
             spill->end += size;
             *data_p = data;
             return 0;

@@ -7,25 +7,74 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+
+#include "util/lines.h"
 
 #define LINE_MAX_BYTES 1024
+
+static const char *const names[] = {
+    [UMI_LOG_ERROR] = "error",
+    [UMI_LOG_WARN]  = "warning",
+    [UMI_LOG_INFO]  = "info",
+    [UMI_LOG_DEBUG] = "debug",
+};
 
 typedef struct log_target {
     umi_log_sink sink;
     void        *arg;
 } log_target;
 
-/* The lock keeps sink and arg together. The sink is called without it: it may
- * log, or set another sink. */
+/* The lock keeps sink, arg and level together. The sink is called without it:
+ * it may log, or set another sink. */
 static pthread_mutex_t target_lock = PTHREAD_MUTEX_INITIALIZER;
 static log_target      target;
+static int             chosen = -1;
+
+atomic_int umi_log_limit = UMI_LOG_WARN;
+
+static void
+update_limit(void)
+{
+    int limit = chosen;
+
+    if (limit < 0) {
+        limit = (target.sink != NULL) ? UMI_LOG_DEBUG : UMI_LOG_WARN;
+    }
+    atomic_store_explicit(&umi_log_limit, limit, memory_order_relaxed);
+}
 
 void
 umi_log_set_sink(umi_log_sink sink, void *arg)
 {
     pthread_mutex_lock(&target_lock);
     target = (log_target){sink, arg};
+    update_limit();
     pthread_mutex_unlock(&target_lock);
+}
+
+void
+umi_log_set_level(int level)
+{
+    pthread_mutex_lock(&target_lock);
+    chosen = (level < UMI_LOG_DEBUG) ? level : UMI_LOG_DEBUG;
+    update_limit();
+    pthread_mutex_unlock(&target_lock);
+}
+
+bool
+umi_log_name_level(const char *name)
+{
+    if (chosen >= 0) {
+        return true;
+    }
+    for (int level = UMI_LOG_ERROR; level <= UMI_LOG_DEBUG; level++) {
+        if (strcasecmp(name, names[level]) == 0) {
+            umi_log_set_level(level);
+            return true;
+        }
+    }
+    return false;
 }
 
 static log_target
@@ -43,34 +92,23 @@ get_target(void)
 static void
 write_to_stderr(umi_log_level level, const char *text)
 {
-    fprintf(stderr, "libumx: %s: %s\n",
-            (level == UMI_LOG_ERROR) ? "error" : "warning", text);
+    fprintf(stderr, "libumx: %s: %s\n", names[level], text);
 }
 
 void
-umi_log(umi_log_level level, const char *format, ...)
+umi_log_line(umi_log_level level, const char *format, ...)
 {
-    static const char cut[] = "...";
-
     int        saved_errno = errno;
     log_target to          = get_target();
-    char       text[LINE_MAX_BYTES];
+    char       raw[LINE_MAX_BYTES + 1], text[LINE_MAX_BYTES];
     va_list    args;
-    int        len;
-
-    if (to.sink == NULL && level > UMI_LOG_WARN) {
-        return;
-    }
 
     va_start(args, format);
-    len = vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    if (len < 0) {
-        text[0] = '\0';
-    } else if ((size_t)len >= sizeof(text)) {
-        memcpy(text + sizeof(text) - sizeof(cut), cut, sizeof(cut));
+    if (vsnprintf(raw, sizeof(raw), format, args) < 0) {
+        raw[0] = '\0';
     }
-
+    va_end(args);
+    umi_lines_escape(raw, text, sizeof(text));
     if (to.sink != NULL) {
         to.sink((int)level, text, to.arg);
     } else {

@@ -88,7 +88,8 @@ UNLOCKED = {
         umx_cuda_is_present umx_cuda_wait umx_dtype_size umx_hash_partition
         umx_layout_init umx_partition_destroy umx_partition_offsets
         umx_partition_read umx_partition_rows umx_partition_write umx_range_partition
-        umx_layout_is_writable umx_log_set umx_memory_query umx_segment_limits
+        umx_layout_is_writable umx_log_set umx_log_set_level umx_memory_query
+        umx_segment_limits
         umx_reduction_is_possible
         umx_status_string umx_tag_hash umx_take_errno umx_ucx_version
         umx_headers_id umx_version_string
@@ -154,7 +155,8 @@ UNLOCKED = {
         umx_shmem_test
         umx_proxy_quiet umx_proxy_ring_retire
         umx_progress_fd umx_progress_hold_off umx_progress_is_running
-        umx_progress_stop umx_request_wait umx_worker_destroy umx_worker_lock
+        umx_progress_stop umx_request_wait umx_worker_describe
+        umx_worker_destroy umx_worker_lock
         umx_worker_unlock umx_worker_wait""",
 }
 LOCK = re.compile(
@@ -264,8 +266,8 @@ def test_circles_of_files_are_within_the_rooms_that_are_named():
 # The room of each prefix: umi_<noun>_ is the name of one thing, in one room.
 NOUNS = {
     "util": """
-        atomic clock cpu equal hmac host ids list log map membarrier mpsc node page
-        pool
+        atomic clock cpu equal hmac host ids lines list log map membarrier mpsc
+        node page pool
         process random read reader sha256 siphash slots table ticks utf8
         write writer x25519""",
     "codec": "address codec control frame header pack seq ucx varint",

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* tests: util/lines */
 #include "util/log.h"
 
 #include "unit.h"
@@ -35,6 +36,7 @@ teardown(void **state)
 {
     (void)state;
     umi_log_set_sink(NULL, NULL);
+    umi_log_set_level(-1);
     return 0;
 }
 
@@ -75,6 +77,66 @@ test_long_lines_are_cut(void **state)
     umi_log(UMI_LOG_ERROR, "%s", text);
     assert_int_equal(strlen(rec.text), 1023);
     assert_string_equal(rec.text + 1019, "x...");
+}
+
+static int
+count_calls(int *num_calls)
+{
+    return ++*num_calls;
+}
+
+static void
+test_a_line_above_the_level_is_not_made(void **state)
+{
+    record rec      = {0};
+    int    num_made = 0;
+
+    (void)state;
+    umi_log_set_sink(keep, &rec);
+    umi_log_set_level(UMI_LOG_WARN);
+    umi_log(UMI_LOG_INFO, "made %d", count_calls(&num_made));
+    assert_int_equal(rec.calls + num_made, 0);
+    assert_false(umi_log_is_on(UMI_LOG_INFO));
+    umi_log(UMI_LOG_WARN, "made %d", count_calls(&num_made));
+    assert_int_equal(rec.calls, 1);
+
+    umi_log_set_level(UMI_LOG_DEBUG + 5);
+    assert_true(umi_log_is_on(UMI_LOG_DEBUG));
+}
+
+static void
+test_a_level_has_a_name_and_is_chosen_once(void **state)
+{
+    (void)state;
+    assert_false(umi_log_name_level("loud"));
+    assert_false(umi_log_name_level(""));
+    assert_false(umi_log_is_on(UMI_LOG_INFO));
+    assert_true(umi_log_name_level("Info"));
+    assert_true(umi_log_is_on(UMI_LOG_INFO));
+    assert_false(umi_log_is_on(UMI_LOG_DEBUG));
+
+    umi_log_set_level(UMI_LOG_ERROR);
+    assert_true(umi_log_name_level("debug"));
+    assert_true(umi_log_name_level("loud"));
+    assert_false(umi_log_is_on(UMI_LOG_WARN));
+}
+
+static void
+test_control_characters_are_escaped(void **state)
+{
+    record rec = {0};
+    char   text[1100];
+
+    (void)state;
+    umi_log_set_sink(keep, &rec);
+    umi_log(UMI_LOG_ERROR, "%s", "a\nb\x1b[1m\x7f \xc3\xa9");
+    assert_string_equal(rec.text, "a\\x0ab\\x1b[1m\\x7f \xc3\xa9");
+
+    memset(text, '\n', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    umi_log(UMI_LOG_ERROR, "%s", text);
+    assert_int_equal(strlen(rec.text), 1023);
+    assert_string_equal(rec.text + 1020, "...");
 }
 
 static void
@@ -206,6 +268,12 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_a_sink_gets_every_level, teardown),
         cmocka_unit_test_teardown(test_long_lines_are_cut, teardown),
+        cmocka_unit_test_teardown(test_a_line_above_the_level_is_not_made,
+                                  teardown),
+        cmocka_unit_test_teardown(test_a_level_has_a_name_and_is_chosen_once,
+                                  teardown),
+        cmocka_unit_test_teardown(test_control_characters_are_escaped,
+                                  teardown),
         cmocka_unit_test_teardown(test_errno_survives, teardown),
         cmocka_unit_test_teardown(test_a_sink_may_log_and_set_a_sink, teardown),
         cmocka_unit_test_teardown(test_standard_error_by_default, teardown),
