@@ -49,6 +49,7 @@ except ImportError as _error:
     _error.add_note(_startup.HINT)
     raise
 
+from ._core import log as _log  # isort: skip
 from . import core, cuda, exceptions, message, sync, utils
 from ._communicator.communicator import ANY_SOURCE, ANY_TAG, Communicator, PeerPath
 from ._communicator.group import Group
@@ -103,6 +104,8 @@ from ._ext import (
     Status,
     TagMessage,
 )
+from ._observe import dump as _dump
+from ._observe.dump import dump, dump_on_signal
 from ._observe.stats import stats
 from ._topology.distance import TopologicalDistance
 from ._version import __version__
@@ -131,6 +134,9 @@ from .exceptions import (
     UCXWorkerGone,
 )
 from .utils import get_ucxpy_logger
+
+_log.apply_environment()
+_dump.apply_environment()
 
 __git_commit__ = ""  # ucx-py has this name; __version__ identifies releases here
 _ucx_version = get_ucx_version()
@@ -217,6 +223,8 @@ __all__ = [
     "create_listener",
     "cuda",
     "current_worker",
+    "dump",
+    "dump_on_signal",
     "exceptions",
     "fence",
     "flush",

@@ -84,12 +84,6 @@ module_exception_from_status(PyObject *module, PyObject *args)
                       text);
 }
 
-PyDoc_STRVAR(set_log_handler_doc,
-             "set_log_handler(handler, /)\n--\n\n"
-             "Call handler(level, text) for each line that libumx and UCX\n"
-             "log; levels: 0 error, 1 warning, 2 info, 3 debug. None: they go\n"
-             "to standard error.");
-
 PyDoc_STRVAR(config_options_doc,
              "config_options(options=None, env_first=False)\n--\n\n"
              "UCX's options, without prefix, as a Context would have them.");
@@ -123,7 +117,8 @@ static PyMethodDef module_methods[] = {
     {"live_objects", module_live_objects, METH_NOARGS, live_objects_doc},
     {"exception_from_status", module_exception_from_status, METH_VARARGS,
      exception_from_status_doc},
-    {"set_log_handler", log_set_handler, METH_O, set_log_handler_doc},
+    {"set_log_handler", log_set_handler, METH_VARARGS, log_set_handler_doc},
+    {"log_catch_up", log_catch_up, METH_NOARGS, log_catch_up_doc},
     {"set_current_worker", worker_set_current, METH_O, worker_set_current_doc},
     {"config_options", (PyCFunction)(void (*)(void))context_config_options,
      METH_VARARGS | METH_KEYWORDS, config_options_doc},
@@ -307,6 +302,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->invalid_state_error);
     Py_VISIT(st->stop_iteration);
     Py_VISIT(st->log_handler);
+    Py_VISIT(st->log_get_level);
     Py_VISIT(st->get_running_loop);
     Py_VISIT(st->current_worker);
     return 0;
@@ -344,6 +340,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->invalid_state_error);
     Py_CLEAR(st->stop_iteration);
     Py_CLEAR(st->log_handler);
+    Py_CLEAR(st->log_get_level);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #   loader          finds UCX and loads it, before anything else of ucp
 #   neighbours      other distributions that have a package ucp
 #   startup         python -m ucp, while Python imports the package
+#   log             the logger, and its level in C
 #   token           the secret that peers have to know
 #   context         init(), Config: the process's one context
 #   callback        functions of the program    waiters    tasks that wait

@@ -8,12 +8,11 @@ wait for the close, and an exception of the close is only logged.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-logger = logging.getLogger("ucp")
+from .log import logger
 
 
 class _Closable(Protocol):

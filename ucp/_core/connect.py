@@ -15,6 +15,7 @@ from .callback import ErrorCallback, check_callable
 from .endpoint import Endpoint
 from .lifecycle import current_worker
 from .listener import AcceptCallback, Acceptor, Listener
+from .log import catch_up
 from .resolve import SockAddr, check_port, resolve, resolve_now
 from .worker import Worker
 
@@ -71,6 +72,7 @@ def create_listener(
     check_callable("on_error", on_error)
     number = 0 if port is None else check_port(port)
     worker = current_worker()
+    catch_up()
     address = resolve_now(host, number)[0] if host else (None, number)
 
     def accepted(endpoint: Endpoint) -> None:
@@ -136,6 +138,7 @@ async def create_endpoint(
         connect_timeout = context.connect_timeout()
     deadline = time.monotonic() + connect_timeout
     worker = current_worker()
+    catch_up()
     local = (await resolve(local_host, 0))[0] if local_host else None
     try:
         async with asyncio.timeout(connect_timeout):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import math
@@ -11,20 +10,16 @@ import numbers
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from weakref import WeakSet
 
 from .. import _ext
 from .._topology.net_devices import net_devices_of
 from ..exceptions import UCXConfigError, UCXError
-from . import loader
+from . import loader, log
+from .log import logger
 from .token import as_token, token_of_environment
-
-logger = logging.getLogger("ucp")
-
-# libumx's log levels in terms of the logging module.
-_LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 
 _NO_DEVICE = -14  # UCS_ERR_NO_DEVICE
 # UCX's options that leave it with fewer transports or devices.
@@ -280,14 +275,14 @@ def _choose_devices(options: dict[str, str], net_devices: str, env_first: bool) 
 def _create(
     options: dict[str, str], env_first: bool, config: Config | None
 ) -> _ext.Context:
-    _ext.set_log_handler(_log)
+    log.listen()
     given = config._given() if config is not None else {}
     if "token" not in given:
         token = token_of_environment()
         if token is not None:
             given["token"] = token
     try:
-        with _hearing() as said:
+        with log.hearing() as said:
             context = _ext.Context(
                 options,
                 env_first=env_first,
@@ -346,23 +341,6 @@ def _refused_variable(said: list[str]) -> str | None:
         name, value, expected = match.groups()
         return f'UCX refuses UCX_{name}="{value}", it expects {expected}'
     return None
-
-
-@contextlib.contextmanager
-def _hearing() -> Iterator[list[str]]:
-    """Collect the texts that libumx and UCX log in the block; they are logged, too."""
-    global _said
-    _said = []
-    try:
-        yield _said
-    finally:
-        _said = None
-
-
-def _log(level: int, text: str) -> None:
-    if _said is not None:
-        _said.append(text)
-    logger.log(_LEVELS[min(level, len(_LEVELS) - 1)], "%s", text)
 
 
 def get_context() -> _ext.Context:

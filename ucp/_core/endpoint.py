@@ -16,6 +16,7 @@ from ..exceptions import (
 from . import context
 from .callback import check_callable
 from .closing import AsyncClosing
+from .log import logger
 from .objects import Channel, Frames, Objects
 from .peer import Peer, PeerInfo
 from .statistics import EndpointStatistics, warn_of_stats
@@ -80,7 +81,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         if failure is not None:
             # The peer cannot be told. Programs of ucx-py look for this text.
             error = UCXError(f"<[Send shutdown] ep: {self.uid}>: {failure}")
-            context.logger.debug("%r", error)
+            logger.debug("%r", error)
         try:
             await super().close(timeout)
         except UCXTimeout as exc:
@@ -89,7 +90,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         except (UCXConnectionReset, UCXWorkerGone) as exc:
             # The peer has gone, which closes the endpoint as well. Sends that
             # failed with it have raised.
-            context.logger.debug("%r: closed by a failure: %s", self, exc)
+            logger.debug("%r: closed by a failure: %s", self, exc)
 
     def _close_soon(self) -> None:
         """Start to close; a failure of the close is only logged."""
@@ -101,7 +102,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     def _log_close(self, request: _ext.Request[None]) -> None:
         exc = request.exception()
         if exc is not None:
-            context.logger.debug("%r: closed by a failure: %s", self, exc)
+            logger.debug("%r: closed by a failure: %s", self, exc)
 
     def channel(self, number: int) -> Channel:
         """Return the channel ``number`` of this endpoint.

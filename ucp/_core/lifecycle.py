@@ -29,9 +29,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from .. import _ext
 from ..exceptions import UCXBaseException, UCXError
 from . import context as _context
-from .context import logger
+from . import log
 from .endpoint import Endpoint
 from .listener import Listener
+from .log import logger
 from .worker import Worker
 
 _Key = asyncio.AbstractEventLoop | threading.Thread | Worker
@@ -91,6 +92,7 @@ def _refuse_trio() -> None:
 def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
     _close_orphans()
     context = _context.get_context()
+    log.catch_up()
     worker = Worker(context, loop)
     _workers[loop or worker._thread] = worker
     if loop is not None:
@@ -216,6 +218,7 @@ def _close_at_exit() -> None:
                 close_now(worker)
             except UCXBaseException as exc:
                 logger.debug("closing %r at exit: %s", worker, exc)
+    log.catch_up()
 
 
 def _forget_after_fork() -> None:

@@ -9,7 +9,6 @@
 #   metrics   ucp.metrics(): OpenMetrics text, and a collector for Prometheus
 #   trace     ucp.trace(): a timeline of this process
 #   timeline  the events of a trace, as JSON that Perfetto opens
-#   log       the logger "ucp" and its level
 #   dump      ucp.dump(): what everything waits for
 #
 # Nothing here is imported by the rooms below: what happens there is recorded in

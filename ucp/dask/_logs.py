@@ -3,6 +3,8 @@
 
 import logging
 
+from .._core.log import Fallback
+
 _source = logging.getLogger("ucp")
 _target = logging.getLogger("distributed.comm.ucp")
 
@@ -15,7 +17,7 @@ class _Forwarder(logging.Handler):
             _target.handle(record)
 
     def _has_others(self) -> bool:
-        if any(handler is not self for handler in _source.handlers):
+        if any(not isinstance(it, (_Forwarder, Fallback)) for it in _source.handlers):
             return True
         return _source.propagate and logging.getLogger().hasHandlers()
 

@@ -21,6 +21,7 @@ void
 event_watch_log(bool is_wanted)
 {
     umx_log_set(is_wanted ? on_log : NULL, NULL);
+    umx_log_set_level(-1);
 }
 
 /* ---- walks -------------------------------------------------------------

@@ -2,8 +2,13 @@
 /* log.c: lines of libumx and UCX on their way to Python.
  *
  * They come from any thread, without the GIL and with UCX's locks held, so they
- * only go into a ring; whoever next holds the GIL in a worker's callback
- * delivers them. A full ring drops the newest and says how many. */
+ * only go into a ring; whoever next holds the GIL where the program's code may
+ * run delivers them: a worker's callback or call, and the end of the
+ * interpreter. A full ring drops the newest and says how many.
+ *
+ * libumx makes lines up to the level of the logger only, which Python may
+ * change at any time: so the level is asked for at each worker's callback,
+ * though not more often than every LOG_LOOK_MS, and in log_catch_up(). */
 #include "base/log.h"
 
 #include "base/event.h"
@@ -14,50 +19,80 @@
 #include <string.h>
 
 enum {
-    MAX_LINES = 64,
-    LINE_SIZE = 512
+    RING_SIZE   = 1 << 20, /* bytes: memory is used for lines that wait */
+    LINE_SIZE   = 1024,
+    LOG_LOOK_MS = 50
 };
 
-typedef struct log_line {
-    int  level;
-    char text[LINE_SIZE];
-} log_line;
+typedef struct line_head {
+    uint16_t len;
+    uint16_t level;
+} line_head;
 
 static struct {
     pthread_mutex_t lock;
-    log_line        lines[MAX_LINES];
-    unsigned        first;
+    size_t          first; /* both count bytes, and only grow */
+    size_t          end;
     unsigned        dropped;
-    atomic_uint     count;
+    atomic_uint     count; /* lines */
+    char            bytes[RING_SIZE];
 } ring = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- the ring -----------------------------------------------------------
+ */
+
+static void
+copy_in(const void *data, size_t len)
+{
+    size_t at    = ring.end % RING_SIZE;
+    size_t first = (len < RING_SIZE - at) ? len : RING_SIZE - at;
+
+    memcpy(ring.bytes + at, data, first);
+    memcpy(ring.bytes, (const char *)data + first, len - first);
+    ring.end += len;
+}
+
+static void
+copy_out(void *data, size_t len)
+{
+    size_t at    = ring.first % RING_SIZE;
+    size_t first = (len < RING_SIZE - at) ? len : RING_SIZE - at;
+
+    memcpy(data, ring.bytes + at, first);
+    memcpy((char *)data + first, ring.bytes, len - first);
+    ring.first += len;
+}
 
 void
 log_put(int level, const char *text)
 {
+    line_head head = {.len   = (uint16_t)strnlen(text, LINE_SIZE - 1),
+                      .level = (uint16_t)level};
+
     pthread_mutex_lock(&ring.lock);
-    if (ring.count == MAX_LINES) {
+    if (ring.end - ring.first + sizeof(head) + head.len > RING_SIZE) {
         ring.dropped++;
     } else {
-        log_line *line = &ring.lines[(ring.first + ring.count) % MAX_LINES];
-
-        line->level = level;
-        strncpy(line->text, text, LINE_SIZE - 1);
-        line->text[LINE_SIZE - 1] = '\0';
+        copy_in(&head, sizeof(head));
+        copy_in(text, head.len);
         ring.count++;
     }
     pthread_mutex_unlock(&ring.lock);
 }
 
 static bool
-get_line(log_line *line, unsigned *dropped_p)
+get_line(int *level_p, char *text, unsigned *dropped_p)
 {
-    bool is_line;
+    line_head head;
+    bool      is_line;
 
     pthread_mutex_lock(&ring.lock);
     is_line = (ring.count != 0);
     if (is_line) {
-        *line      = ring.lines[ring.first];
-        ring.first = (ring.first + 1) % MAX_LINES;
+        copy_out(&head, sizeof(head));
+        copy_out(text, head.len);
+        text[head.len] = '\0';
+        *level_p       = head.level;
         ring.count--;
     }
     *dropped_p   = ring.dropped;
@@ -65,6 +100,41 @@ get_line(log_line *line, unsigned *dropped_p)
     pthread_mutex_unlock(&ring.lock);
     return is_line;
 }
+
+/* ---- fork() -------------------------------------------------------------
+ *
+ * The parent delivers the lines that it has; another thread of it may have been
+ * in log_put(). */
+
+static void
+before_fork(void)
+{
+    pthread_mutex_lock(&ring.lock);
+}
+
+static void
+after_fork(void)
+{
+    pthread_mutex_unlock(&ring.lock);
+}
+
+static void
+after_fork_in_child(void)
+{
+    ring.first   = ring.end;
+    ring.count   = 0;
+    ring.dropped = 0;
+    pthread_mutex_unlock(&ring.lock);
+}
+
+static void
+watch_forks(void)
+{
+    (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+/* ---- the handler --------------------------------------------------------
+ */
 
 static void
 call_handler(mod_state *st, int level, const char *text)
@@ -90,37 +160,104 @@ call_handler(mod_state *st, int level, const char *text)
     Py_DECREF(handler);
 }
 
+/* Deliver what has come so far: the handler may cause more. */
+static void
+deliver(mod_state *st)
+{
+    unsigned num_lines = ring.count, dropped;
+    int      level;
+    char     text[LINE_SIZE];
+
+    while (num_lines-- > 0 && get_line(&level, text, &dropped)) {
+        call_handler(st, level, text);
+        if (dropped != 0) {
+            snprintf(text, sizeof(text), "%u lines were dropped", dropped);
+            call_handler(st, 1, text);
+        }
+    }
+}
+
 void
 log_deliver(mod_state *st)
 {
-    log_line  line;
-    unsigned  dropped;
     PyObject *exc;
 
-    if (LIKELY(atomic_load_explicit(&ring.count, memory_order_relaxed) == 0)) {
+    if (LIKELY(atomic_load_explicit(&ring.count, memory_order_relaxed) == 0) ||
+        st->log_handler == NULL) {
         return;
     }
     exc = PyErr_GetRaisedException();
-    while (get_line(&line, &dropped)) {
-        call_handler(st, line.level, line.text);
-        if (dropped != 0) {
-            snprintf(line.text, LINE_SIZE, "%u lines were dropped", dropped);
-            call_handler(st, 1, line.text);
-        }
-    }
+    deliver(st);
     if (exc != NULL) {
         PyErr_SetRaisedException(exc);
     }
 }
 
-PyObject *
-log_set_handler(PyObject *module, PyObject *handler)
-{
-    mod_state *st = PyModule_GetState(module);
+/* ---- the level ----------------------------------------------------------
+ */
 
+static void
+look(mod_state *st)
+{
+    PyObject *get    = Py_NewRef(st->log_get_level);
+    PyObject *result = PyObject_CallNoArgs(get);
+    long      level  = (result != NULL) ? PyLong_AsLong(result) : -1;
+
+    if (PyErr_Occurred()) {
+        PyErr_WriteUnraisable(get);
+    } else {
+        umx_log_set_level((int)level);
+    }
+    Py_XDECREF(result);
+    Py_DECREF(get);
+}
+
+void
+log_follow(mod_state *st)
+{
+    struct timespec now;
+    uint64_t        ms;
+    PyObject       *exc;
+
+    /* The clock that costs the least; it is exact to a few milliseconds. */
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    ms = (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
+    if (LIKELY(ms < st->log_look_ms) || st->log_get_level == NULL) {
+        return;
+    }
+    st->log_look_ms = ms + LOG_LOOK_MS;
+    exc             = PyErr_GetRaisedException();
+    look(st);
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+}
+
+/* ---- functions of the module --------------------------------------------
+ */
+
+const char log_set_handler_doc[] =
+    "set_log_handler(handler, get_level=None, /)\n--\n\n"
+    "Call handler(level, text) for each line that libumx and UCX\n"
+    "log; levels: 0 error, 1 warning, 2 info, 3 debug. get_level()\n"
+    "gives the highest level that is wanted, and is asked now and\n"
+    "then; None: all. A handler of None: lines go to standard error.";
+
+PyObject *
+log_set_handler(PyObject *module, PyObject *args)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    mod_state *st = PyModule_GetState(module);
+    PyObject  *handler, *get_level = Py_None;
+
+    if (!PyArg_ParseTuple(args, "O|O:set_log_handler", &handler, &get_level)) {
+        return NULL;
+    }
     if (handler == Py_None) {
         event_watch_log(false);
         Py_CLEAR(st->log_handler);
+        Py_CLEAR(st->log_get_level);
         Py_RETURN_NONE;
     }
     if (!PyCallable_Check(handler)) {
@@ -129,7 +266,30 @@ log_set_handler(PyObject *module, PyObject *handler)
                      Py_TYPE(handler)->tp_name);
         return NULL;
     }
+    pthread_once(&once, watch_forks);
     Py_XSETREF(st->log_handler, Py_NewRef(handler));
+    Py_XSETREF(st->log_get_level,
+               (get_level == Py_None) ? NULL : Py_NewRef(get_level));
     event_watch_log(true);
+    if (st->log_get_level != NULL) {
+        look(st);
+    }
+    Py_RETURN_NONE;
+}
+
+const char log_catch_up_doc[] =
+    "log_catch_up()\n--\n\n"
+    "Ask for the level that is wanted, and deliver the lines that\n"
+    "wait.";
+
+PyObject *
+log_catch_up(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    mod_state *st = PyModule_GetState(module);
+
+    if (st->log_get_level != NULL) {
+        look(st);
+    }
+    log_deliver(st);
     Py_RETURN_NONE;
 }

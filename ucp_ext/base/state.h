@@ -125,6 +125,8 @@ struct mod_state {
     PyObject      *context_kwname; /* ("context",) */
     PyObject      *stop_iteration; /* cached, see request/step.c */
     PyObject      *log_handler;
+    PyObject      *log_get_level; /* or NULL */
+    uint64_t       log_look_ms;   /* when it is asked next */
     RequestObject *free_requests;
     unsigned       num_free_requests;
     unsigned       num_free_blocks;

@@ -85,6 +85,8 @@ wait_until(WorkerObject *worker, call_waiter *self, uint64_t end_ns)
         if (PyErr_CheckSignals() < 0) {
             return -1;
         }
+        log_follow(worker->st);
+        log_deliver(worker->st);
         if (status < 0) {
             (void)errors_raise(worker->st, status, req->type->name, NULL);
             return -1;

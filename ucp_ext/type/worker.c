@@ -352,6 +352,7 @@ static PyMethodDef worker_methods[] = {
     {"_poll", worker_poll, METH_NOARGS, worker_poll_doc},
     {"arm", worker_arm, METH_NOARGS, worker_arm_doc},
     {"abort", worker_abort, METH_NOARGS, worker_abort_doc},
+    {"_describe", worker_describe, METH_O, worker_describe_doc},
     {"closed", worker_closed, METH_NOARGS, closed_doc},
     {"_close_all", worker_close_all, METH_O, worker_close_all_doc},
     {"_run_until_closed", worker_run_until_closed, METH_O,

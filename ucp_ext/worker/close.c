@@ -2,6 +2,8 @@
 /* close.c: the end of a worker, and the wait for what is closing. */
 #include "worker/internal.h"
 
+#include "base/log.h"
+
 #include "base/args.h"
 #include "base/errors.h"
 #include "worker/methods.h"
@@ -50,6 +52,7 @@ worker_shut(WorkerObject *self)
     Py_CLEAR(self->ready);
     Py_CLEAR(self->drain_call);
     Py_CLEAR(self->readable_call);
+    log_deliver(self->st);
 }
 
 const char worker_abort_doc[] =

@@ -2,6 +2,9 @@
 /* event.c: callbacks of libumx about workers: see base/event.h. */
 #include "worker/event.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 static void
 on_addressed(umx_worker *umx, void *arg)
 {
@@ -15,6 +18,33 @@ umx_status
 event_watch_addressed(WorkerObject *worker)
 {
     return umx_worker_set_on_addressed(worker->umx, on_addressed, worker);
+}
+
+static void
+add_line(const char *line, void *arg)
+{
+    text_lines *lines = arg;
+    size_t      len   = strlen(line);
+    char       *text  = NULL;
+
+    if (lines->count < lines->max) {
+        text = realloc(lines->text, lines->len + len + 1);
+    }
+    if (text == NULL) {
+        lines->num_more++;
+        return;
+    }
+    memcpy(text + lines->len, line, len);
+    text[lines->len + len] = '\n';
+    lines->text            = text;
+    lines->len += len + 1;
+    lines->count++;
+}
+
+umx_status
+event_describe(const umx_worker *umx, text_lines *lines)
+{
+    return umx_worker_describe(umx, add_line, lines);
 }
 
 bool

@@ -16,6 +16,17 @@ event_tell(WorkerObject *worker, event *self)
 
 umx_status event_watch_addressed(WorkerObject *worker);
 
+/* Lines that libumx has written. */
+typedef struct text_lines {
+    size_t   len;
+    char    *text;     /* each ends with a newline; of malloc */
+    size_t   count;    /* in `text` */
+    size_t   max;      /* of `count` */
+    uint64_t num_more; /* that were too many, or for which there is no memory */
+} text_lines;
+
+umx_status event_describe(const umx_worker *umx, text_lines *lines);
+
 /* Have the owner's thread call `fn`, of a worker that is open; false: it will
  * not. Any thread. */
 bool event_submit(WorkerObject *worker, umx_call_fn fn, void *arg);

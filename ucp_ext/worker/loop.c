@@ -162,6 +162,7 @@ drive(WorkerObject *worker)
         Py_RETURN_NONE; /* the parent's loop, run on in a forked child */
     }
     Py_INCREF(worker);
+    log_follow(worker->st);
     worker_call_off(worker);
     worker->in_callback = true;
     worker->is_turn_due = false;
@@ -357,6 +358,7 @@ worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
     worker_after_progress(self);
     worker_drain_if_due(self);
     worker_update_timer(self);
+    log_deliver(self->st);
     return (worker_raise_kept(self) < 0) ? NULL :
                                            PyLong_FromUnsignedLong(events);
 }
@@ -377,6 +379,7 @@ worker_poll(PyObject *op, PyObject *Py_UNUSED(ignored))
            event_list_is_empty(&self->told) && !worker_has_due(self)) {
     }
     worker_after_progress(self);
+    log_deliver(self->st);
     return (worker_raise_kept(self) < 0) ? NULL : Py_NewRef(Py_None);
 }
 
@@ -398,6 +401,7 @@ worker_arm(PyObject *op, PyObject *Py_UNUSED(ignored))
     status = umx_worker_drain(self->umx);
     worker_after_call(self);
     worker_update_timer(self);
+    log_deliver(self->st);
     if (worker_raise_kept(self) < 0) {
         return NULL;
     }

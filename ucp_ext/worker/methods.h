@@ -34,11 +34,12 @@ PyObject *worker_adopt(PyObject *op, PyObject *ignored);
 PyObject *worker_disown(PyObject *op, PyObject *ignored);
 PyObject *worker_share(PyObject *op, PyObject *ignored);
 PyObject *worker_keep(PyObject *op, PyObject *ignored);
+PyObject *worker_describe(PyObject *op, PyObject *max);
 
 extern const char worker_submit_doc[], worker_fileno_doc[],
     worker_progress_doc[], worker_poll_doc[], worker_arm_doc[],
     worker_overslept_doc[], worker_abort_doc[], worker_run_until_closed_doc[],
     worker_adopt_doc[], worker_disown_doc[], worker_share_doc[],
-    worker_keep_doc[];
+    worker_keep_doc[], worker_describe_doc[];
 
 #endif

@@ -22,6 +22,7 @@ from ..._core.current import (
     get_ucp_worker_info,
     progress,
 )
+from ..._core.log import logger as _logger
 from ..._core.worker_address import get_ucx_address_from_buffer, get_worker_address
 from ..ucxpy.core import ApplicationContext as _UcpContext
 from ._endpoint import Clients, Endpoint, Listener, translated
@@ -75,7 +76,7 @@ def init(
             + ", ".join(repr(mode) for mode in _PROGRESS_MODES)
         )
     if enable_delayed_submission or enable_python_future:
-        _context.logger.debug("there is nothing to enable")
+        _logger.debug("there is nothing to enable")
     with translated():
         _context.init(options, env_takes_precedence, connect_timeout=connect_timeout)
     _progress_mode = progress_mode or _DEFAULT_MODE
