@@ -20,7 +20,7 @@ PAGES = [
     ),
 ]
 FENCE = re.compile(
-    r"(?:^<!-- not run: (?P<reason>\S.*) -->\n)?"
+    r"(?:^<!-- not run: (?P<reason>\S[^\n]*) -->\n)?"
     r"^```(?P<language>[\w+-]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
