@@ -28,6 +28,8 @@ from pages import Block, blocks
 PAGES = [page for page in ALL_PAGES if page.parent.name in ("tutorial", "howto")]
 PROMISE = re.compile(r"print\(.*\)  # (.+)$", re.MULTILINE)
 PORT = re.compile(r"listening on port (\d+)")
+LIMIT = 100  # seconds for a program; Dask takes long to start on a busy machine
+pytestmark = pytest.mark.timeout(3 * LIMIT)
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "error"}
 ENVIRONMENT.pop("PYTHONSAFEPATH", None)  # programs import files beside them
 
@@ -55,7 +57,7 @@ def test_a_program_prints_what_it_says(code, tmp_path):
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=LIMIT,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -108,7 +110,7 @@ class Session:
             self.ports[port[1]] = actual[1]
             return
         try:
-            printed, _ = process.communicate(timeout=50)
+            printed, _ = process.communicate(timeout=LIMIT)
         finally:
             process.kill()
         compare(printed, shown, in_order=" ucp run " not in command)
@@ -117,7 +119,7 @@ class Session:
         """Interrupt the servers as Ctrl-C does."""
         for process, shown in self.servers:
             process.send_signal(signal.SIGINT)
-            printed, _ = process.communicate(timeout=50)
+            printed, _ = process.communicate(timeout=LIMIT)
             compare(printed, shown[1:], in_order=False)
 
     def kill(self) -> None:
