@@ -37,6 +37,7 @@
 #include <umx/stream.h>
 #include <umx/tag.h>
 #include <umx/topology.h>
+#include <umx/trace.h>
 #include <umx/types.h>
 #include <umx/version.h>
 #include <umx/wait.h>

@@ -105,7 +105,15 @@ add(umi_endpoint_counts *shared, umi_counts *own, umi_charge charge)
 void
 umi_credit_sent(umi_channel *channel, umi_charge charge)
 {
-    add(&umi_channels_of(channel->ep)->tx_sent, &channel->tx_sent, charge);
+    umi_endpoint_counts *shared = &umi_channels_of(channel->ep)->tx_sent;
+
+    if (charge.kind == UMI_CHARGE_EAGER) { /* nearly always */
+        add(shared, &channel->tx_sent, charge);
+    } else {
+        add(shared, &channel->tx_sent, charge);
+        umi_endpoint_worker(channel->ep)->stats->rendezvous +=
+            (charge.kind == UMI_CHARGE_RNDV);
+    }
 }
 
 /* A peer that keeps to its credit never has more here than one window: what it

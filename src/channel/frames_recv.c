@@ -11,6 +11,7 @@
 
 #include "channel/channel.h"
 #include "channel/frames.h"
+#include "core/observe.h"
 
 /* ---- the request ---------------------------------------------------------
  */
@@ -144,6 +145,7 @@ const umi_request_ops umi_frames_recv_ops = {
     .finish          = recv_finish,
     .cancel          = recv_cancel,
     .cancel_complete = recv_cancel_complete,
+    .describe        = umi_observe_received,
 };
 
 static umx_request *

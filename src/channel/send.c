@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "channel/channel.h"
+#include "core/observe.h"
 #include "endpoint/endpoint.h"
 #include "endpoint/log.h"
 #include "lend/lend.h"
@@ -180,7 +181,7 @@ post_message(umx_request *req, const void *header, bool is_rndv)
 }
 
 static inline void
-count_sent(umx_ep *ep, size_t len, bool is_rndv)
+count_sent(umx_ep *ep, size_t len)
 {
     umx_worker_stats *stats = umi_endpoint_worker(ep)->stats;
 
@@ -188,7 +189,6 @@ count_sent(umx_ep *ep, size_t len, bool is_rndv)
     ep->stats.sent_bytes += len;
     stats->sent_messages++;
     stats->sent_bytes += len;
-    stats->rendezvous += is_rndv;
 }
 
 static umx_status
@@ -212,7 +212,7 @@ post(umi_channel *channel, umx_request *req, umi_charge charge)
     if (status >= 0) {
         umi_send_of(req)->is_sent = true;
         channel->tx_seq++;
-        count_sent(channel->ep, req->buf.len, is_rndv);
+        count_sent(channel->ep, req->buf.len);
         umi_credit_sent(channel, charge);
     }
     return status;
@@ -394,6 +394,9 @@ enqueue(umi_channel *channel, umx_request *req)
     umi_list_append(&channel->waiting, &req->node);
     umi_send_of(req)->is_queued = true;
     req->worker->stats->waiting_sends++;
+    if (UMI_IS_OBSERVED()) {
+        umi_observe_wait(req, UMX_TRACE_WAIT);
+    }
 }
 
 /* Note that a send does not wait any more. */
@@ -403,6 +406,9 @@ leave_queue(umx_request *req)
     if (umi_send_of(req)->is_queued) {
         umi_send_of(req)->is_queued = false;
         req->worker->stats->waiting_sends--;
+        if (UMI_IS_OBSERVED()) {
+            umi_observe_wait(req, UMX_TRACE_GO);
+        }
     }
 }
 
@@ -675,10 +681,47 @@ send_cancel(umx_request *req)
     }
 }
 
+/* Name a send by what its channel is for. */
+static const char *
+name_of(const umi_channel *channel)
+{
+    switch (channel->id >> 16) {
+    case UMI_KIND_AM:
+        return "am_send";
+    case UMI_KIND_MESSAGE:
+        return "send";
+    default:
+        return "part";
+    }
+}
+
+static void
+send_describe(const umx_request *req, umx_trace_event *event)
+{
+    const umi_send *send = umi_send_of(req);
+
+    event->name  = name_of(send->channel);
+    event->bytes = req->buf.len;
+    if (send->longer == NULL) {
+        memcpy(&event->tag,
+               (const char *)send->header + offsetof(umi_header, tag),
+               sizeof(event->tag));
+    }
+    if (send->is_part) {
+        event->flags |= UMX_TRACE_IS_PART;
+    }
+    if (send->is_loan) {
+        event->flags |= UMX_TRACE_IS_LOAN;
+    } else if (send->is_sent && send->is_rndv) {
+        event->flags |= UMX_TRACE_IS_RENDEZVOUS;
+    }
+}
+
 const umi_request_ops umi_channel_send_ops = {
-    .name   = "send",
-    .finish = send_finish,
-    .cancel = send_cancel,
+    .name     = "send",
+    .finish   = send_finish,
+    .cancel   = send_cancel,
+    .describe = send_describe,
 };
 
 uint64_t

@@ -21,6 +21,7 @@
 #include <umx/stream.h>
 
 #include "channel/channel.h"
+#include "core/observe.h"
 #include "mem/memtype.h"
 
 /* A piece that lands. */
@@ -366,6 +367,7 @@ static const umi_request_ops recv_ops = {
     .name            = "stream_recv",
     .cancel          = recv_cancel,
     .cancel_complete = recv_cancel_complete,
+    .describe        = umi_observe_received,
 };
 
 static void

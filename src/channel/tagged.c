@@ -4,6 +4,7 @@
  * give_back.c gives the message of a cancelled one back. */
 
 #include "channel/tagged.h"
+#include "core/observe.h"
 #include "mem/memtype.h"
 #include "ops/follow.h"
 
@@ -430,6 +431,7 @@ const umi_request_ops umi_tagged_recv_ops = {
     .finish          = recv_finish,
     .cancel          = recv_cancel,
     .cancel_complete = recv_cancel_complete,
+    .describe        = umi_observe_received,
 };
 
 static void

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tagged_recv.c: posting receives of messages by their tags, and probes. */
 #include "channel/tagged.h"
+#include "core/observe.h"
 #include "util/hash.h"
 
 umx_message *
@@ -105,6 +106,10 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
         *info = message->info;
         umi_channel_unqueue(channel, message);
         umi_tagged_count(channel);
+        if (UMI_IS_OBSERVED()) {
+            umi_observe_at_once(&channel->ep->base, umi_tagged_recv_ops.name,
+                                info->length, info->tag);
+        }
         return umi_channel_copy_out(channel, message, buf);
     }
     req = umi_channel_new_recv(channel, match, match->flags, buf, params);

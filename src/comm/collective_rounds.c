@@ -11,6 +11,7 @@
 #include "comm/member.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/trace.h"
 
 /* How long an operation waits before it tells the ranks what it waits in. */
 #define STATE_NS UINT64_C(500000000)
@@ -523,6 +524,10 @@ umi_comm_coll_start(umi_comm_coll *coll, const umx_op_params *params,
         return umi_comm_coll_give_up(coll, UMX_ERR_NO_MEMORY);
     }
     umi_comm_coll_note(coll);
+    if (UMI_IS_OBSERVED()) {
+        umx_request_describe(req, umi_comm_coll_name(coll->type->kind),
+                             coll->bytes, coll->number, comm->rank);
+    }
     gone = find_gone(comm, coll->number);
     umi_list_append(&comm->colls, &coll->node);
     coll->is_moving = true;

@@ -6,6 +6,7 @@
 #include "comm/dispatch.h"
 #include "comm/member.h"
 #include "comm/send_recv.h"
+#include "util/trace.h"
 
 /* The state of a request, which outlives the umi_comm_recv. */
 typedef struct umi_comm_recv_state {
@@ -439,6 +440,9 @@ new_recv(umx_comm *comm, const umx_buffer *buf, const umx_op_params *params)
     if (buf != NULL) {
         recv->buf = *buf;
         umx_request_set_buffer(recv->req, buf);
+        if (UMI_IS_OBSERVED()) {
+            umx_request_describe(recv->req, NULL, buf->len, 0, -1);
+        }
     }
     umi_comm_hold(comm);
     return recv;

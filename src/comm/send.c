@@ -5,6 +5,7 @@
 
 #include "comm/member.h"
 #include "comm/send_recv.h"
+#include "util/trace.h"
 
 enum {
     EAGER_SELF_SIZE = 64 * 1024 /* bytes: a send to oneself copies them */
@@ -150,6 +151,9 @@ new_send(umx_comm *comm, int dest, const umx_buffer *buf,
     send->dest = dest;
     send->buf  = *buf;
     umi_comm_hold(comm);
+    if (UMI_IS_OBSERVED()) {
+        umx_request_describe(send->req, NULL, buf->len, 0, dest);
+    }
     return send;
 }
 

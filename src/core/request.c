@@ -6,6 +6,7 @@
 #include <string.h>
 #include <umx/worker.h>
 
+#include "core/observe.h"
 #include "core/worker.h"
 
 /* umi_request_new() where the pool has to grow. It is called last, so that the
@@ -46,19 +47,15 @@ umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
     req->is_over      = false;
     req->is_released  = false;
     req->is_void      = false;
+    req->is_observed  = false;
     req->is_deferred  = false;
     req->is_abandoned = false;
-    req->on_done      = NULL;
-    req->on_lost      = NULL;
-    req->arg          = NULL;
-    req->buf.memh     = NULL;
-    req->ops          = ops;
-    req->worker       = worker;
-    req->ep           = ep;
-    req->gather       = NULL;
-    req->copy         = NULL;
-    req->small        = NULL;
-    req->moved        = 0;
+    memset(&req->on_done, 0,
+           offsetof(umx_request, ops) - offsetof(umx_request, on_done));
+    req->buf.memh = NULL;
+    req->ops      = ops;
+    req->worker   = worker;
+    req->ep       = ep;
     if (params != NULL && (params->field_mask & UMX_OP_FIELD_ON_DONE)) {
         req->on_done = params->on_done;
         req->arg     = params->arg;
@@ -75,6 +72,9 @@ umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
     if (ep != NULL) {
         umi_ep_base_hold(ep);
     }
+    if (UMI_IS_OBSERVED()) {
+        umi_observe_begin(req);
+    }
     return req;
 }
 
@@ -84,6 +84,9 @@ free_odd(umx_request *req)
 {
     umi_ep_base *ep = req->ep;
 
+    if (req->is_observed) {
+        umi_observe_end(req, req->status); /* in its posting call */
+    }
     if (req->is_detached && !req->is_over) {
         req->is_released = true; /* umi_request_end_detached() frees it */
         return;
@@ -112,8 +115,8 @@ umi_request_free(umx_request *req)
     umi_ep_base *ep = req->ep;
 
     if (req->is_posted || req->is_lost || req->is_detached ||
-        req->copy != NULL || req->small != NULL || req->buf.memh != NULL ||
-        ep == NULL) {
+        req->is_observed || req->copy != NULL || req->small != NULL ||
+        req->buf.memh != NULL || ep == NULL) {
         free_odd(req);
         return;
     }

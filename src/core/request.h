@@ -9,7 +9,7 @@
 #define UMI_REQUEST_H
 
 #include <stdint.h>
-#include <umx/request.h>
+#include <umx/trace.h>
 
 #include "core/memh.h"
 #include "util/list.h"
@@ -39,6 +39,9 @@ typedef struct umi_request_ops {
     /* Hand the request to UCX, for umi_ep_base_post_waiting(). NULL: such a
      * request never waits. */
     umx_status (*post)(umx_request *req);
+    /* Add to the event of its end what traces say of it: bytes, tag, flags.
+     * NULL: nothing. */
+    void (*describe)(const umx_request *req, umx_trace_event *event);
 } umi_request_ops;
 
 enum {
@@ -55,32 +58,38 @@ typedef struct umi_spare {
 struct umx_request {
     umi_node   node;
     umx_status status;
-    bool       is_done;         /* on_done has run, or may not */
-    bool       is_kept;         /* released by the user */
-    bool       is_cancelled;    /* umx_request_cancel() was called */
-    bool       is_posted : 1;   /* in UCX's hands */
-    bool       is_internal : 1; /* `on_done` is of the library's */
-    bool       is_lost : 1;     /* there for good, it seems */
-    bool       is_movable : 1;  /* UCX has the memory through datatype.h */
-    bool       is_detached : 1; /* the user's part ends: umi_request_detach() */
-    bool       is_over : 1; /* detached, and the operation's part has ended */
-    bool       is_released : 1; /* detached, and the user has given it back */
-    bool       is_void : 1;     /* nobody wants the bytes: UCX gets zeros */
+    bool       is_done;      /* on_done has run, or may not */
+    bool       is_kept;      /* released by the user */
+    bool       is_cancelled; /* umx_request_cancel() was called */
+    /* umi_request_free() looks at the first four at once. */
+    bool is_posted : 1;    /* in UCX's hands */
+    bool is_lost : 1;      /* there for good, it seems */
+    bool is_detached : 1;  /* the user's part ends: umi_request_detach() */
+    bool is_observed : 1;  /* its end is recorded: observe.h */
+    bool is_internal : 1;  /* `on_done` is of the library's */
+    bool is_movable : 1;   /* UCX has the memory through datatype.h */
+    bool is_over : 1;      /* detached, and the operation's part has ended */
+    bool is_released : 1;  /* detached, and the user has given it back */
+    bool is_void : 1;      /* nobody wants the bytes: UCX gets zeros */
     bool is_deferred : 1;  /* cancelled, and the buffer is not the user's yet */
     bool is_abandoned : 1; /* umx_request_abandon(): no limit counts */
-    umx_done_fn            on_done;
-    umx_done_fn            on_lost; /* or NULL */
-    void                  *arg;
+    /* A new request has zeros from here ... */
+    umx_done_fn        on_done;
+    umx_done_fn        on_lost; /* or NULL */
+    void              *arg;
+    struct umi_gather *gather; /* the memory instead of buf.data, or NULL */
+    umi_spare         *copy;   /* what `buf` or `gather` is in; or NULL */
+    void  *small; /* of worker->smalls: the bytes that UCX sends; or NULL */
+    size_t moved; /* is_movable: where the bytes end that UCX has moved */
+    /* ... to here. */
     const umi_request_ops *ops;
     umx_worker            *worker;
-    struct umi_ep_base    *ep;     /* held; NULL for a worker's operations */
-    umx_buffer             buf;    /* `memh` is held */
-    struct umi_gather     *gather; /* the memory instead of buf.data, or NULL */
-    umi_spare             *copy;   /* what `buf` or `gather` is in; or NULL */
-    void    *small; /* of worker->smalls: the bytes that UCX sends; or NULL */
-    size_t   moved; /* is_movable: where the bytes end that UCX has moved */
-    umi_node detached_node; /* worker->detached */
-    umx_recv_info info;
+    struct umi_ep_base    *ep;  /* held; NULL for a worker's operations */
+    umx_buffer             buf; /* `memh` is held */
+    umi_node               detached_node; /* worker->detached */
+    const char            *label; /* is_observed: its name, like the next */
+    uint64_t               begun; /* ticks */
+    umx_recv_info          info;
     /* The operation's own: UMI_REQUEST_TAIL. UCX may read from here until the
      * operation completes. */
     _Alignas(8) unsigned char tail[UMI_REQUEST_TAIL_SIZE];

@@ -8,11 +8,13 @@
 
 #include "core/listener.h"
 #include "core/link.h"
+#include "core/observe.h"
 #include "core/rkey.h"
 #include "core/socket.h"
 #include "core/wait.h"
 #include "util/clock.h"
 #include "util/hash.h"
+#include "util/latency.h"
 #include "util/log.h"
 
 /* How long umx_worker_destroy() waits for UCX to hand buffers back, in all and
@@ -322,6 +324,7 @@ umi_worker_free(umx_worker *worker)
     umi_pool_fini(&worker->smalls);
     worker->hooks->free(worker);
     explicit_bzero(worker->secret, sizeof(worker->secret));
+    umi_latency_free(worker->latency);
     umi_page_give_back(worker->slot);
     free(worker);
 }
@@ -581,6 +584,18 @@ report_done_in_thread(umx_worker *worker, umx_request *req)
     }
 }
 
+/* Do what few requests need that have ended. True: nobody is told of it. */
+static __attribute__((noinline)) bool
+end_odd(umx_request *req)
+{
+    if (req->is_detached) {
+        umi_request_end_detached(req);
+        return true;
+    }
+    umi_observe_end(req, req->status);
+    return false;
+}
+
 static void
 run_done(umx_worker *worker)
 {
@@ -592,8 +607,8 @@ run_done(umx_worker *worker)
         if (req->ops->finish != NULL && !req->ops->finish(req)) {
             continue;
         }
-        if (__builtin_expect(req->is_detached, 0)) {
-            umi_request_end_detached(req);
+        if (__builtin_expect(req->is_detached || req->is_observed, 0) &&
+            end_odd(req)) {
             continue;
         }
         if (__builtin_expect(worker->is_in_thread, 0)) {

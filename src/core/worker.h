@@ -218,6 +218,7 @@ struct umx_worker {
     bool                    is_held_for_fork;
     umi_node                parked_node; /* parked.c's */
     umi_page_slot          *slot;        /* of what others read */
+    struct umi_latency     *latency;     /* NULL until one is measured */
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
 };
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/observe.h"
 #include "endpoint/endpoint.h"
 
 #include <stdlib.h>
@@ -143,6 +144,7 @@ umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
     ep->begun_ns  = umi_clock_ns();
     ep->retire.fn = retire_conn;
     ep->state     = UMX_EP_CONNECTING;
+    ep->begun     = UMI_IS_OBSERVED() ? umi_ticks() : 0;
     ep->handshake = handshake;
     ep->hooks     = hooks;
     hooks->init(ep);
@@ -450,6 +452,17 @@ is_goodbye(const umx_ep *ep, umx_ep_state state, umx_status status)
 }
 
 void
+umi_endpoint_observe_open(umx_ep *ep, umx_status status)
+{
+    if (UMI_IS_OBSERVED() && ep->begun != 0) {
+        umi_observe_span(umi_endpoint_worker(ep), &ep->base,
+                         ep->is_server ? "accept" : "connect", ep->begun,
+                         status);
+    }
+    ep->begun = 0;
+}
+
+void
 umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
 {
     bool is_unaccepted = ep->handshake != NULL &&
@@ -475,6 +488,7 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_timer_stop(&ep->heartbeat.timer);
     umi_timer_stop(&ep->deferred.timer);
     umi_timer_stop(&ep->settle.timer);
+    umi_endpoint_observe_open(ep, status);
     ep->is_dropped   = ep->is_dropped || is_unaccepted;
     ep->unsent_bytes = umi_endpoint_unsent_bytes(ep);
     ep->state        = state;

@@ -201,6 +201,7 @@ struct umx_ep {
     bool            is_closing; /* counted in worker->num_closing */
     uint64_t        close_deadline_ns;
     unsigned        attempt;      /* to connect; grows */
+    uint64_t        begun;        /* ticks, if that is observed; else 0 */
     umi_node        untaken_node; /* umx_listener.accepted, or
                                      umi_addressed.waiting */
     bool        is_ended_untaken; /* counted there */
@@ -299,6 +300,10 @@ void umi_endpoint_cannot_land(umx_ep *ep, umx_status status);
 /* Report that there is no memory for a copy of what a cancelled operation sends
  * or receives. */
 void umi_endpoint_cannot_copy(umx_ep *ep);
+
+/* Record, where that is observed, that connecting has ended: with UMX_OK if the
+ * endpoint is open. */
+void umi_endpoint_observe_open(umx_ep *ep, umx_status status);
 
 /* The end by failure or by force: give UCX's endpoint up, settle everything
  * with `status`. */

@@ -114,6 +114,7 @@ open_conn(umx_ep *ep)
     if (umi_log_is_on(umi_endpoint_log_level(ep))) {
         umi_endpoint_log_open(ep);
     }
+    umi_endpoint_observe_open(ep, UMX_OK);
     ep->hooks->open(ep);
     umi_heartbeat_start(ep);
     if (ep->is_server) {

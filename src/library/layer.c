@@ -11,6 +11,7 @@
 #include "channel/tagged.h"
 #include "codec/address.h"
 #include "core/memh.h"
+#include "core/observe.h"
 #include "core/request.h"
 #include "core/worker.h"
 #include "endpoint/addressed.h"
@@ -63,6 +64,9 @@ umx_request_create(umx_worker *worker, const umx_request_class *cls,
         memset(layer_op_of(req), 0, sizeof(umi_layer_op));
         memset(&req->info, 0, sizeof(req->info));
         layer_op_of(req)->cls = cls;
+        if (UMI_IS_OBSERVED()) {
+            umx_request_describe(req, cls->name, 0, 0, -1);
+        }
     }
     return req;
 }

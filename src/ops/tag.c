@@ -2,6 +2,7 @@
 #include "ops/tag.h"
 
 #include "core/link.h"
+#include "core/observe.h"
 #include "mem/memtype.h"
 #include "ops/post.h"
 #include "util/log.h"
@@ -104,10 +105,11 @@ cancel_send(umx_request *req)
     req->worker->hooks->on_deferred(req->ep);
 }
 
-const umi_request_ops umi_tag_send_ops = {.name   = "tag_send",
-                                          .finish = finish_send,
-                                          .cancel = cancel_send,
-                                          .post   = post_send};
+const umi_request_ops umi_tag_send_ops = {.name     = "tag_send",
+                                          .finish   = finish_send,
+                                          .cancel   = cancel_send,
+                                          .describe = umi_observe_sent,
+                                          .post     = post_send};
 
 umx_status
 umi_tag_check_buffer(const umx_worker *worker, const umx_buffer *buf)
@@ -379,7 +381,8 @@ finish_recv(umx_request *req)
 const umi_request_ops umi_tag_recv_ops = {.name            = "tag_recv",
                                           .finish          = finish_recv,
                                           .cancel          = cancel_recv,
-                                          .cancel_complete = cancel_complete};
+                                          .cancel_complete = cancel_complete,
+                                          .describe = umi_observe_received};
 
 /* ---- UCX's receives ------------------------------------------------------
  */

@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <poll.h>
 
+#include "core/observe.h"
 #include "core/wait.h"
 #include "core/watch.h"
 #include "util/clock.h"
@@ -220,11 +221,15 @@ drain_until(umx_worker *worker, uint64_t end)
 umx_status
 umi_progress_drain(umx_worker *worker, uint64_t begin, uint64_t end)
 {
-    umx_status status = drain_until(worker, end);
+    uint64_t   wakeups = worker->stats->wakeups;
+    umx_status status  = drain_until(worker, end);
 
     worker->slot->drained          = begin;
     worker->stats->requests_in_use = worker->requests.in_use;
     worker->stats->requests_peak   = worker->requests.peak;
+    if (UMI_IS_OBSERVED() && worker->stats->wakeups != wakeups) {
+        umi_observe_wakeup(worker, begin);
+    }
     return status;
 }
 

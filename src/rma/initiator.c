@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "channel/am.h"
+#include "core/observe.h"
 #include "endpoint/endpoint.h"
 #include "mem/memtype.h"
 #include "rma/rma.h"
@@ -376,6 +377,10 @@ umi_initiator_transfer(umx_request *req, umx_rkey *rkey,
     part           *p       = part_new(req);
     umx_buffer     *buf;
 
+    if (UMI_IS_OBSERVED()) {
+        umx_request_describe(req, is_write ? "put" : "get", item->buf.len, 0,
+                             -1);
+    }
     if (p == NULL) {
         note_status(req, UMX_ERR_NO_MEMORY);
         return;
@@ -415,6 +420,9 @@ umi_initiator_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
 {
     part *p = new_atomic(req, rkey, atomic);
 
+    if (UMI_IS_OBSERVED()) {
+        umx_request_describe(req, "atomic", atomic->size, 0, -1);
+    }
     if (p != NULL) {
         p->old = old;
         post_part(p);

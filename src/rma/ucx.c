@@ -16,6 +16,7 @@
 /* clang-format on */
 #include <umx/buffer.h>
 
+#include "core/observe.h"
 #include "endpoint/endpoint.h"
 #include "ops/flush.h"
 #include "ops/rma.h"
@@ -213,8 +214,14 @@ cancel(umx_request *req)
     }
 }
 
+static void
+describe(const umx_request *req, umx_trace_event *event)
+{
+    event->name = umi_rma_op_of(req)->is_write ? "put" : "get";
+}
+
 static const umi_request_ops ucx_ops = {
-    .name = "rma", .finish = finish, .cancel = cancel};
+    .name = "rma", .finish = finish, .cancel = cancel, .describe = describe};
 
 static umx_request *
 new_request(umx_rkey *rkey, bool is_write, const umx_op_params *params)
@@ -248,6 +255,9 @@ move(umx_request *req, const umx_rma_item *item)
     umx_buffer buf  = item->buf;
     umx_status status;
 
+    if (UMI_IS_OBSERVED()) {
+        umx_request_describe(req, NULL, item->buf.len, 0, -1);
+    }
     if (item->buf.len == 0 || umi_rma_op_of(req)->status != UMX_OK) {
         return;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "shuffle/shuffle.h"
+#include "util/trace.h"
 
 static const umx_request_class insert_class = {
     .name = "insert",
@@ -379,6 +380,10 @@ insert_lent(umx_shuffler *sh, uint32_t partition, umx_memh *memh, size_t offset,
     insert->req = umx_request_create(sh->worker, &insert_class, params);
     if (insert->req == NULL) {
         return give_up(insert, UMX_ERR_NO_MEMORY);
+    }
+    if (UMI_IS_OBSERVED()) {
+        umx_request_describe(insert->req, "shuffle_insert", len, partition,
+                             peer->rank);
     }
     if (peer->rank == sh->rank) {
         status = keep(insert, partition,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "shuffle/shuffle.h"
+#include "util/trace.h"
 
 typedef struct umi_shuffle_wait {
     umi_node      node; /* sh->waits */
@@ -150,6 +151,9 @@ umx_shuffler_wait(umx_shuffler *sh, uint32_t partition,
     if (wait->req == NULL) {
         free(wait);
         return UMX_ERR_NO_MEMORY;
+    }
+    if (UMI_IS_OBSERVED()) {
+        umx_request_describe(wait->req, "shuffle_wait", 0, partition, -1);
     }
     wait->sh                  = sh;
     wait->partition           = partition;

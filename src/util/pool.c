@@ -42,30 +42,36 @@ umi_pool_fini(umi_pool *pool)
     umi_pool_init(pool, pool->object_size);
 }
 
-void *
-umi_pool_get_slow(umi_pool *pool)
+static bool
+add_chunk(umi_pool *pool)
 {
-    size_t      size  = pool->object_size;
-    pool_chunk *chunk = malloc(sizeof(*chunk) + pool->next_count * size);
-    char       *objects;
+    pool_chunk *chunk = malloc(sizeof(*chunk) +
+                               pool->next_count * pool->object_size);
 
     if (chunk == NULL) {
-        return NULL;
+        return false;
     }
-    chunk->next  = (pool_chunk *)pool->chunks;
-    pool->chunks = chunk;
-
-    /* The first object is the caller's; the others are linked backwards, so
-     * that they are handed out in the order of their addresses. */
-    objects = (char *)(chunk + 1);
-    for (size_t i = pool->next_count - 1; i > 0; i--) {
-        void *object = objects + i * size;
-
-        *(void **)object = pool->free_list;
-        pool->free_list  = object;
-    }
+    chunk->next     = (pool_chunk *)pool->chunks;
+    pool->chunks    = chunk;
+    pool->fresh     = (char *)(chunk + 1);
+    pool->num_fresh = pool->next_count;
     if (pool->next_count < MAX_COUNT) {
         pool->next_count *= 2;
     }
-    return objects;
+    return true;
+}
+
+void *
+umi_pool_get_slow(umi_pool *pool)
+{
+    void *object;
+
+    if (pool->num_fresh == 0 && !add_chunk(pool)) {
+        return NULL;
+    }
+    object = pool->fresh;
+    pool->fresh += pool->object_size;
+    pool->num_fresh--;
+    pool->peak++;
+    return object;
 }

@@ -3,7 +3,9 @@
  *
  * chunk: [header | object | object | ...], chunks double up to 256 objects and
  * are freed with the pool. A free object's first word links the free list; get
- * and put are a few instructions. Thread: the pool's owner. */
+ * and put are a few instructions. An object that never was in use is given out
+ * only when all others are in use: so there are as many of those that were as
+ * there ever were in use at a time. Thread: the pool's owner. */
 #ifndef UMI_POOL_H
 #define UMI_POOL_H
 
@@ -12,10 +14,12 @@
 #include <stdint.h>
 
 typedef struct umi_pool {
-    void    *free_list;
+    void    *free_list; /* of objects that were in use */
     void    *chunks;
-    size_t   object_size; /* rounded up to 16 */
+    char    *fresh;       /* the next object of the newest chunk */
+    unsigned num_fresh;   /* objects that are left of it */
     unsigned next_count;  /* objects in the next chunk */
+    size_t   object_size; /* rounded up to 16 */
     uint64_t in_use;
     uint64_t peak;
 } umi_pool;
@@ -25,10 +29,10 @@ void umi_pool_init(umi_pool *pool, size_t object_size);
 /* Frees the chunks. Objects still in use die with it. */
 void umi_pool_fini(umi_pool *pool);
 
-/* Make a chunk, out of line. Returns an object or NULL. */
+/* Take an object that never was in use, of a new chunk if need be; or NULL. */
 void *umi_pool_get_slow(umi_pool *pool);
 
-/* True if the next get makes a chunk. */
+/* True if the next get may fail. */
 static inline bool
 umi_pool_is_empty(const umi_pool *pool)
 {
@@ -49,9 +53,7 @@ umi_pool_get(umi_pool *pool)
     } else {
         pool->free_list = *(void **)object;
     }
-    if (++pool->in_use > pool->peak) {
-        pool->peak = pool->in_use;
-    }
+    pool->in_use++;
     return object;
 }
 

@@ -99,6 +99,9 @@ UNLOCKED = {
         umx_buffer_read umx_buffer_write umx_shmem_signal_fetch
         umx_metadata_add umx_metadata_find umx_metadata_fini
         umx_metadata_init umx_metadata_is_valid umx_metadata_next
+        umx_histogram_init umx_histogram_limit umx_histogram_merge
+        umx_histogram_percentile umx_histogram_record umx_latency_enable
+        umx_latency_is_enabled
         umx_worker_create""",
     "any thread: it has a lock of its own": """
         umx_outputs_block_release umx_proxy_query umx_proxy_quiet_wait
@@ -115,7 +118,9 @@ UNLOCKED = {
         umx_memh_register umx_memh_release umx_rkey_retire umx_worker_is_owner
         umx_worker_is_in_thread umx_worker_signal umx_worker_submit
         umx_shuffle_chunk_release umx_memh_hold umx_memh_put umx_set_errno
-        umx_shuffler_spill_error umx_worker_post umx_observe_workers""",
+        umx_shuffler_spill_error umx_worker_post umx_observe_workers
+        umx_latency_each umx_trace_query umx_trace_read umx_trace_start
+        umx_trace_stop""",
     "only one thread uses a call at a time, and it has what it needs": """
         umx_moe_call_info umx_moe_pack umx_moe_sum umx_moe_unpack""",
     "it never changes": """
@@ -266,16 +271,16 @@ def test_circles_of_files_are_within_the_rooms_that_are_named():
 # The room of each prefix: umi_<noun>_ is the name of one thing, in one room.
 NOUNS = {
     "util": """
-        atomic clock cpu equal hmac host ids lines list log map membarrier mpsc
-        node page pool
-        process random read reader sha256 siphash slots table ticks utf8
+        atomic clock cpu equal histogram hmac host ids latency lines list log map
+        membarrier mpsc node observed page pool
+        process random read reader sha256 siphash slots table ticks trace utf8
         write writer x25519""",
     "codec": "address codec control frame header pack seq ucx varint",
     "mem": "check copy cuda gather layout memory memtype",
     "core": """
         announcement block config configuration configurations context datatype
         datatypes descriptors engine engines ep fork guard key link links listener memh
-        must parked print request requests rkey rkeys routes segment segments
+        must observe parked print request requests rkey rkeys routes segment segments
         slab sockaddr socket spare status thread timer transport transports ucs
         waits watch worker""",
     "progress": "nap progress turn yields",
