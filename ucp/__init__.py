@@ -106,7 +106,11 @@ from ._ext import (
 )
 from ._observe import dump as _dump
 from ._observe.dump import dump, dump_on_signal
+from ._observe.latency import LatencyHistogram, latencies, measure_latency
+from ._observe.metrics import CONTENT_TYPE as METRICS_CONTENT_TYPE
+from ._observe.metrics import metrics, prometheus_collector
 from ._observe.stats import stats
+from ._observe.trace import Trace as trace  # noqa: N813 -- used as a function is
 from ._topology.distance import TopologicalDistance
 from ._version import __version__
 from .core import ApplicationContext
@@ -161,6 +165,7 @@ __all__ = [
     "ANY_SOURCE",
     "ANY_TAG",
     "IN_PLACE",
+    "METRICS_CONTENT_TYPE",
     "ApplicationContext",
     "BufferPool",
     "Channel",
@@ -172,6 +177,7 @@ __all__ = [
     "EndpointStatistics",
     "Group",
     "Heap",
+    "LatencyHistogram",
     "Listener",
     "Memory",
     "Message",
@@ -241,14 +247,19 @@ __all__ = [
     "get_ucxpy_logger",
     "get_worker_address",
     "init",
+    "latencies",
+    "measure_latency",
     "message",
+    "metrics",
     "open_streams",
     "progress",
+    "prometheus_collector",
     "recv",
     "register_am_allocator",
     "reset",
     "stats",
     "sync",
+    "trace",
     "utils",
     "which_ucx",
 ]

@@ -688,10 +688,12 @@ name_of(const umi_channel *channel)
     switch (channel->id >> 16) {
     case UMI_KIND_AM:
         return "am_send";
-    case UMI_KIND_MESSAGE:
-        return "send";
+    case UMI_KIND_STREAM:
+        return "stream_send";
+    case UMI_KIND_FRAMES:
+        return "frames_send";
     default:
-        return "part";
+        return "send";
     }
 }
 

@@ -426,12 +426,25 @@ recv_cancel_complete(umx_request *req)
     }
 }
 
+const char *
+umi_tagged_recv_name(const umi_channel *channel)
+{
+    return (channel->id >> 16 == UMI_KIND_AM) ? "am_recv" : "recv";
+}
+
+static void
+recv_describe(const umx_request *req, umx_trace_event *event)
+{
+    umi_observe_received(req, event);
+    event->name = umi_tagged_recv_name(umi_landing_of(req)->channel);
+}
+
 const umi_request_ops umi_tagged_recv_ops = {
     .name            = "recv",
     .finish          = recv_finish,
     .cancel          = recv_cancel,
     .cancel_complete = recv_cancel_complete,
-    .describe        = umi_observe_received,
+    .describe        = recv_describe,
 };
 
 static void

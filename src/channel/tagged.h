@@ -18,6 +18,9 @@ enum umi_recv_phase {
 /* The receive of a message. */
 extern const umi_request_ops umi_tagged_recv_ops;
 
+/* What traces call a receive on `channel`. */
+const char *umi_tagged_recv_name(const umi_channel *channel);
+
 /* True if umx_ep_close_after_recv() counts receives on `channel`. */
 static inline bool
 umi_tagged_is_counted(const umi_channel *channel)

@@ -107,8 +107,9 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
         umi_channel_unqueue(channel, message);
         umi_tagged_count(channel);
         if (UMI_IS_OBSERVED()) {
-            umi_observe_at_once(&channel->ep->base, umi_tagged_recv_ops.name,
-                                info->length, info->tag);
+            umi_observe_at_once(&channel->ep->base,
+                                umi_tagged_recv_name(channel), info->length,
+                                info->tag);
         }
         return umi_channel_copy_out(channel, message, buf);
     }

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #include "core/request.h"
+#include "core/observe.h"
 #include "core/worker.h"
 #include "mem/gather.h"
 #include "mem/memtype.h"
@@ -145,6 +146,9 @@ report(umx_request *req)
 
     umi_node_remove(&req->detached_node);
     req->is_done = true;
+    if (req->is_observed) {
+        umi_observe_end(req, UMX_ERR_CANCELED);
+    }
     if (req->on_done != NULL) {
         req->on_done(req, UMX_ERR_CANCELED, req->arg);
         if (!is_kept) {

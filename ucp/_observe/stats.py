@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import _ext, _version
 from .._core.loader import which_ucx
+from .latency import latencies
 from .page import WorkerCounters, name_of, statistics_of
 
 
@@ -36,7 +37,9 @@ def stats() -> dict[str, Any]:
     - ``"version"``, ``"ucx_version"``: of ucp and UCX;
     - ``"workers"``: of each worker ``"number"``, ``"started"`` and ``"drained"`` in
       seconds of ``time.time()``, and ``"statistics"``, the fields of
-      ``ucp.WorkerStatistics``.
+      ``ucp.WorkerStatistics``;
+    - ``"latencies"``: what ``ucp.latencies()`` has, by ``as_dict()`` of each
+      histogram, in seconds.
 
     Each number is right by itself; two of them may be of two moments. The counters
     of a worker go with it.
@@ -51,4 +54,8 @@ def stats() -> dict[str, Any]:
         "version": _version.__version__,
         "ucx_version": which_ucx().version,
         "workers": [each.as_dict() for each in workers()],
+        "latencies": {
+            name: histogram.as_dict()
+            for name, histogram in sorted(latencies().items())
+        },
     }

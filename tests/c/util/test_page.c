@@ -248,5 +248,5 @@ main(void)
         cmocka_unit_test(test_threads_take_slots_at_once),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return UNIT_RUN(tests);
 }

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``ucp.trace()``: a timeline of what happens in this process.
+
+The variable ``UCP_TRACE=file.json`` of the environment traces a program from the
+import of ucp until its end; ``%p`` in the name is the number of the process, and
+forked children have files of their own then.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from .. import _ext
+from .page import name_of
+from .timeline import join, write
+
+_MAX_EVENTS = 1 << 18
+
+
+class Trace:
+    """Records what ucp does in this process, and writes it as a timeline.
+
+    ``with ucp.trace("file.json"):`` traces a block, also if that ends by an
+    exception; ``start()`` and ``stop()`` do the same without one. Perfetto
+    (https://ui.perfetto.dev) opens the file: it shows operations from call to end,
+    with bytes, endpoints and tags, what they wait for, collective operations,
+    shuffles, and wake-ups of the event loop, of all workers of the process.
+
+    There is one trace at a time in a process. It has the last events only if there
+    are too many; ``otherData.dropped_events`` in the file says how many are missing.
+
+    Args:
+        path: where the file is written; ``%p`` is replaced by the number of this
+            process.
+        max_events: how many events are kept at most, of 64 bytes each. An operation
+            has two.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with ucp.trace(f"{folder.name}/trace-%p.json") as trace:
+        ...     pass
+        >>> trace.path.name == f"trace-{os.getpid()}.json"
+        True
+        >>> folder.cleanup()
+    """
+
+    _running: Trace | None = None  # of this process
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, max_events: int = _MAX_EVENTS
+    ) -> None:
+        self.path = Path(os.fspath(path).replace("%p", str(os.getpid())))
+        self._max_events = max_events
+        self._file: TextIO | None = None
+        self._pid = 0
+
+    def start(self) -> Trace:
+        """Begin to record; returns the trace itself.
+
+        Raises:
+            OSError: the file cannot be written.
+            RuntimeError: another trace of this process has begun, or this one.
+            ValueError: ``max_events`` is too small, or too large.
+            MemoryError: there is no memory for so many events.
+        """
+        running = Trace._running
+        if running is not None:
+            raise RuntimeError(
+                f"a trace of this process is being written to {running.path}; stop it "
+                "before another begins"
+            )
+        file = self.path.open("w", encoding="utf-8")
+        try:
+            if not _ext.trace_start(self._max_events):
+                raise RuntimeError(
+                    "a trace of this process has been begun by umx_trace_start(); stop "
+                    "it before another begins"
+                )
+        except BaseException:
+            file.close()
+            self.path.unlink(missing_ok=True)
+            raise
+        self._file = file
+        self._pid = os.getpid()
+        Trace._running = self
+        return self
+
+    def stop(self) -> None:
+        """Record no more, and write the file.
+
+        Does nothing if the trace is not running, or is that of the process that
+        has forked this one.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        file, self._file = self._file, None
+        if file is None:
+            return
+        if self._pid != os.getpid():
+            file.close()
+            return
+        Trace._running = None
+        _ext.trace_stop()
+        with file:
+            write(file, self._pid, name_of(self._pid))
+
+    def __enter__(self) -> Trace:
+        return self.start()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @staticmethod
+    def join(
+        paths: Iterable[str | os.PathLike[str]], target: str | os.PathLike[str]
+    ) -> None:
+        """Write the traces of several processes into one file.
+
+        Processes of one host share a clock. Those of other hosts are placed by the
+        hosts' time of day, which may differ by as much as it is set differently.
+
+        Raises:
+            ValueError: there are no traces.
+            OSError: a file cannot be read, or ``target`` not be written.
+        """
+        files = [Path(path) for path in paths]
+        if not files:
+            raise ValueError("there are no traces to join: paths is empty")
+        join(files, Path(target))
+
+
+def _start_by_environment() -> None:
+    path = os.environ.get("UCP_TRACE", "")
+    if path:
+        trace = Trace(path).start()
+        atexit.register(trace.stop)
+
+
+def _forget_after_fork() -> None:
+    """The parent's trace is not this process's; one of a name of its own begins."""
+    running, Trace._running = Trace._running, None
+    if running is not None and "%p" in os.environ.get("UCP_TRACE", ""):
+        _start_by_environment()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+_start_by_environment()
