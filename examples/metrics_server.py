@@ -63,8 +63,7 @@ async def main(port):
         await server.serve_forever()
 
 
-if __name__ == "__main__":
-    try:
-        asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 0))
-    except KeyboardInterrupt:
-        pass
+try:
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 0))
+except KeyboardInterrupt:  # Ctrl-C: as a shell reports it
+    sys.exit(130)

@@ -110,7 +110,7 @@ from ._observe.latency import LatencyHistogram, latencies, measure_latency
 from ._observe.metrics import CONTENT_TYPE as METRICS_CONTENT_TYPE
 from ._observe.metrics import metrics, prometheus_collector
 from ._observe.stats import stats
-from ._observe.trace import Trace as trace  # noqa: N813 -- used as a function is
+from ._observe.trace import Trace as trace
 from ._topology.distance import TopologicalDistance
 from ._version import __version__
 from .core import ApplicationContext

@@ -76,7 +76,7 @@ def test_histograms_add_up():
     assert one + ucp.LatencyHistogram() == one == ucp.LatencyHistogram() + one
     with pytest.raises(TypeError):
         one + 1
-    with pytest.raises(ValueError, match=r"^percent must be between 0 and 100, not 101"):
+    with pytest.raises(ValueError, match=r"^percent must be between 0 and 100, not"):
         one.percentile(101)
     assert ucp.LatencyHistogram().as_dict()["p99"] == 0
 

@@ -55,7 +55,6 @@ def stats() -> dict[str, Any]:
         "ucx_version": which_ucx().version,
         "workers": [each.as_dict() for each in workers()],
         "latencies": {
-            name: histogram.as_dict()
-            for name, histogram in sorted(latencies().items())
+            name: histogram.as_dict() for name, histogram in sorted(latencies().items())
         },
     }

@@ -126,7 +126,7 @@ class Timeline:
         found = self._open.pop((event.worker, event.operation), None)
         if found is None or found.begin != event.begin:
             found = _Open(event)  # its begin has been dropped, or was before
-        args = {}
+        args: dict[str, Any] = {}
         if event.bytes:
             args["bytes"] = event.bytes
         if event.tag:
@@ -273,7 +273,5 @@ def join(paths: list[Path], target: Path) -> None:
     events.sort(key=lambda event: event.get("ts", 0))
     other = {**first, "joined": [trace["otherData"] for trace in traces]}
     target.write_text(
-        json.dumps(
-            {"displayTimeUnit": "ns", "otherData": other, "traceEvents": events}
-        )
+        json.dumps({"displayTimeUnit": "ns", "otherData": other, "traceEvents": events})
     )
