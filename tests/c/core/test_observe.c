@@ -130,6 +130,12 @@ test_connections_and_wakeups_are_spans(void **state)
 
     assert_int_equal(umx_trace_start(MAX_EVENTS), UMX_OK);
     pair_open(p);
+    pair_settle(p);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(7), "four", 4),
+                     UMX_OK);
+    while (p->server->stats.received_messages < 2) { /* one of pair_settle() */
+        assert_true(umx_worker_drain(p->server_worker) >= 0);
+    }
     n    = stop_and_read();
     span = find(n, UMX_TRACE_END, "connect");
     assert_non_null(span);
