@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # python examples/metrics_server.py [PORT]
 """Serve the metrics of a program to Prometheus: http://127.0.0.1:PORT/metrics.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: util/trace
+# tests: ucp/timeline util/trace
 """Traces are valid, whatever happens while they are recorded."""
 
 import asyncio
