@@ -274,8 +274,6 @@ NOUNS = {
         atomic clock cpu equal histogram hmac host ids latency lines list log map
         membarrier mpsc node observed page pool
         process random read reader sha256 siphash slots table ticks trace utf8
-        membarrier mpsc node observed page pool
-        process random read reader sha256 siphash slots table ticks trace utf8
         write writer x25519""",
     "codec": "address codec control frame header pack seq ucx varint",
     "mem": "check copy cuda gather layout memory memtype",

@@ -53,6 +53,7 @@ print(json.dumps(found))
 VARIABLES = (
     "UCP_DEBUG",
     "UCP_DUMP_SIGNAL",
+    "UCP_LATENCY",
     "UCP_LOG_LEVEL",
     "UCP_MEETING",
     "UCP_RANK",
