@@ -185,13 +185,20 @@ class BuildExt(build_ext):
         if not self.force and not newer_group(depends, str(target)):
             return
         system = [f"-isystem{path}" for path in self.ucx.include_dirs]
-        objects = self.compiler.compile(
-            sources,
-            output_dir=str(target.parent),
-            macros=[("UMI_HEADERS_ID", f'"{headers_id()}"')],
-            include_dirs=["include", "src"],
-            extra_postargs=[*FLAGS, *COMPILE_FLAGS, *system],
-        )
+        objects = []
+        # One file has the hash, so that others are the same in a compiler cache.
+        version = "src/core/version.c"
+        for files, macros in (
+            ([version], [("UMI_HEADERS_ID", f'"{headers_id()}"')]),
+            ([one for one in sources if one != version], []),
+        ):
+            objects += self.compiler.compile(
+                files,
+                output_dir=str(target.parent),
+                macros=macros,
+                include_dirs=["include", "src"],
+                extra_postargs=[*FLAGS, *COMPILE_FLAGS, *system],
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         self.compiler.link_shared_object(
             objects,

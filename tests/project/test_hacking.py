@@ -155,6 +155,7 @@ def link_library(tree: Path, objects: list[Path], folder: Path) -> None:
         tree,
         *(*compiler, "-shared", "-pthread", "-Wl,-soname,libumx.so.0"),
         *("-o", folder / "libumx.so.0", "-Wl,--whole-archive", *objects),
+        "-Wl,--no-whole-archive",
     )
 
 
