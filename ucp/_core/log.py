@@ -5,7 +5,7 @@ libumx makes a line only if the logger wants lines of that level: a line that
 nobody wants costs one comparison in C. The level of the logger may change at any
 time, by ``setLevel()`` of it or of the root logger, or by ``logging.disable()``.
 libumx is told when a worker is made, when the program connects, listens or closes,
-and else by the next event of any worker, if the last look is 50 ms ago or more.
+and else by the next event of any worker, if the last look is about 50 ms ago, or more.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ void log_put(int level, const char *text);
 /* Hand the lines that have come to the handler. Keeps exceptions. */
 void log_deliver(mod_state *st);
 
-/* Ask for the logger's level, if that was not done in the last LOG_LOOK_MS.
- * Keeps exceptions. */
+/* Ask for the logger's level, if that was not done in the last 50 ms or
+ * so. Keeps exceptions. */
 void log_follow(mod_state *st);
 
 /* Functions of the module. */

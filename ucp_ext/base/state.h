@@ -126,7 +126,7 @@ struct mod_state {
     PyObject      *stop_iteration; /* cached, see request/step.c */
     PyObject      *log_handler;
     PyObject      *log_get_level; /* or NULL */
-    uint64_t       log_look_ms;   /* when it is asked next */
+    uint64_t       log_looked;    /* when it was asked last; 0: never */
     RequestObject *free_requests;
     unsigned       num_free_requests;
     unsigned       num_free_blocks;
