@@ -4,6 +4,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -86,18 +87,28 @@ PROGRAMS = {
     "run": ((*UCP, "run", "-n", "2", "-c", PAUSE), -SIGINT),
     "example": (("-P", str(EXAMPLES / "echo_server.py"), "0"), 130),
     "example of two": (("-P", str(EXAMPLES / "put_get.py")), 130),
+    "benchmark of ucx-py": (
+        ("-P", "-m", "ucp.benchmarks.send_recv", "--n-iter", "100000000"),
+        -SIGINT,
+    ),
     "benchmark": ((str(ROOT / "benchmarks/heap.py"),), -SIGINT),
 }
 
 
 def descendants(pid):
-    """The processes that a process has started, and theirs."""
+    """Descriptors of the processes that a process has started, and theirs."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
-            found = file.read().split()
-    except FileNotFoundError:
+            found = [int(child) for child in file.read().split()]
+        own = [os.pidfd_open(child) for child in found]
+    except (FileNotFoundError, ProcessLookupError):  # one has ended
         return []
-    return [*found, *(each for child in found for each in descendants(child))]
+    return [*own, *(each for child in found for each in descendants(child))]
+
+
+def wait_ended(pidfd):
+    select.select([pidfd], [], [])  # the time limit of the test bounds it
+    os.close(pidfd)
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
@@ -119,7 +130,8 @@ def test_ctrl_c_ends_a_program_and_its_processes(kind):
         os.killpg(process.pid, SIGINT)  # as a terminal does
         _, error = process.communicate()
     assert (process.returncode, error) == (status, "")
-    assert [pid for pid in started if os.path.exists(f"/proc/{pid}")] == []
+    for pidfd in started:
+        wait_ended(pidfd)
 
 
 class Terminal:

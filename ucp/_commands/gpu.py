@@ -86,7 +86,7 @@ def _parts(transports: set[str] | None) -> Findings:
             "from device memory take longer.",
             "Install gdrcopy: https://github.com/NVIDIA/gdrcopy",
         )
-    if Path("/sys/class/infiniband").exists():
+    if any(Path("/sys/class/infiniband").glob("*")):
         modules = Path("/proc/modules").read_text()
         if not re.search(r"^(nvidia_peermem|nv_peer_mem) ", modules, re.MULTILINE):
             yield note(

@@ -20,12 +20,14 @@ import importlib
 import inspect
 import multiprocessing
 import os
+import signal
 import statistics
 import sys
 from queue import Empty
 from typing import Any
 
 import ucp  # noqa: F401 -- says what is wrong with the installation, if anything
+from ucp._core import startup
 from ucp._libs.utils import (
     format_bytes,
     parse_bytes,
@@ -324,40 +326,57 @@ def _first_of(queue: Any, process: Any) -> Any:
                 sys.exit(1)  # it has said why
 
 
-def _start_server(args: argparse.Namespace) -> tuple[Any, int]:
-    """The server's process and its port."""
+def _start(process: Any) -> None:
+    """Start a process that leaves Ctrl-C to this one, which ends it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _start_server(args: argparse.Namespace, processes: list[Any]) -> int:
+    """Start the server's process and add it to the list; its port."""
     queue = _spawn.Queue()
     process = _spawn.Process(target=server, args=(queue, args))
-    process.start()
-    port = _first_of(queue, process)
+    _start(process)
+    processes.append(process)
+    port: int = _first_of(queue, process)
     print(f"Server Running at {args.server_address}:{port}", flush=True)
-    return process, port
+    return port
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the processes asked for; returns the exit status."""
     args = parse_args(arguments)
-    processes = []
+    processes: list[Any] = []
+    try:
+        return _run_all(args, processes)
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def _run_all(args: argparse.Namespace, processes: list[Any]) -> int:
     port = args.port
     if not args.client_only:
-        process, port = _start_server(args)
-        processes.append(process)
+        port = _start_server(args, processes)
     if not args.server_only:
         print(f"Client connecting to server at {args.server_address}:{port}")
         queue = _spawn.Queue()  # lives until the client has opened it
         process = _spawn.Process(
             target=client, args=(queue, port, args.server_address, args)
         )
-        process.start()
+        _start(process)
         processes.insert(0, process)
     for process in processes:
         process.join()
         if process.exitcode:
-            for other in processes:
-                other.terminate()
             return 1
     return 0
 
 
 if __name__ == "__main__":
+    startup.interrupt_quietly()
     sys.exit(main())
