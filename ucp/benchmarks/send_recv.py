@@ -327,50 +327,64 @@ def _first_of(queue: Any, process: Any) -> Any:
 
 
 def _start(process: Any) -> None:
-    """Start a process that leaves Ctrl-C to this one, which ends it."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Start a process that leaves Ctrl-C to this one, which ends it.
+
+    It inherits that SIGINT is blocked. The queue that it gets has started the
+    process of multiprocessing that would unblock it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         process.start()
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_server(args: argparse.Namespace, processes: list[Any]) -> int:
-    """Start the server's process and add it to the list; its port."""
-    queue = _spawn.Queue()
-    process = _spawn.Process(target=server, args=(queue, args))
-    _start(process)
-    processes.append(process)
-    port: int = _first_of(queue, process)
-    print(f"Server Running at {args.server_address}:{port}", flush=True)
-    return port
+class _Processes:
+    """The processes, the client before the server, and queues that they read.
+
+    A queue has to live until its process has opened it.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+        self._queues: list[Any] = []
+
+    def start(self, function: Any, *args: Any) -> tuple[Any, Any]:
+        """Start ``function(queue, *args)``; its process, and the queue."""
+        queue = _spawn.Queue()
+        self._queues.append(queue)
+        process = _spawn.Process(target=function, args=(queue, *args))
+        self.all.insert(0, process)
+        _start(process)
+        return process, queue
+
+    def end(self) -> None:
+        for process in self.all:
+            if process.pid is not None:  # it was started
+                process.terminate()
+                process.join()
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the processes asked for; returns the exit status."""
     args = parse_args(arguments)
-    processes: list[Any] = []
+    processes = _Processes()
     try:
         return _run_all(args, processes)
     finally:
-        for process in processes:
-            process.terminate()
-            process.join()
+        processes.end()
 
 
-def _run_all(args: argparse.Namespace, processes: list[Any]) -> int:
+def _run_all(args: argparse.Namespace, processes: _Processes) -> int:
     port = args.port
     if not args.client_only:
-        port = _start_server(args, processes)
+        process, queue = processes.start(server, args)
+        port = _first_of(queue, process)
+        print(f"Server Running at {args.server_address}:{port}", flush=True)
     if not args.server_only:
         print(f"Client connecting to server at {args.server_address}:{port}")
-        queue = _spawn.Queue()  # lives until the client has opened it
-        process = _spawn.Process(
-            target=client, args=(queue, port, args.server_address, args)
-        )
-        _start(process)
-        processes.insert(0, process)
-    for process in processes:
+        processes.start(client, port, args.server_address, args)
+    for process in processes.all:
         process.join()
         if process.exitcode:
             return 1
