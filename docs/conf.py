@@ -23,6 +23,8 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "docs_headers",
+    "docs_python",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["changes", "_build"]
@@ -34,11 +36,26 @@ default_role = "code"
 highlight_language = "none"
 smartquotes = False
 
+# Names that others define.
+nitpicky = True
+nitpick_ignore_regex = [
+    ("c:identifier", r"u?int\d+_t|size_t|ptrdiff_t|uintptr_t|sockaddr|umi_guard"),
+    # Annotations name types of others, and private ones; a docstring's "Raises"
+    # may be any words.
+    ("py:class", r"(?!ucp\.[A-Z]).*"),
+    ("py:exc", r".*"),
+]
+
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True}
+autodoc_default_options = {
+    "members": True,
+    "undoc-members": True,
+    "inherited-members": "object, Exception, OSError, tuple, str, int",
+}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
 add_module_names = False
 python_use_unqualified_type_names = True
 
