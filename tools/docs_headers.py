@@ -107,6 +107,12 @@ def is_function_with_body(text: str) -> bool:
     )
 
 
+def joined(comment: str) -> str:
+    """A comment behind a declaration, as one line unless it has paragraphs."""
+    text = plain(comment)
+    return text if "\n\n" in text else one_line(text)
+
+
 def parts_of(body: str, end: str) -> list[Part]:
     """What stands between the braces of a struct (`end` is ";") or enum (",")."""
     parts: list[Part] = []
@@ -117,13 +123,13 @@ def parts_of(body: str, end: str) -> list[Part]:
         if token.startswith("/*"):
             if text.strip():
                 # Behind the last constant, which has no comma.
-                parts.append(Part(one_line(text), plain(token)))
+                parts.append(Part(one_line(text), joined(token)))
                 text, closed = "", False
             elif not closed and parts:
                 behind = parts[-1]
-                behind.comment = (behind.comment + "\n\n" + plain(token)).strip()
+                behind.comment = (behind.comment + "\n\n" + joined(token)).strip()
             else:
-                above = plain(token)
+                above = joined(token)
         elif token == end and text.count("(") == text.count(")"):
             parts.append(Part(one_line(text), above))
             above = text = ""

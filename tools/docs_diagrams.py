@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Draws docs/diagrams: python tools/docs_diagrams.py
+
+The drawings have a ground of their own and follow the reader's light or dark scheme,
+so that a page shows them in either, and a code host as well.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+FOLDER = Path(__file__).parents[1] / "docs/diagrams"
+
+STYLE = """
+text { font-family: system-ui, sans-serif; font-size: 14px; fill: #24292f; }
+.mono { font-family: ui-monospace, monospace; font-size: 13px; }
+.small { font-size: 12px; fill: #57606a; }
+.title { font-weight: 600; }
+.ground { fill: #ffffff; }
+.box { fill: #f0f4f9; stroke: #8c959f; }
+.blue { fill: #ddebff; stroke: #3b7ddd; }
+.green { fill: #dff3e4; stroke: #2f8a4c; }
+.amber { fill: #fdf0d0; stroke: #b7791f; }
+.red { fill: #fde3e1; stroke: #c0392b; }
+.line { stroke: #57606a; stroke-width: 1.5; fill: none; }
+.thick { stroke: #3b7ddd; stroke-width: 4; fill: none; }
+.life { stroke: #8c959f; stroke-dasharray: 4 4; }
+.head { fill: #57606a; }
+.thickhead { fill: #3b7ddd; }
+@media (prefers-color-scheme: dark) {
+  text { fill: #dfe3e8; }
+  .small { fill: #a2abb6; }
+  .ground { fill: #16191d; }
+  .box { fill: #22272e; stroke: #768390; }
+  .blue { fill: #16304f; stroke: #5b9bf0; }
+  .green { fill: #173924; stroke: #57ab6f; }
+  .amber { fill: #3f3010; stroke: #d9a441; }
+  .red { fill: #4a1f1c; stroke: #e5766b; }
+  .line { stroke: #a2abb6; }
+  .thick { stroke: #5b9bf0; }
+  .life { stroke: #768390; }
+  .head { fill: #a2abb6; }
+  .thickhead { fill: #5b9bf0; }
+}
+"""
+
+MARKER = (
+    '<marker id="{name}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="{size}" '
+    'markerHeight="{size}" orient="auto-start-reverse">'
+    '<path class="{kind}" d="M0 0L10 5L0 10z"/></marker>'
+)
+
+
+class Drawing:
+    """An SVG that grows by its methods; coordinates are pixels."""
+
+    def __init__(self, width: int, height: int, about: str) -> None:
+        heads = MARKER.format(name="head", size=8, kind="head")
+        heads += MARKER.format(name="thickhead", size=3.5, kind="thickhead")
+        self.parts = [
+            "<!-- SPDX-License-Identifier: BSD-3-Clause -->",
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'width="{width}" height="{height}" role="img">',
+            f"<title>{escape(about)}</title>",
+            f"<style>{STYLE}</style><defs>{heads}</defs>",
+            f'<rect class="ground" width="{width}" height="{height}" rx="8"/>',
+        ]
+
+    def text(
+        self, x: float, y: float, text: str, kind: str = "", anchor: str = "middle"
+    ) -> None:
+        self.parts.append(
+            f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">'
+            f"{escape(text)}</text>"
+        )
+
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        lines: str,
+        kind: str = "box",
+        mono: bool = False,
+    ) -> None:
+        """A box with centred lines; the second and further ones are small."""
+        self.parts.append(
+            f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" '
+            f'height="{height:g}" rx="5"/>'
+        )
+        rows = lines.split("\n") if lines else []
+        top = y + height / 2 - 8.5 * (len(rows) - 1) + 5
+        for n, row in enumerate(rows):
+            kinds = ("mono" if mono else "title") if n == 0 else "small"
+            self.text(x + width / 2, top + 17 * n, row, kinds)
+
+    def arrow(
+        self,
+        x1: float,
+        y1: float,
+        x2: float,
+        y2: float,
+        label: str = "",
+        kind: str = "line",
+        both: bool = False,
+        above: float = 7,
+    ) -> None:
+        head = "thickhead" if kind == "thick" else "head"
+        start = f'marker-start="url(#{head})" ' if both else ""
+        self.parts.append(
+            f'<line class="{kind}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" '
+            f'{start}marker-end="url(#{head})"/>'
+        )
+        if label:
+            self.text((x1 + x2) / 2, (y1 + y2) / 2 - above, label, "small")
+
+    def path(self, d: str, x: float, y: float, label: str, anchor: str) -> None:
+        self.parts.append(f'<path class="line" d="{d}" marker-end="url(#head)"/>')
+        self.text(x, y, label, "small", anchor)
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
+        self.parts.append(
+            f'<line class="{kind}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"/>'
+        )
+
+    def save(self, name: str) -> None:
+        text = "\n".join([*self.parts, "</svg>"])
+        (FOLDER / f"{name}.svg").write_text(text + "\n")
+
+
+def wire() -> None:
+    draw = Drawing(760, 400, "What connects two processes, and a message's header")
+    draw.box(20, 20, 150, 120, "process A\none worker")
+    draw.box(590, 20, 150, 120, "process B\none worker")
+    draw.arrow(
+        176, 45, 584, 45, "TCP socket: handshake, then a sign of life", both=True
+    )
+    draw.arrow(176, 92, 584, 92, "", kind="thick", both=True)
+    draw.text(380, 82, "link: one pair of UCX endpoints for all connections", "small")
+    draw.text(380, 116, "messages and control messages, as active messages", "small")
+    draw.arrow(176, 134, 584, 134, "", both=True)
+    draw.text(380, 152, "Unix socket: only for loans, on one host", "small")
+    draw.text(20, 194, "The header of a data message, little-endian", "title", "start")
+    at = 20
+    fields = [
+        ("kind", 1, 56, "box"),
+        ("flags", 1, 56, "box"),
+        ("channel", 2, 88, "box"),
+        ("seq", 4, 100, "box"),
+        ("endpoint", 8, 150, "box"),
+        ("tag", 8, 150, "amber"),
+        ("bytes", 0, 120, "blue"),
+    ]
+    byte = 0
+    for name, size, width, kind in fields:
+        about = f"{name}\n{size} B" if size else name
+        draw.box(at, 225, width, 52, about, kind, mono=True)
+        draw.text(at, 218, str(byte), "small", "start")
+        at, byte = at + width, byte + size
+    notes = [
+        "kind: message, active message, stream or frames; each has 65536 channels",
+        "seq: the place in the channel, by which the receiver restores the order",
+        "endpoint: the number of this connection at the receiver",
+        "tag: absent if the message has none, so that 8 bytes of data fit a cache line",
+    ]
+    for n, note in enumerate(notes):
+        draw.text(20, 306 + 22 * n, note, "small", "start")
+    draw.save("wire")
+
+
+def layers() -> None:
+    draw = Drawing(760, 520, "Layers of the project, and rooms of the C library")
+    draw.text(20, 30, "Python", "title", "start")
+    draw.box(20, 42, 720, 40, "your program", "green")
+    draw.box(20, 94, 160, 46, "ucp.dask\nDask's protocol", "blue")
+    draw.box(190, 94, 130, 46, "ucp.join, table\ntables", "blue")
+    draw.box(330, 94, 130, 46, "ucp.shuffle\nchunks", "blue")
+    draw.box(470, 94, 130, 46, "ucp.moe, proxy\nand shmem", "blue")
+    draw.box(610, 94, 130, 46, "ucp.sync\nblocking calls", "blue")
+    draw.box(
+        20, 152, 720, 40, "ucp: endpoints, listeners, memory, communicators", "blue"
+    )
+    draw.box(20, 204, 720, 40, "ucp_ext: the extension, one awaitable for an operation")
+    draw.text(20, 276, "C: libumx", "title", "start")
+    draw.box(
+        20, 288, 720, 36, "include/umx: one header for each noun", "amber", mono=True
+    )
+    draw.box(20, 336, 190, 60, "layers\nregion, comm, shuffle,\nshmem, proxy, moe ...")
+    draw.text(490, 350, "rooms: each uses those to its right", "small")
+    rooms = ["messenger", "rma", "channel", "endpoint", "lend", "ops", "core", "mem"]
+    widths = [82, 40, 66, 74, 44, 40, 44, 44]
+    at = 222.0
+    for room, width in zip(rooms, widths, strict=True):
+        draw.box(at, 360, width, 36, room, "box", mono=True)
+        if room != "mem":
+            draw.arrow(at + width + 0.5, 378, at + width + 10.5, 378)
+        at += width + 10.8
+    draw.box(20, 408, 352, 36, "progress: what drives a worker")
+    draw.box(388, 408, 352, 36, "codec: the bytes on the wire;  util")
+    draw.box(20, 460, 720, 40, "UCX: shared memory, TCP, InfiniBand, CUDA", "green")
+    draw.save("layers")
+
+
+class Sequence:
+    """Sender and receiver, with arrows between them from the top down."""
+
+    def __init__(
+        self, draw: Drawing, x: float, y: float, title: str, about: str
+    ) -> None:
+        self.draw, self.x, self.y = draw, x, y + 84
+        draw.text(x, y, title, "title", "start")
+        draw.text(x, y + 18, about, "small", "start")
+        draw.box(x, y + 30, 96, 26, "sender", "blue")
+        draw.box(x + 264, y + 30, 96, 26, "receiver", "green")
+        for side in (x + 48, x + 312):
+            draw.line(side, y + 56, side, y + 232, "life")
+
+    def there(self, label: str, kind: str = "line") -> None:
+        self.draw.arrow(self.x + 50, self.y, self.x + 310, self.y, label, kind)
+        self.y += 28
+
+    def back(self, label: str, kind: str = "line") -> None:
+        self.draw.arrow(self.x + 310, self.y, self.x + 50, self.y, label, kind)
+        self.y += 28
+
+    def note(self, side: str, text: str) -> None:
+        x = self.x + (54 if side == "sender" else 306)
+        anchor = "start" if side == "sender" else "end"
+        self.draw.text(x, self.y - 6, text, "small", anchor)
+        self.y += 24
+
+
+def message() -> None:
+    draw = Drawing(800, 560, "Four ways of a message")
+    way = Sequence(
+        draw, 20, 30, "Eager", "short messages: the bytes go with the header"
+    )
+    way.there("header and bytes", "thick")
+    way.note("sender", "the send is done")
+    way.note("receiver", "a receive matches: it is done")
+    way.note("receiver", "or the message is kept, within the credit")
+    way.back("credit, when it has been read")
+
+    way = Sequence(
+        draw, 420, 30, "Rendezvous", "from 64 KiB (TCP: 256 KiB): without a copy"
+    )
+    way.there("header: the length, and where")
+    way.note("receiver", "waits until a receive matches")
+    way.back("asks for the bytes")
+    way.there("bytes, directly into the buffer", "thick")
+    way.back("done: the send is done")
+
+    way = Sequence(draw, 20, 310, "Loan", "same host, cma_max: one system call")
+    way.there("header: a slot of the lender's table")
+    way.note("receiver", "waits until a receive matches")
+    way.back("reads the sender's memory, and the slot", "thick")
+    way.note("receiver", "the slot is the same: it is done")
+    way.back("returned: the send is done")
+
+    way = Sequence(
+        draw, 420, 310, "Pieces", "over a network, from 16 KiB: others go between"
+    )
+    way.there("header: the length")
+    way.back("asks, where it was announced")
+    way.there("piece, 48 KiB at most", "thick")
+    way.there("a short message of another connection")
+    way.there("the last piece: the send is done", "thick")
+    draw.save("message")
+
+
+def endpoint() -> None:
+    draw = Drawing(760, 250, "States of an endpoint")
+    states = [
+        (20, "connecting", "amber", "the handshake"),
+        (222, "open", "green", "both directions"),
+        (424, "draining", "amber", "no new work"),
+        (626, "closed", "box", "for good"),
+    ]
+    for x, name, kind, about in states:
+        draw.box(x, 40, 114, 56, f"{name}\n{about}", kind)
+    for x, label in ((136, "WELCOME"), (338, "close()"), (540, "settled")):
+        draw.arrow(x, 68, x + 83, 68, label)
+    draw.box(312, 174, 135, 56, "failed\nerror says why", "red")
+    draw.arrow(77, 98, 310, 196)
+    draw.arrow(300, 98, 360, 172)
+    draw.arrow(470, 98, 410, 172)
+    draw.text(150, 172, "no answer, refused", "small")
+    draw.text(345, 140, "peer lost", "small", "start")
+    draw.text(458, 145, "peer lost", "small", "start")
+    draw.path("M280 38C280 8 682 8 682 38", 481, 30, "abort()", "middle")
+    draw.save("endpoint")
+
+
+def member() -> None:
+    draw = Drawing(760, 270, "States of a member of a communicator")
+    draw.box(40, 40, 150, 56, "alive\nheartbeats are due", "green")
+    draw.box(320, 40, 170, 56, "suspect\noperations with it wait", "amber")
+    draw.box(590, 40, 150, 56, "dead\nrevoked on all ranks", "red")
+    draw.box(40, 190, 150, 56, "left\nno endpoint", "box")
+    draw.arrow(192, 68, 318, 68, "an endpoint fails")
+    draw.arrow(492, 68, 588, 68, "verdict")
+    draw.arrow(90, 98, 90, 188)
+    draw.text(84, 148, "goodbye", "small", "end")
+    draw.arrow(140, 188, 140, 98)
+    draw.text(147, 148, "a new endpoint", "small", "start")
+    draw.arrow(192, 205, 370, 98)
+    draw.text(300, 160, "cannot be reached", "small", "start")
+    draw.path(
+        "M192 230C480 240 640 200 664 98", 470, 246, "its end is certain", "start"
+    )
+    draw.path("M115 38C115 4 664 4 664 38", 390, 26, "its end is certain", "middle")
+    draw.save("member")
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for drawing in (wire, layers, message, endpoint, member):
+        drawing()
