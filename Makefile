@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # make demo   build in .venv and show an array going round between two processes
 # make test   C tests, C tests under ASan and UBSan, Python tests
-# make bench  build with the peers to compare with, and measure
+# make bench  build with the peers to compare with, measure, and draw the pictures
+#             of docs/performance.md; MPI=python, one that has mpi4py
 # make docs   the site, in build/docs
 # make docs-test   the site without warnings, and what its pages show is run
 # make lint   ruff, mypy, stubtest, clang-format
@@ -153,8 +154,7 @@ stress: cmocka $(VENV)/.ucp $(VENV)/.test
 	    $(MAKE) --no-print-directory $(STRESS)
 
 bench: $(VENV)/.ucp $(VENV)/.bench
-	set -e; for name in latency bandwidth message_rate connect; do \
-	    $(bin)/python benchmarks/$$name.py; done
+	$(bin)/python benchmarks/pictures.py $(if $(MPI),--mpi $(MPI))
 
 sphinx = $(safe) $(bin)/python -m sphinx -q -W --keep-going -d build/doctrees
 

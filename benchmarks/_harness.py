@@ -108,7 +108,9 @@ def lower_is_better(unit: str) -> bool:
 def machine() -> dict[str, Any]:
     """Where and with what it was measured."""
     versions = {}
-    for name in ("ucp", "libucx-cu12", "libucx-cu13", "ucxx-cu12", "uvloop", "numpy"):
+    ours = ("umx", "libucx-cu12", "libucx-cu13")
+    theirs = ("ucxx-cu12", "uvloop", "numpy", "mpi4py", "distributed", "pyarrow")
+    for name in (*ours, *theirs):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -9,7 +9,7 @@ meanwhile.
 
 python benchmarks/collectives.py [--ranks 2,4] [--rounds 9] [--seconds 0.05]
     [--operations barrier,bcast] [--sizes 8,64K] [--kinds memory,user]
-    [--python] [--mpi /venv/bin/python] [--median] [--busy]
+    [--python] [--mpi /venv/bin/python] [--median] [--busy] [--json FILE]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import atexit
 import functools
+import json
 import os
 import shutil
 import statistics
@@ -286,7 +287,8 @@ def measure(sides: list[Side], line: str, options: argparse.Namespace) -> list[f
     return [summarize(seconds) * 1e6 for seconds in took]
 
 
-def compare(ranks: int, options: argparse.Namespace) -> None:
+def compare(ranks: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+    found = []
     sides = {"umx": Side([program(), str(free_port()), str(ranks)])}
     started = start_mpi(options.mpi, ranks)
     if started is not None:
@@ -304,6 +306,8 @@ def compare(ranks: int, options: argparse.Namespace) -> None:
                 line = f"{operation} {size} {kind}"
                 took = measure([*sides.values()], line, options)
                 us = dict(zip(sides, took, strict=True))
+                row = {"operation": operation, "nbytes": size, "kind": kind}
+                found.append({**row, "ranks": ranks, "us": us})
                 mpi = us.get("mpi4py", float("nan"))
                 figures = "".join(
                     f"{value:10.2f} ({mpi / value:4.2f}x)" for value in us.values()
@@ -312,6 +316,7 @@ def compare(ranks: int, options: argparse.Namespace) -> None:
     print("\n".join(sides["umx"].explain()))
     for side in sides.values():
         side.close()
+    return found
 
 
 def main() -> None:
@@ -326,6 +331,7 @@ def main() -> None:
     parser.add_argument("--python", action="store_true")
     parser.add_argument("--median", action="store_true")
     parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--json", type=Path, help="a file for the results")
     parser.add_argument("--serve-mpi", action="store_true")
     parser.add_argument("--serve", nargs=4)
     options = parser.parse_args()
@@ -341,8 +347,11 @@ def main() -> None:
         return
     others = start_busy() if options.busy else []
     try:
+        found = []
         for ranks in options.ranks.split(","):
-            compare(int(ranks), options)
+            found += compare(int(ranks), options)
+        if options.json:
+            options.json.write_text(json.dumps(found, indent=1))
     finally:
         for other in others:
             other.kill()

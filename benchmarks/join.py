@@ -17,6 +17,7 @@ rounds. Two ranks or workers, and one process for the libraries.
 
 python benchmarks/join.py [CASE ...] [--rows 4000000] [--rounds 7]
     [--plot FILE] draws the timeline of the last join of contenders
+    [--json FILE] writes what contenders took
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import _veth
@@ -356,7 +358,10 @@ def contenders(args: argparse.Namespace) -> None:
         except ImportError as error:
             print(f"without dask: {error}")
         print(f"{args.rows} x {args.rows} rows")
-        show(interleaved(ways, args.rounds), "ucp, 2 ranks")
+        best = interleaved(ways, args.rounds)
+        show(best, "ucp, 2 ranks")
+        if args.json:
+            args.json.write_text(json.dumps({"rows": args.rows, "ms": best}, indent=1))
         if args.plot:
             ranks.ask(strategy="shuffle")
             every = ranks.ask(strategy="shuffle")["statistics"]
@@ -488,6 +493,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--plot")
+    parser.add_argument("--json", type=Path, help="results of contenders")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.rank:

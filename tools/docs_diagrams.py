@@ -134,9 +134,7 @@ def wire() -> None:
     draw = Drawing(760, 400, "What connects two processes, and a message's header")
     draw.box(20, 20, 150, 120, "process A\none worker")
     draw.box(590, 20, 150, 120, "process B\none worker")
-    draw.arrow(
-        176, 45, 584, 45, "TCP socket: handshake, then a sign of life", both=True
-    )
+    draw.arrow(176, 45, 584, 45, "TCP socket: handshake, sign of life", both=True)
     draw.arrow(176, 92, 584, 92, "", kind="thick", both=True)
     draw.text(380, 82, "link: one pair of UCX endpoints for all connections", "small")
     draw.text(380, 116, "messages and control messages, as active messages", "small")
@@ -179,13 +177,11 @@ def layers() -> None:
     draw.box(330, 94, 130, 46, "ucp.shuffle\nchunks", "blue")
     draw.box(470, 94, 130, 46, "ucp.moe, proxy\nand shmem", "blue")
     draw.box(610, 94, 130, 46, "ucp.sync\nblocking calls", "blue")
-    draw.box(
-        20, 152, 720, 40, "ucp: endpoints, listeners, memory, communicators", "blue"
-    )
+    draw.box(20, 152, 720, 40, "ucp: endpoints, memory, communicators", "blue")
     draw.box(20, 204, 720, 40, "ucp_ext: the extension, one awaitable for an operation")
     draw.text(20, 276, "C: libumx", "title", "start")
     draw.box(
-        20, 288, 720, 36, "include/umx: one header for each noun", "amber", mono=True
+        20, 288, 720, 36, "include/umx: a header for each noun", "amber", mono=True
     )
     draw.box(20, 336, 190, 60, "layers\nregion, comm, shuffle,\nshmem, proxy, moe ...")
     draw.text(490, 350, "rooms: each uses those to its right", "small")
@@ -234,9 +230,7 @@ class Sequence:
 
 def message() -> None:
     draw = Drawing(800, 560, "Four ways of a message")
-    way = Sequence(
-        draw, 20, 30, "Eager", "short messages: the bytes go with the header"
-    )
+    way = Sequence(draw, 20, 30, "Eager", "the bytes go with the header")
     way.there("header and bytes", "thick")
     way.note("sender", "the send is done")
     way.note("receiver", "a receive matches: it is done")
@@ -259,9 +253,7 @@ def message() -> None:
     way.note("receiver", "the slot is the same: it is done")
     way.back("returned: the send is done")
 
-    way = Sequence(
-        draw, 420, 310, "Pieces", "over a network, from 16 KiB: others go between"
-    )
+    way = Sequence(draw, 420, 310, "Pieces", "network, from 16 KiB: others go between")
     way.there("header: the length")
     way.back("asks, where it was announced")
     way.there("piece, 48 KiB at most", "thick")
@@ -307,10 +299,8 @@ def member() -> None:
     draw.text(147, 148, "a new endpoint", "small", "start")
     draw.arrow(192, 205, 370, 98)
     draw.text(300, 160, "cannot be reached", "small", "start")
-    draw.path(
-        "M192 230C480 240 640 200 664 98", 470, 246, "its end is certain", "start"
-    )
-    draw.path("M115 38C115 4 664 4 664 38", 390, 26, "its end is certain", "middle")
+    draw.path("M192 230C480 240 640 200 664 98", 470, 246, "its end is known", "start")
+    draw.path("M115 38C115 4 664 4 664 38", 390, 26, "its end is known", "middle")
     draw.save("member")
 
 
