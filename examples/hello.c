@@ -15,8 +15,8 @@
 
 #define TIMEOUT_NS (UINT64_C(10) * 1000000000)
 
-static const umx_match untagged = {.flags = UMX_MATCH_UNTAGGED};
-static const umx_match next     = {.flags = UMX_MATCH_ANY};
+static const umx_match untagged = {0, 0, UMX_MATCH_UNTAGGED};
+static const umx_match next     = {0, 0, UMX_MATCH_ANY};
 
 /* Report a failure; the caller ends. */
 static umx_status
@@ -148,15 +148,16 @@ listen_on(umx_worker *worker, const struct sockaddr_in *addr)
     umx_ep             *ep       = NULL;
     umx_listener       *listener = NULL;
     struct sockaddr_in  bound;
-    size_t              len    = sizeof(bound);
-    umx_listener_params params = {
-        .addr      = (const struct sockaddr *)addr,
-        .addr_len  = sizeof(*addr),
-        .on_accept = on_accept,
-        .arg       = &ep,
-    };
-    umx_status status = umx_listener_create(worker, &params, &listener);
+    size_t              len = sizeof(bound);
+    umx_listener_params params;
+    umx_status          status;
 
+    memset(&params, 0, sizeof(params));
+    params.addr      = (const struct sockaddr *)addr;
+    params.addr_len  = sizeof(*addr);
+    params.on_accept = on_accept;
+    params.arg       = &ep;
+    status           = umx_listener_create(worker, &params, &listener);
     if (status != UMX_OK) {
         return failed("listen", status);
     }
@@ -220,15 +221,16 @@ greet(umx_ep *ep)
 static umx_status
 connect_to(umx_worker *worker, const struct sockaddr_in *addr)
 {
-    umx_connect_params params = {
-        .field_mask = UMX_CONNECT_FIELD_TIMEOUT,
-        .addr       = (const struct sockaddr *)addr,
-        .addr_len   = sizeof(*addr),
-        .timeout_ns = TIMEOUT_NS,
-    };
-    umx_ep    *ep     = NULL;
-    umx_status status = umx_ep_connect(worker, &params, &ep);
+    umx_connect_params params;
+    umx_ep            *ep = NULL;
+    umx_status         status;
 
+    memset(&params, 0, sizeof(params));
+    params.field_mask = UMX_CONNECT_FIELD_TIMEOUT;
+    params.addr       = (const struct sockaddr *)addr;
+    params.addr_len   = sizeof(*addr);
+    params.timeout_ns = TIMEOUT_NS;
+    status            = umx_ep_connect(worker, &params, &ep);
     if (status != UMX_OK) {
         return failed("connect", status);
     }

@@ -92,6 +92,7 @@ from ._core.worker_address import (
     get_ucx_address_from_buffer,
     get_worker_address,
 )
+from ._ext import _C_API as _C_API  # of ucp_api.h
 from ._ext import (
     ANY,
     IN_PLACE,

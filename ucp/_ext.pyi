@@ -44,6 +44,7 @@ ANY: AnyTag
 class InPlace: ...
 
 IN_PLACE: InPlace
+_C_API: object  # a capsule with the table of ucp_api.h
 
 # Anything with the buffer protocol, __array_interface__,
 # __cuda_array_interface__ or __dlpack__.

@@ -5,6 +5,7 @@
 
 #include "base/event.h"
 #include "base/log.h"
+#include "capi/capsule.h"
 #include "comm/bytes_block.h"
 #include "comm/communicator.h"
 #include "comm/type.h"
@@ -271,7 +272,8 @@ module_exec(PyObject *module)
         PyModule_AddFunctions(module, partition_methods) < 0 ||
         PyModule_AddFunctions(module, moe_methods) < 0 ||
         PyModule_AddFunctions(module, observe_methods) < 0 ||
-        PyModule_AddFunctions(module, topology_methods) < 0) {
+        PyModule_AddFunctions(module, topology_methods) < 0 ||
+        capsule_init(module) < 0) {
         return -1;
     }
     return PyModule_AddFunctions(module, low_level_methods);

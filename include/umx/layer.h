@@ -136,11 +136,8 @@ enum {
 static inline umx_op_params
 umx_layer_op_params(umx_done_fn on_done, void *arg)
 {
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_FLAGS |
-                                          UMX_OP_FIELD_ON_DONE,
-                            .on_done = on_done,
-                            .arg     = arg,
-                            .flags   = UMX_OP_FLAG_LAYER};
+    umx_op_params params = {UMX_OP_FIELD_FLAGS | UMX_OP_FIELD_ON_DONE, on_done,
+                            arg, UMX_OP_FLAG_LAYER, NULL};
 
     return params;
 }

@@ -6,6 +6,12 @@
  * request, no callback), or UMX_INPROGRESS: then `on_done` will run exactly
  * once, inside a (P) call of the worker, whatever happens, and the buffer is
  * lent until that moment.
+ *
+ * A posting call writes `*req_p` if it returns UMX_INPROGRESS, and leaves it as
+ * it was otherwise. So a program sets it to NULL before, and NULL afterwards
+ * means that there is no request. The functions of this header take NULL: those
+ * that return a status return UMX_ERR_INVALID_PARAM, umx_request_info() returns
+ * NULL, and umx_request_release() does nothing.
  */
 #ifndef UMX_REQUEST_H
 #define UMX_REQUEST_H
@@ -74,7 +80,7 @@ typedef struct umx_op_params {
  * itself: that of a device, and of the host where a connection has a network card
  * with RDMA. Without memory for a copy the connection fails.
  *
- * Idempotent. Owner thread.
+ * Idempotent. Owner thread. UMX_ERR_INVALID_PARAM if `req` is NULL.
  */
 UMX_API umx_status umx_request_cancel(umx_request *req);
 
@@ -85,7 +91,8 @@ UMX_API umx_status umx_request_cancel(umx_request *req);
  */
 UMX_API umx_status umx_request_abandon(umx_request *req);
 
-/** Status so far: UMX_INPROGRESS or the final one. */
+/** Tell the status so far: UMX_INPROGRESS or the final one; UMX_ERR_INVALID_PARAM
+ * if `req` is NULL. */
 UMX_API umx_status umx_request_status(const umx_request *req);
 
 /** The message that a receive got; valid in and after `on_done`. */
@@ -98,16 +105,22 @@ typedef struct umx_recv_info {
     uint32_t channel;   /* for umx_message_unrecv() */
 } umx_recv_info;
 
+/** Tell which message a receive has got; NULL if `req` is NULL. */
 UMX_API const umx_recv_info *umx_request_info(const umx_request *req);
 
-/** (P) Progress until done or `timeout_ns`. For requests posted with
- * UMX_OP_FLAG_KEEP or without `on_done`. UMX_ERR_TIMED_OUT leaves the request
- * posted. */
+/**
+ * (P) Make progress until the request is done, or `timeout_ns` have passed. For
+ * requests that were posted with UMX_OP_FLAG_KEEP or without `on_done`.
+ *
+ * @return the status with which the operation has ended; UMX_ERR_TIMED_OUT: the
+ *         request is still posted; UMX_ERR_INVALID_PARAM: `req` is NULL, as it
+ *         is after a posting call that returned UMX_OK, or a failure
+ */
 UMX_API UMX_MUST_CHECK umx_status umx_request_wait(umx_request *req,
                                                    uint64_t     timeout_ns);
 
 /** Give back a completed request that was kept. A request posted without
- * `on_done` is kept. */
+ * `on_done` is kept. Nothing happens if `req` is NULL. */
 UMX_API void umx_request_release(umx_request *req);
 
 #ifdef __cplusplus

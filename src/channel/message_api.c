@@ -104,6 +104,9 @@ umx_message_data(const umx_message *message)
 umx_message *
 umx_request_message(const umx_request *req)
 {
+    if (req == NULL) {
+        return NULL;
+    }
     return (req->ops == &umi_frames_recv_ops) ? umi_frames_op_of(req)->message :
                                                 umi_recv_of(req)->message;
 }

@@ -206,6 +206,9 @@ cancel(umx_request *req)
 umx_status
 umx_request_cancel(umx_request *req)
 {
+    if (req == NULL) {
+        return UMX_ERR_INVALID_PARAM;
+    }
     UMI_GUARD(req->worker);
     return cancel(req);
 }
@@ -213,6 +216,9 @@ umx_request_cancel(umx_request *req)
 umx_status
 umx_request_abandon(umx_request *req)
 {
+    if (req == NULL) {
+        return UMX_ERR_INVALID_PARAM;
+    }
     UMI_GUARD(req->worker);
     req->is_abandoned = true;
     return cancel(req);
@@ -221,6 +227,9 @@ umx_request_abandon(umx_request *req)
 umx_status
 umx_request_status(const umx_request *req)
 {
+    if (req == NULL) {
+        return UMX_ERR_INVALID_PARAM;
+    }
     if (!req->is_done) {
         return UMX_INPROGRESS;
     }
@@ -230,12 +239,15 @@ umx_request_status(const umx_request *req)
 const umx_recv_info *
 umx_request_info(const umx_request *req)
 {
-    return &req->info;
+    return (req != NULL) ? &req->info : NULL;
 }
 
 void
 umx_request_release(umx_request *req)
 {
+    if (req == NULL) {
+        return;
+    }
     UMI_GUARD(req->worker);
     umi_request_free(req);
 }

@@ -129,7 +129,7 @@ umx_ep_close_listener(umx_ep *ep, const umx_op_params *params,
 uint64_t
 umx_request_time_ns(const umx_request *req)
 {
-    return asked_of(req)->time_ns;
+    return (req != NULL) ? asked_of(req)->time_ns : 0;
 }
 
 /* ---- the peer's answers --------------------------------------------------

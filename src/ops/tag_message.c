@@ -432,7 +432,7 @@ umx_tag_recv_message(umx_worker *worker, uint64_t tag, uint64_t mask,
 umx_tag_message *
 umx_request_tag_message(const umx_request *req)
 {
-    return umi_tag_op_of(req)->message;
+    return (req != NULL) ? umi_tag_op_of(req)->message : NULL;
 }
 
 /* ---- the worker's calls --------------------------------------------------

@@ -22,6 +22,9 @@ umx_request_wait(umx_request *req, uint64_t timeout_ns)
                                                             now + timeout_ns;
     umx_status status;
 
+    if (req == NULL) {
+        return UMX_ERR_INVALID_PARAM;
+    }
     if (umi_worker_check(req->worker) == UMX_OK &&
         !is_in_callback(req->worker)) {
         (void)umx_worker_spin(req->worker, &req->is_done);

@@ -31,6 +31,7 @@ BELOW["shuffle"] = BELOW["comm"] | {"comm"}
 BELOW["outputs"] = BELOW["comm"] | {"comm"}
 BELOW["proxy"] = BELOW["moe"] = BELOW["comm"] | {"comm"}
 BELOW["shmem"] = BELOW["comm"] | {"comm", "op"}
+BELOW["capi"] = BELOW["comm"] | {"comm"}
 SLICES = {
     "comm",
     "shuffle",
@@ -40,6 +41,7 @@ SLICES = {
     "shmem",
     "proxy",
     "moe",
+    "capi",
 }
 BELOW["ucp_ext"] = set(BELOW)  # module.c
 

@@ -47,6 +47,46 @@ test_waiting_for_a_request_without_callback(void **state)
     umx_request_release(req);
 }
 
+/* What a program has in hand after a post that was done at once, or failed. */
+static void
+test_no_request_is_an_error_and_no_crash(void **state)
+{
+    umx_request *req = NULL;
+
+    (void)state;
+    assert_int_equal(umx_request_wait(req, 0), UMX_ERR_INVALID_PARAM);
+    assert_int_equal(umx_request_wait(req, UMX_TIMEOUT_INFINITE),
+                     UMX_ERR_INVALID_PARAM);
+    assert_int_equal(umx_request_status(req), UMX_ERR_INVALID_PARAM);
+    assert_int_equal(umx_request_cancel(req), UMX_ERR_INVALID_PARAM);
+    assert_int_equal(umx_request_abandon(req), UMX_ERR_INVALID_PARAM);
+    assert_null(umx_request_info(req));
+    assert_null(umx_request_message(req));
+    assert_null(umx_request_tag_message(req));
+    assert_int_equal(umx_request_time_ns(req), 0);
+    umx_request_release(req);
+}
+
+static void
+test_a_post_that_does_not_stay_posted_leaves_the_pointer(void **state)
+{
+    pair           *p      = *state;
+    umx_buffer      buffer = umx_host_buffer("x", 1);
+    umx_request    *req    = NULL;
+    const umx_match match  = pair_tag(1);
+
+    pair_open(p);
+    assert_int_equal(
+        umx_channel_send(p->client, 0, &match, &buffer, NULL, &req), UMX_OK);
+    assert_null(req);
+    umx_ep_abort(p->client);
+    assert_int_equal(
+        umx_channel_send(p->client, 0, &match, &buffer, NULL, &req),
+        UMX_ERR_CLOSED);
+    assert_null(req);
+    assert_int_equal(umx_request_wait(req, 0), UMX_ERR_INVALID_PARAM);
+}
+
 static void
 leave_it(umi_watch *watch, uint32_t events)
 {
@@ -259,6 +299,9 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         PAIR_TEST(test_waiting_for_a_request_without_callback),
+        cmocka_unit_test(test_no_request_is_an_error_and_no_crash),
+        PAIR_TEST_ONCE(
+            test_a_post_that_does_not_stay_posted_leaves_the_pointer),
         PAIR_TEST_ONCE(
             test_a_wait_ends_in_time_where_there_is_always_something),
         PAIR_TEST_ONCE(test_a_kept_request_lives_until_it_is_released),
