@@ -54,6 +54,7 @@ CIRCLES = {
     "request": "an awaitable ends its operation, which ends the awaitable",
     "op": "operations of several kinds are posted by the methods of one",
     "type": "a listener asks libumx to call what it has",
+    "capi": "libumx tells of the operations of a request, which asks to be told",
     "moe": "a buffer begins calls, and a call holds its buffer",
     "outputs": "a reader begins fetches, and a fetch holds its reader",
 }
