@@ -42,7 +42,7 @@ def test_post_then_wait(name, tmp_path):
     )
     assert run(tmp_path / "program", env=environment()).splitlines() == [
         "received hello",
-        "nothing came: operation timed out",
+        "nothing came: request canceled",
         "success",
     ]
 
