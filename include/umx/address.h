@@ -65,6 +65,7 @@ UMX_API umx_ep *umx_worker_take_addressed(umx_worker *worker);
 
 /** Called in a (P) call when umx_worker_take_addressed() has another one. */
 typedef void (*umx_addressed_fn)(umx_worker *worker, void *arg);
+/** Set that function; NULL: none. */
 UMX_API UMX_MUST_CHECK umx_status umx_worker_set_on_addressed(
     umx_worker *worker, umx_addressed_fn fn, void *arg);
 

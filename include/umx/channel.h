@@ -87,6 +87,7 @@ umx_channel_recv_message(umx_ep *ep, uint16_t channel, const umx_match *match,
  * NULL if the operation gives none. */
 UMX_API umx_message *umx_request_message(const umx_request *req);
 
+/** Tell tag and length of a message, as long as the caller owns it. */
 UMX_API const umx_recv_info *umx_message_info(const umx_message *message);
 
 /** Has its sender cancelled the message before its bytes were asked for? Then

@@ -78,7 +78,9 @@ UMX_API const char *umx_comm_reason(const umx_comm *comm);
 
 /** -1 until the communicator is made. */
 UMX_API int         umx_comm_rank(const umx_comm *comm);
+/** Tell how many ranks the communicator has. */
 UMX_API int         umx_comm_size(const umx_comm *comm);
+/** Tell the name of the communicator. */
 UMX_API const char *umx_comm_name(const umx_comm *comm);
 
 /**

@@ -104,6 +104,7 @@ typedef struct umx_config {
     size_t         token_len;    /* bytes, 1 to 256 */
 } umx_config;
 
+/** Fill in the settings that a context has without others. */
 UMX_API void umx_config_default(umx_config *config);
 
 /**

@@ -84,6 +84,7 @@ typedef struct umx_ep_stats {
     uint64_t unexpected_bytes;
 } umx_ep_stats;
 
+/** Fill in what the endpoint has counted so far. */
 UMX_API void umx_ep_query(const umx_ep *ep, umx_ep_stats *stats);
 
 /** Which calls receive a message. */

@@ -72,6 +72,7 @@ UMX_API void umx_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg);
 /** Give the `arg` of the endpoint's callback; NULL without one. */
 UMX_API void *umx_ep_get_arg(const umx_ep *ep);
 
+/** Tell the state of the endpoint. */
 UMX_API umx_ep_state umx_ep_get_state(const umx_ep *ep);
 
 /**
@@ -159,6 +160,7 @@ umx_ep_drain(umx_ep *ep, uint64_t low, const struct umx_op_params *params,
 UMX_API UMX_MUST_CHECK umx_status umx_ep_peer_address(const umx_ep    *ep,
                                                       struct sockaddr *addr,
                                                       size_t *len_p);
+/** Give the address of this side of the connection. */
 UMX_API UMX_MUST_CHECK umx_status umx_ep_local_address(const umx_ep    *ep,
                                                        struct sockaddr *addr,
                                                        size_t *len_p);
@@ -187,6 +189,7 @@ UMX_API uint64_t umx_ep_id(const umx_ep *ep);
  */
 UMX_API uint32_t umx_ep_channels_max(const umx_ep *ep);
 
+/** Tell the worker of the endpoint. */
 UMX_API umx_worker *umx_ep_worker(const umx_ep *ep);
 
 #ifdef __cplusplus

@@ -76,6 +76,7 @@ umx_heap_create(umx_context *context, const umx_heap_params *params,
 UMX_API UMX_MUST_CHECK umx_status umx_heap_alloc(umx_heap *heap, size_t len,
                                                  umx_memh **memh_p);
 
+/** Fill in what the heap has in use. */
 UMX_API void umx_heap_query(umx_heap *heap, umx_heap_info *info);
 
 /** Give the heap back. Its memories stay until they are released, and each slab

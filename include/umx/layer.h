@@ -67,7 +67,9 @@ UMX_API bool umx_request_is_abandoned(const umx_request *req);
  */
 UMX_API void umx_request_set_buffer(umx_request *req, const umx_buffer *buf);
 
+/** Tell the buffer that umx_request_set_buffer() has noted. */
 UMX_API const umx_buffer *umx_request_buffer(const umx_request *req);
+/** Tell the worker of the request. */
 UMX_API umx_worker       *umx_request_worker(const umx_request *req);
 
 /** The operation is over. `on_done` runs in the (P) call that is under way, or
@@ -156,6 +158,7 @@ typedef struct umi_guard umx_guard;
  * thread
  */
 UMX_API umx_guard *umx_worker_lock(umx_worker *worker);
+/** Undo one umx_worker_lock(), with what that has returned. */
 UMX_API void       umx_worker_unlock(umx_guard *guard);
 
 static inline void
@@ -218,6 +221,7 @@ typedef struct umx_timer {
     void (*fn)(struct umx_timer *timer);
 } umx_timer;
 
+/** Prepare a timer, which calls `fn` when it runs out. */
 UMX_API void umx_timer_init(umx_timer *timer, void (*fn)(umx_timer *timer));
 
 /** Call `fn` in a (P) call, once, `timeout_ns` from now; a timer that runs is
@@ -246,7 +250,9 @@ typedef struct umx_dependent {
                      void *arg);
 } umx_dependent;
 
+/** Have `dependent` told of the end of the worker. */
 UMX_API void umx_worker_attach(umx_worker *worker, umx_dependent *dependent);
+/** Undo umx_worker_attach(). */
 UMX_API void umx_worker_detach(umx_dependent *dependent);
 
 /** Something to do for a worker. Members but `fn` are the library's. */

@@ -63,6 +63,7 @@ typedef struct umx_metadata_builder {
 
 /** Begin with an empty dictionary; umx_metadata_fini() frees its memory. */
 UMX_API void umx_metadata_init(umx_metadata_builder *builder);
+/** Free the memory of the dictionary. */
 UMX_API void umx_metadata_fini(umx_metadata_builder *builder);
 
 /**
@@ -202,6 +203,7 @@ typedef struct umx_message_sender_stats {
     uint64_t num_packs;     /* that these went in */
 } umx_message_sender_stats;
 
+/** Fill in what the sender has counted so far. */
 UMX_API void umx_message_sender_query(const umx_message_sender *sender,
                                       umx_message_sender_stats *stats);
 

@@ -185,6 +185,7 @@ UMX_API void umx_moe_cancel(umx_moe *moe);
  */
 UMX_API UMX_MUST_CHECK umx_status umx_moe_set_mask(umx_moe *moe, int rank,
                                                    bool is_masked);
+/** True if the rank is masked: nothing goes to it or comes from it. */
 UMX_API bool umx_moe_is_masked(const umx_moe *moe, int rank);
 
 /** A rank that has masked this one, and is not masked here; -1: there is none.

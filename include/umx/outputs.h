@@ -130,7 +130,9 @@ UMX_API UMX_MUST_CHECK umx_status umx_outputs_find(umx_outputs *outputs,
                                                    uint32_t     map,
                                                    umx_outputs_info *info);
 
+/** Tell how many maps the outputs are for. */
 UMX_API uint32_t umx_outputs_num_maps(const umx_outputs *outputs);
+/** Tell how many partitions each map has. */
 UMX_API uint32_t umx_outputs_num_partitions(const umx_outputs *outputs);
 
 /** Bytes of memory that windows of files have mapped here for others: now, and
@@ -231,6 +233,7 @@ enum umx_outputs_reader_flags {
 UMX_API UMX_MUST_CHECK umx_status umx_outputs_reader_create(
     umx_outputs *outputs, unsigned flags, umx_outputs_reader **reader_p);
 
+/** Give the reader back. */
 UMX_API void umx_outputs_reader_destroy(umx_outputs_reader *reader);
 
 /** Forget which outputs were read: what is mapped for no block goes. */
@@ -249,6 +252,7 @@ typedef struct umx_outputs_reader_info {
     uint64_t waited_ns;   /* of umx_outputs_wait() */
 } umx_outputs_reader_info;
 
+/** Fill in what the reader has counted so far. */
 UMX_API void umx_outputs_reader_query(umx_outputs_reader      *reader,
                                       umx_outputs_reader_info *info);
 
@@ -291,6 +295,7 @@ UMX_API UMX_MUST_CHECK umx_status umx_outputs_fetch_create(
     umx_outputs_reader *reader, const umx_outputs_fetch_params *params,
     umx_outputs_fetch **fetch_p);
 
+/** Give the fetch back. */
 UMX_API void umx_outputs_fetch_destroy(umx_outputs_fetch *fetch);
 
 /**
@@ -366,6 +371,7 @@ typedef struct umx_outputs_block_info {
     umx_outputs_place place;
 } umx_outputs_block_info;
 
+/** Fill in what the block is. */
 UMX_API void umx_outputs_block_query(const umx_outputs_block *block,
                                      umx_outputs_block_info  *info);
 

@@ -154,6 +154,7 @@ UMX_API void umx_memh_release(umx_memh *memh);
 
 /** Keep a memory, which its user may close meanwhile. Thread: any. */
 UMX_API void umx_memh_hold(umx_memh *memh);
+/** Give back what umx_memh_hold() keeps. Thread: any. */
 UMX_API void umx_memh_put(umx_memh *memh);
 
 /* ---- the peer's side: thread: the worker's owner ------------------------- */
@@ -175,6 +176,7 @@ UMX_API UMX_MUST_CHECK umx_status umx_rkey_open(umx_ep     *ep,
 /** Bytes of the memory. */
 UMX_API uint64_t umx_rkey_length(const umx_rkey *rkey);
 
+/** True if the memory may only be read. */
 UMX_API bool umx_rkey_is_readonly(const umx_rkey *rkey);
 
 /** The memory itself where it is mapped, else NULL; until `rkey` is destroyed,
@@ -236,6 +238,7 @@ UMX_API UMX_MUST_CHECK umx_status umx_rma_put(umx_rkey            *rkey,
                                               const umx_rma_item  *item,
                                               const umx_op_params *params,
                                               umx_request        **req_p);
+/** Read `item->buf->len` bytes, as umx_rma_put() writes them. */
 UMX_API UMX_MUST_CHECK umx_status umx_rma_get(umx_rkey            *rkey,
                                               const umx_rma_item  *item,
                                               const umx_op_params *params,
@@ -250,6 +253,7 @@ UMX_API UMX_MUST_CHECK umx_status umx_rma_put_many(umx_rkey           *rkey,
                                                    size_t              count,
                                                    const umx_op_params *params,
                                                    umx_request **req_p);
+/** Get `count` items, as umx_rma_put_many() puts them. */
 UMX_API UMX_MUST_CHECK umx_status umx_rma_get_many(umx_rkey           *rkey,
                                                    const umx_rma_item *items,
                                                    size_t              count,

@@ -73,9 +73,13 @@ UMX_API void umx_shmem_destroy(umx_shmem *shmem);
 /** Why the last collective call has failed on all PEs, for people; or "". */
 UMX_API const char *umx_shmem_reason(const umx_shmem *shmem);
 
+/** Tell the rank of this process. */
 UMX_API int      umx_shmem_my_pe(const umx_shmem *shmem);
+/** Tell how many ranks the heap has. */
 UMX_API int      umx_shmem_num_pes(const umx_shmem *shmem);
+/** Tell where the heap of this process begins. */
 UMX_API void    *umx_shmem_base(const umx_shmem *shmem);
+/** Tell how many bytes the heap of each rank has. */
 UMX_API uint64_t umx_shmem_size(const umx_shmem *shmem);
 
 /** Bytes that are not allocated. */
@@ -190,6 +194,7 @@ UMX_API UMX_MUST_CHECK umx_status umx_shmem_put_nbi(umx_shmem  *shmem,
                                                     void       *dest,
                                                     const void *source,
                                                     size_t len, int pe);
+/** Read, as umx_shmem_put_nbi() writes. */
 UMX_API UMX_MUST_CHECK umx_status umx_shmem_get_nbi(umx_shmem  *shmem,
                                                     void       *dest,
                                                     const void *source,
@@ -209,6 +214,7 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_shmem_iput(umx_shmem *shmem, void *dest, const void *source,
                const umx_shmem_stride *stride, int pe, const umx_op_params *op,
                umx_request **req_p);
+/** Read, as umx_shmem_iput() writes. */
 UMX_API UMX_MUST_CHECK umx_status
 umx_shmem_iget(umx_shmem *shmem, void *dest, const void *source,
                const umx_shmem_stride *stride, int pe, const umx_op_params *op,

@@ -169,6 +169,7 @@ typedef struct umx_shuffle_chunk_info {
     umx_shuffle_chunk_place place;
 } umx_shuffle_chunk_info;
 
+/** Fill in what the chunk is. */
 UMX_API void umx_shuffle_chunk_query(const umx_shuffle_chunk *chunk,
                                      umx_shuffle_chunk_info  *info);
 
@@ -192,6 +193,7 @@ typedef struct umx_shuffler_info {
     uint32_t num_complete; /* of them */
 } umx_shuffler_info;
 
+/** Fill in what the shuffler has counted so far. */
 UMX_API void umx_shuffler_query(umx_shuffler      *shuffler,
                                 umx_shuffler_info *info);
 

@@ -90,6 +90,7 @@ umx_tag_recv_message(umx_worker *worker, uint64_t tag, uint64_t mask,
  * if the operation gives none. */
 UMX_API umx_tag_message *umx_request_tag_message(const umx_request *req);
 
+/** Tell tag and length of a message, as long as the caller owns it. */
 UMX_API const umx_recv_info *
 umx_tag_message_info(const umx_tag_message *message);
 

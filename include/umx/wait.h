@@ -138,6 +138,7 @@ UMX_API UMX_MUST_CHECK umx_status umx_lookout_start(umx_worker *worker,
                                                     umx_memh   *memh,
                                                     umx_look_fn fn, void *arg,
                                                     umx_lookout **lookout_p);
+/** Stop a lookout: its function is not called any more. */
 UMX_API void                      umx_lookout_stop(umx_lookout *lookout);
 
 #ifdef __cplusplus

@@ -188,6 +188,7 @@ typedef struct umx_worker_stats {
     uint64_t rendezvous;    /* of sent_messages: announced first, or lent */
 } umx_worker_stats;
 
+/** Fill in what the worker has counted so far. */
 UMX_API void umx_worker_query(const umx_worker *worker,
                               umx_worker_stats *stats);
 
