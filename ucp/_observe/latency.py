@@ -127,10 +127,6 @@ def latencies() -> dict[str, LatencyHistogram]:
     collective operations, such as ``"allreduce"``, and ``"connect"`` and
     ``"accept"`` for connections. Nothing is measured before
     ``ucp.measure_latency()``. May be called in any thread.
-
-    Example:
-        >>> ucp.latencies()
-        {}
     """
     return merged(by_worker().values())
 

@@ -43,10 +43,6 @@ def stats() -> dict[str, Any]:
 
     Each number is right by itself; two of them may be of two moments. The counters
     of a worker go with it.
-
-    Example:
-        >>> ucp.stats()["workers"]
-        []
     """
     return {
         "pid": os.getpid(),
