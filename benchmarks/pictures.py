@@ -336,15 +336,10 @@ def draw_shuffle(data: dict[str, Any]) -> None:
         name: {way: figures["GB/s"] for way, figures in ways.items()}
         for name, ways in data.items()
     }
-    palette = [
-        "#8a939e",
-        "#2f7de1",
-        "#3fa35b",
-        "#e0912f",
-        "#b05cc6",
-        "#5fb0e8",
-        "#e8b0d8",
-    ]
+    palette = (
+        *("#8a939e", "#2f7de1", "#3fa35b", "#e0912f"),
+        *("#b05cc6", "#5fb0e8", "#e8b0d8"),
+    )
     ways = dict.fromkeys(way for row in rows.values() for way in row)
     for way, shade in zip(ways, palette, strict=False):
         COLOURS.setdefault(way, shade)

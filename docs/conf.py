@@ -77,8 +77,9 @@ OUTSIDE = [
     (r"\.\./CHANGELOG\.md", "site/changelog.md"),
     (r"\.\./CONTRIBUTING\.md", "site/contributing.md"),
     (r"\.\./SECURITY\.md", "site/security-policy.md"),
+    (r"\.\./CODE_OF_CONDUCT\.md", "site/conduct.md"),
     (r"\.\./benchmarks/README\.md", "site/benchmarks.md"),
-    (r"\.\./examples/?", "site/examples.md"),
+    (r"\.\./examples(?:/native)?/?", "site/examples.md"),
     (r"\.\./examples/([\w/]+)\.(\w+)", r"site/examples.md#\1\2"),
 ]
 

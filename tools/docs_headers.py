@@ -413,5 +413,17 @@ def setup(app: Any) -> dict[str, Any]:
             self.state.nested_parse(content, 0, node)
             return node.children
 
+    def add_others(app: Any, docname: str, source: list[str]) -> None:
+        """Put headers that no other page has on the page of the others."""
+        if docname != "reference/c/others":
+            return
+        folder = Path(app.srcdir) / "reference/c"
+        pages = "".join(page.read_text() for page in folder.glob("*.rst"))
+        for path in sorted(INCLUDE.glob("umx/*.h")):
+            if f"umx-header:: {path.name}\n" not in pages:
+                title = f"{path.name}\n{'-' * len(path.name)}"
+                source[0] += f"\n{title}\n\n.. umx-header:: {path.name}\n"
+
     app.add_directive("umx-header", Header)
+    app.connect("source-read", add_others)
     return {"parallel_read_safe": True}

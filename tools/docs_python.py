@@ -8,6 +8,7 @@ names what the indented lines below show, as one would type them at the prompt o
 
 from __future__ import annotations
 
+import inspect
 import re
 import textwrap
 from dataclasses import dataclass
@@ -73,6 +74,26 @@ def setup(app: Any) -> dict[str, Any]:
             lines += ["", ".. code-block:: pycon", "", *code, ""]
             app.env.note_dependency(str(shown.path))
 
+    def add_others(app: Any, docname: str, source: list[str]) -> None:
+        """Put names of ucp that no other page has on the page of functions."""
+        if docname != "reference/python/functions":
+            return
+        import ucp
+
+        folder = Path(app.srcdir) / "reference/python"
+        pages = "".join(page.read_text() for page in folder.glob("*.rst"))
+        source[0] += "\nOthers\n------\n"
+        for name in ucp.__all__:
+            what = getattr(ucp, name)
+            if name[0] == "_" or inspect.ismodule(what) or f":: ucp.{name}\n" in pages:
+                continue
+            if getattr(what, "__module__", "") == "ucp.exceptions":
+                continue
+            kind = "class" if inspect.isclass(what) else "function"
+            kind = kind if callable(what) else "data"
+            source[0] += f"\n.. auto{kind}:: ucp.{name}\n"
+
+    app.connect("source-read", add_others)
     app.connect("autodoc-process-docstring", complete, priority=400)
     app.connect("autodoc-process-docstring", add_examples, priority=600)
     return {"parallel_read_safe": True}
