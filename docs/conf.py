@@ -5,6 +5,7 @@ Pages are Markdown that a code host shows as well. The reference is generated: o
 Python from the docstrings of the installed package, of C from include/umx.
 """
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -84,6 +85,22 @@ OUTSIDE = [
 ]
 
 
+def take_in(app, docname, source):
+    """Replace an include of a file beside docs/ by its text, with its links."""
+    match = re.match(r"```\{include\} \.\./\.\./(\S+)\n", source[0])
+    if match is None:
+        return
+    path = HERE.parent / match[1]
+
+    def link(found):
+        target, mark, anchor = found[1].partition("#")
+        place = os.path.relpath(path.parent / target, HERE / "site")
+        return f"]({place}{mark}{anchor})"
+
+    text = path.read_text()
+    source[0] = re.sub(r"\]\((?!\w+:|#)([^)\s]+)\)", link, text)
+
+
 def lead_inside(app, docname, source):
     """Replace targets of links to files outside of docs/ by pages of the site."""
     up = "../" * docname.count("/")
@@ -125,6 +142,7 @@ LANGUAGES = {
 
 
 def setup(app):
+    app.connect("source-read", take_in)
     app.connect("source-read", lead_inside)
     app.connect("source-read", show_examples)
     app.connect("source-read", leave_out_absent)
