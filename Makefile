@@ -165,7 +165,7 @@ docs: $(VENV)/.ucp $(VENV)/.docs
 docs-test: docs $(VENV)/.test
 	$(if $(EXTERNAL),$(sphinx) -b linkcheck docs build/linkcheck)
 	$(safe) timeout 1200 $(bin)/python -m pytest $(PYTEST_ARGS) \
-	    tests/project -k 'test_docs or test_tutorial or test_hacking'
+	    tests/project -k 'test_docs or test_tutorial'
 
 lint: lint-python lint-c
 
