@@ -11,17 +11,17 @@
 /* ---- words ---------------------------------------------------------------
  */
 
-typedef struct lanes {
+typedef struct lane_list {
     char  *text;
     size_t len;
-} lanes;
+} lane_list;
 
 static void
 add_lane(const char *transport, const char *device, void *arg)
 {
-    lanes *l    = arg;
-    size_t room = UMI_LANES_TEXT - l->len;
-    int    len  = snprintf(l->text + l->len, room, "%s%s/%s",
+    lane_list *l    = arg;
+    size_t     room = UMI_LANES_TEXT - l->len;
+    int        len  = snprintf(l->text + l->len, room, "%s%s/%s",
                        (l->len != 0) ? ", " : "", transport, device);
 
     l->len += ((size_t)len < room) ? (size_t)len : 0;
@@ -30,7 +30,7 @@ add_lane(const char *transport, const char *device, void *arg)
 void
 umi_endpoint_lanes(const umx_ep *ep, char text[UMI_LANES_TEXT])
 {
-    lanes l = {.text = text};
+    lane_list l = {.text = text};
 
     (void)!umx_ep_transports(ep, add_lane, &l);
     text[l.len] = '\0';
