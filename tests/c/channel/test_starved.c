@@ -29,6 +29,7 @@ static void
 starve(umx_worker *worker)
 {
     worker->messages.free_list  = NULL;
+    worker->messages.num_fresh  = 0;
     worker->messages.next_count = 1;
     is_starved                  = true;
 }
@@ -49,6 +50,7 @@ starve_requests(umx_worker *worker, unsigned num_left)
         pool->in_use--;
     }
     pool->free_list  = list;
+    pool->num_fresh  = 0;
     pool->next_count = 1;
     is_starved       = true;
 }

@@ -48,8 +48,10 @@ starve(void)
 {
     if (starved != NULL) {
         starved->requests.free_list  = NULL;
+        starved->requests.num_fresh  = 0;
         starved->requests.next_count = 1;
         starved->messages.free_list  = NULL;
+        starved->messages.num_fresh  = 0;
         starved->messages.next_count = 1;
     }
 }
