@@ -38,6 +38,8 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_create(umx_context *context,
  * Calls of other threads have returned before: those that hand something to the
  * owner (umx_worker_submit(), umx_ep_retire()) wake it afterwards, and need the
  * worker for that. Those that callbacks make here are run here.
+ * Callbacks run here: what they begin on the worker is refused with
+ * UMX_ERR_CLOSED.
  *
  * UCX's own worker lasts as long as a message is in the caller's hands, and as
  * long as UCX has an operation that it has not given back (see

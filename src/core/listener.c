@@ -383,7 +383,7 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
 {
     UMI_GUARD(worker);
     umx_listener *listener;
-    umx_status    status = umi_worker_check(worker);
+    umx_status    status = umi_worker_check_begin(worker);
 
     if (status == UMX_OK) {
         status = check_params(params);

@@ -342,6 +342,16 @@ umi_worker_check(const umx_worker *worker)
                UMX_ERR_WRONG_THREAD;
 }
 
+/* Check a call that begins something on the worker itself: UMX_ERR_CLOSED in a
+ * callback of umx_worker_destroy(), after which nobody would end it. */
+static inline umx_status
+umi_worker_check_begin(const umx_worker *worker)
+{
+    umx_status status = umi_worker_check(worker);
+
+    return (status == UMX_OK && worker->is_ending) ? UMX_ERR_CLOSED : status;
+}
+
 /* True in the progress thread: `run` will be called in a (P) call of the
  * program instead, once. */
 static inline bool

@@ -98,7 +98,7 @@ umi_handshake_explain(umx_ep *ep, umx_status status)
 static umx_status
 check_params(umx_worker *worker, const umx_connect_params *params)
 {
-    umx_status status = umi_worker_check(worker);
+    umx_status status = umi_worker_check_begin(worker);
 
     if (status != UMX_OK) {
         return status;

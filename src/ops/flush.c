@@ -171,7 +171,7 @@ umx_worker_flush(umx_worker *worker, const umx_op_params *params,
                  umx_request **req_p)
 {
     UMI_GUARD(worker);
-    umx_status   status = umi_worker_check(worker);
+    umx_status   status = umi_worker_check_begin(worker);
     umx_request *req;
 
     if (status != UMX_OK) {

@@ -582,7 +582,7 @@ static umx_status
 check_recv(umx_worker *worker, const umi_ep_base *ep, uint64_t tag,
            uint64_t mask, const umx_buffer *buf)
 {
-    umx_status    status = umi_worker_check(worker);
+    umx_status    status = umi_worker_check_begin(worker);
     umx_recv_info info;
 
     if (status == UMX_OK && ep != NULL) {

@@ -393,7 +393,7 @@ umx_tag_wait(umx_worker *worker, uint64_t tag, uint64_t mask,
              umx_recv_info *info)
 {
     UMI_GUARD(worker);
-    umx_status   status = umi_worker_check(worker);
+    umx_status   status = umi_worker_check_begin(worker);
     umx_request *req    = NULL;
 
     if (status == UMX_OK) {
@@ -414,7 +414,7 @@ umx_tag_recv_message(umx_worker *worker, uint64_t tag, uint64_t mask,
                      umx_tag_message **message_p)
 {
     UMI_GUARD(worker);
-    umx_status   status = umi_worker_check(worker);
+    umx_status   status = umi_worker_check_begin(worker);
     umx_request *req    = NULL;
 
     if (status == UMX_OK) {

@@ -397,6 +397,90 @@ test_destroying_cancels_submitted_calls(void **state)
     assert_int_equal(status, UMX_ERR_CANCELED);
 }
 
+/* A receiver that always posts the next receive. */
+typedef struct receiver {
+    umx_worker *worker;
+    char        byte;
+    int         num_posted, num_done;
+    umx_status  last, flush, connect, listen;
+} receiver;
+
+static void receive_next(receiver *r);
+
+static void
+on_received(umx_request *req, umx_status status, void *arg)
+{
+    receiver *r = arg;
+
+    (void)req;
+    assert_int_equal(status, UMX_ERR_CANCELED);
+    r->num_done++;
+    receive_next(r);
+}
+
+static void
+receive_next(receiver *r)
+{
+    umx_buffer    buf    = umx_host_buffer(&r->byte, 1);
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_received, .arg = r};
+    umx_request  *req;
+    umx_recv_info info;
+
+    r->last = umx_tag_recv(r->worker, NULL, 7, UINT64_MAX, &buf, &params, &req,
+                           &info);
+    r->num_posted += (r->last == UMX_INPROGRESS);
+}
+
+static void
+on_first_received(umx_request *req, umx_status status, void *arg)
+{
+    struct sockaddr_in  addr            = {.sin_family      = AF_INET,
+                                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    umx_listener_params listener_params = {.addr     = (void *)&addr,
+                                           .addr_len = sizeof(addr)};
+    umx_connect_params  connect_params  = {.addr     = (void *)&addr,
+                                           .addr_len = sizeof(addr)};
+    receiver           *r               = arg;
+    umx_listener       *listener;
+    umx_ep             *ep;
+
+    r->flush   = umx_worker_flush(r->worker, NULL, &req);
+    r->connect = umx_ep_connect(r->worker, &connect_params, &ep);
+    r->listen  = umx_listener_create(r->worker, &listener_params, &listener);
+    on_received(req, status, arg);
+}
+
+/* What would begin then would never end. */
+static void
+test_nothing_begins_while_a_worker_is_destroyed(void **state)
+{
+    pair         *p = *state;
+    receiver      r = {0}, first = {0};
+    umx_buffer    buf    = umx_host_buffer(&first.byte, 1);
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
+                            .on_done    = on_first_received,
+                            .arg        = &first};
+    umx_request  *req;
+    umx_recv_info info;
+
+    pair_listen(p);
+    assert_int_equal(umx_worker_create(p->context, &r.worker), UMX_OK);
+    first.worker = r.worker;
+    receive_next(&r);
+    assert_int_equal(umx_tag_recv(first.worker, NULL, 8, UINT64_MAX, &buf,
+                                  &params, &req, &info),
+                     UMX_INPROGRESS);
+    umx_worker_destroy(r.worker);
+    assert_int_equal(r.num_posted, 1);
+    assert_int_equal(r.num_done, 1);
+    assert_int_equal(r.last, UMX_ERR_CLOSED);
+    assert_int_equal(first.last, UMX_ERR_CLOSED);
+    assert_int_equal(first.flush, UMX_ERR_CLOSED);
+    assert_int_equal(first.connect, UMX_ERR_CLOSED);
+    assert_int_equal(first.listen, UMX_ERR_CLOSED);
+}
+
 /* Return whether every call of the owner answers `expected` to another
  * thread. */
 static bool
@@ -924,6 +1008,7 @@ main(void)
         PAIR_TEST_ONCE(test_a_worker_is_adopted_from_a_thread_that_ended),
         PAIR_TEST_ONCE(test_every_thread_owns_a_shared_worker),
         PAIR_TEST_ONCE(test_destroying_cancels_submitted_calls),
+        PAIR_TEST_ONCE(test_nothing_begins_while_a_worker_is_destroyed),
         PAIR_TEST_ONCE(test_other_threads_are_refused),
         PAIR_TEST(test_a_woken_worker_has_not_overslept),
         PAIR_TEST_ONCE(test_a_forked_child_is_refused),
