@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--find-links", metavar="FOLDER")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    for old in (*options.out.glob("*.whl"), *options.out.glob("*.tar.gz")):
+    for old in (*options.out.glob("umx-*.whl"), *options.out.glob("umx-*.tar.gz")):
         old.unlink()
     sdist = build_sdist(options.out)
     with tempfile.TemporaryDirectory() as folder:

@@ -74,6 +74,13 @@ class WhichUCX:
     version: str
 
 
+_RTLD_DI_LINKMAP = 2  # dlfcn.h
+
+
+class _LinkMap(ctypes.Structure):
+    _fields_ = (("l_addr", ctypes.c_size_t), ("l_name", ctypes.c_char_p))
+
+
 class _DlInfo(ctypes.Structure):
     _fields_ = (
         ("dli_fname", ctypes.c_char_p),
@@ -167,14 +174,14 @@ def _check_libumx_that_is_loaded() -> None:
         loaded = _open(_UMX, os.RTLD_NOLOAD)
     except OSError:
         return
-    file = _file_of(loaded.umx_status_string)
+    file = _file_of_library(loaded)
     own = _PACKAGE / "lib" / _UMX
     if file.exists() and own.exists() and file.samefile(own):
         return
     try:
         version = _text_of(loaded.umx_version_string)
         headers = _text_of(loaded.umx_headers_id)
-    except AttributeError:  # releases up to 0.1.0 have no such functions
+    except AttributeError:  # one that is too old, or another library of that name
         version, headers = "unknown", ""
     if version == _version.__version__ and headers == _headers_id():
         return
@@ -304,6 +311,15 @@ def _load(kind: str, names: list[str]) -> WhichUCX:
             f"ucp needs UCX {least} or newer; {path} is {text}. {_CHOICES}"
         )
     return WhichUCX(kind, path, text)
+
+
+def _file_of_library(library: ctypes.CDLL) -> Path:
+    """The file of ``library``, whatever functions it has."""
+    link = ctypes.POINTER(_LinkMap)()
+    dlinfo = ctypes.CDLL(None).dlinfo
+    dlinfo.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+    dlinfo(library._handle, _RTLD_DI_LINKMAP, ctypes.byref(link))
+    return Path(os.fsdecode(link.contents.l_name or b"") if link else "")
 
 
 def _file_of(function: object) -> Path:
