@@ -277,6 +277,9 @@ callback_when_done(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
         return PyErr_Format(PyExc_TypeError, "expected a Request, not %.200s",
                             Py_TYPE(values[0])->tp_name);
     }
+    if (request_check_posted((RequestObject *)values[0]) < 0) {
+        return NULL;
+    }
     req = (RequestObject *)Py_NewRef(values[0]);
     return callback_attach(req, &values[1], NAME(st, request),
                            gives_value(req));

@@ -306,7 +306,7 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                           2, 1, 1, values) < 0) {
         return NULL;
     }
-    if (check_loop(self) < 0) {
+    if (check_loop(self) < 0 || request_check_posted(self) < 0) {
         return NULL;
     }
     context = (values[1] == Py_None) ? NULL : values[1];

@@ -60,8 +60,7 @@ void request_forget(RequestObject *req);
  * that the collector does not see. */
 int request_traverse(PyObject *op, visitproc visit, void *arg);
 
-/* tp_clear. Memory that libumx has, or that a message is to be put back from,
- * stays. */
+/* tp_clear. */
 int request_clear(PyObject *op);
 
 /* Return the bytes received to their queue, or end the endpoint if there is no
@@ -146,6 +145,10 @@ int request_set_cancel_message(RequestObject *self, PyObject *message);
 /* ---- step.c ---- */
 
 PySendResult request_refuse_foreign_thread(RequestObject *self);
+
+/* -1 with RuntimeError: more operations may follow, so that it is not over when
+ * those are that were posted. */
+int request_check_posted(const RequestObject *self);
 
 /* Post a deferred request, in the worker's thread. */
 void request_start(RequestObject *self);

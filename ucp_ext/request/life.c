@@ -213,18 +213,16 @@ has_extras(const RequestObject *self)
            0;
 }
 
-/* Break cycles. Memory that libumx has, or that a message is to be put back
- * from, stays. */
-int
-request_clear(PyObject *op)
+/* Release what the request has. Memory that libumx has, or that a message is to
+ * be put back from, stays. */
+static void
+clear_all(RequestObject *self)
 {
-    RequestObject *self = (RequestObject *)op;
-
     clear_callbacks(self);
     clear_rare(self);
     if (request_is_in_flight(self) ||
         (self->can_unrecv && request_is_a(self, OP_OWN))) {
-        return 0;
+        return;
     }
     self->can_unrecv = false;
     Py_CLEAR(self->result);
@@ -233,10 +231,9 @@ request_clear(PyObject *op)
     if (self->state != REQUEST_DEFERRED) { /* it may be posted still */
         clear_tail(self);
     }
-    return 0;
 }
 
-/* request_clear() of a request that is over and has no extras. */
+/* clear_all() of a request that is over and has no extras. */
 static inline void
 clear_few(RequestObject *self)
 {
@@ -328,7 +325,7 @@ has_unseen_failure(const RequestObject *self)
 }
 
 /* Report a failure that nobody has asked for, as asyncio does for futures. */
-static void
+static NOINLINE void
 report_unseen(RequestObject *self)
 {
     PyObject *exc = (self->rare != NULL && self->rare->exception != NULL) ?
@@ -347,6 +344,21 @@ report_unseen(RequestObject *self)
     worker_report_exception(self->worker, text);
 }
 
+/* Break cycles. A failure that nobody will ask for is reported first: its
+ * exception is made of what goes here. */
+int
+request_clear(PyObject *op)
+{
+    RequestObject *self = (RequestObject *)op;
+
+    if (has_unseen_failure(self) && !compat_is_finalizing()) {
+        self->is_seen = true;
+        report_unseen(self);
+    }
+    clear_all(self);
+    return 0;
+}
+
 /* Could the receive have got a message that now goes to another receive? */
 static bool
 could_receive(const RequestObject *self)
@@ -361,8 +373,6 @@ could_receive(const RequestObject *self)
 static void
 withdraw(RequestObject *self)
 {
-    bool is_loss = could_receive(self);
-
     request_set_state(self, REQUEST_CANCELLED);
     if (worker_is_mine(self->worker)) {
         request_cancel_at_once(self);
@@ -374,6 +384,14 @@ withdraw(RequestObject *self)
             Py_DECREF(self);
         }
     }
+}
+
+static void
+withdraw_receive(RequestObject *self)
+{
+    bool is_loss = could_receive(self);
+
+    withdraw(self);
     if (is_loss) {
         warn_withdrawn(self);
     }
@@ -414,6 +432,15 @@ is_waiting_receive(const RequestObject *self)
            request_is_a(self, OP_RECV | OP_CONNECT);
 }
 
+/* Has the program met an error when it had posted some of the operations? */
+static bool
+is_half_posted(const RequestObject *self)
+{
+    return !request_is_settled(self) && request_is_in_flight(self) &&
+           !worker_is_forked(self->worker) && self->type->is_open != NULL &&
+           self->type->is_open(self);
+}
+
 /* Do what is left when the program has dropped the request: settle it, withdraw
  * a receive, report a failure. True: `self` lives on. */
 static NOINLINE bool
@@ -436,6 +463,8 @@ outlive(RequestObject *self)
             warn_not_started(self);
         }
     } else if (is_waiting_receive(self)) {
+        withdraw_receive(self);
+    } else if (is_half_posted(self)) {
         withdraw(self);
     } else if (has_unseen_failure(self) && !compat_is_finalizing()) {
         self->is_seen = true;
@@ -498,7 +527,7 @@ request_dealloc(PyObject *op)
             return;
         }
         request_return_message(self);
-        (void)request_clear(op);
+        clear_all(self);
     }
     clear_tail(self);
     Py_CLEAR(self->endpoint);

@@ -64,6 +64,9 @@ typedef struct op_type {
     /* Cancel the num_pending operations that libumx has beside req->op, each by
      * `cancel_one`. False: the buffer of one of them stays lent. */
     bool (*cancel)(RequestObject *req, cancel_fn *cancel_one);
+    /* May more operations follow? Then it cannot be awaited yet, and what
+     * libumx has of it is cancelled if the program drops it. */
+    bool (*is_open)(const RequestObject *req);
     /* Act on what libumx has told of them. */
     void (*told)(RequestObject *req);
     /* Have they received what nobody has seen? Then give it back. */

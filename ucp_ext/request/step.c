@@ -115,6 +115,18 @@ end_await(RequestObject *self)
     return PYGEN_ERROR;
 }
 
+int
+request_check_posted(const RequestObject *self)
+{
+    if (LIKELY(self->type->is_open == NULL) || !self->type->is_open(self)) {
+        return 0;
+    }
+    PyErr_SetString(PyExc_RuntimeError,
+                    "request_posted() was not called for this Request: it "
+                    "cannot be awaited yet");
+    return -1;
+}
+
 NOINLINE void
 request_start(RequestObject *self)
 {
@@ -130,6 +142,9 @@ step_pending(RequestObject *self, PyObject **out)
 
     if (!worker_is_mine(worker)) {
         return request_refuse_foreign_thread(self);
+    }
+    if (request_check_posted(self) < 0) {
+        return PYGEN_ERROR;
     }
     worker_call_off(worker);
     if (self->state == REQUEST_DEFERRED) {
