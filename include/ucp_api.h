@@ -96,8 +96,11 @@ typedef struct ucp_c_api {
      *
      * After this the operations are posted, with the parameters as they are, and
      * request_add() or request_posted() is called after each post, before
-     * anything else is. A request that is dropped instead, because nothing was
-     * posted, ends silently.
+     * anything else is. A request that is dropped before request_posted(), because
+     * of an error, ends silently: the operations that request_add() has noted are
+     * abandoned as umx_request_abandon() does, and `keep` lives until libumx is
+     * done with the memory. Where no copy helps, the endpoint `owner` ends.
+     * An await before request_posted() raises RuntimeError.
      *
      * @param owner     ucp.Worker, ucp.Endpoint or ucp.Communicator whose
      *                  operations they are; it is named by exceptions, and kept
@@ -125,7 +128,9 @@ typedef struct ucp_c_api {
      * await the request. Whatever the status is, the await tells: it returns
      * None, or raises the exception of the first failure.
      *
-     * After many posts that request_add() has noted: UMX_OK and NULL.
+     * After many posts that request_add() has noted: UMX_OK and NULL. Nothing is
+     * posted with the parameters after it: such an operation is abandoned, as
+     * one is that request_add() notes then.
      *
      * @return 0; -1 with TypeError; RuntimeError: it was called already;
      *         ValueError: an operation in progress was noted as NULL

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ext/objects ext/posted
+# tests: ext/objects ext/ops ext/posted
 """``ucp._C_API``: what C code gets of ucp's objects, and awaits of what it posts."""
 
 import asyncio
 import ctypes
 import gc
+import random
 import sys
 import threading
 import weakref
@@ -334,6 +335,82 @@ async def test_a_request_for_which_nothing_was_posted_goes_silently(user):
     assert live_objects()["requests"] == before
 
 
+async def test_a_request_cannot_be_awaited_before_it_is_posted(user):
+    worker = ucp.current_worker()
+    buffer = Bytes(8)
+    gone = weakref.ref(buffer)
+    half = user.half(worker, memoryview(buffer), 7, True)
+    for request in (user.new(worker), half):
+        with pytest.raises(RuntimeError, match=r"^request_posted\(\) was not called"):
+            await request
+        with pytest.raises(RuntimeError, match=r"^request_posted\(\) was not called"):
+            await asyncio.wait_for(request, 10)
+        with pytest.raises(RuntimeError, match=r"^request_posted\(\) was not called"):
+            request.add_done_callback(print)
+    async with connected_pair() as (client, _server):
+        await client.send(b"12345678", 7, force_tag=True)
+        user.posted(half, 0)
+        await half
+        assert buffer == b"12345678"
+    del buffer, half, request
+    assert gone() is None
+
+
+@pytest.mark.parametrize("is_added", [False, True])
+async def test_what_is_posted_after_the_last_is_abandoned(user, is_added):
+    worker = ucp.current_worker()
+    before = live_objects()["requests"]
+    async with connected_pair() as (client, _server):
+        for is_done_first in (False, True):
+            buffer = Bytes(8)
+            gone = weakref.ref(buffer)
+            if is_done_first:
+                await client.send(b"-first--", 1, force_tag=True)
+                await asyncio.sleep(0.01)
+            request, error = user.twice(worker, memoryview(buffer), 1, is_added)
+            assert isinstance(error, RuntimeError)
+            assert "was called for this Request before" in str(error)
+            # The message of the second one goes to another receive.
+            await client.send(b"-second-", 2, force_tag=True)
+            again = bytearray(8)
+            await user.recv(worker, memoryview(again), 2, 1)
+            assert again == b"-second-"
+            if not is_done_first:
+                await client.send(b"-first--", 1, force_tag=True)
+            assert await request is None
+            assert buffer == b"-first--"
+            del buffer, request, error
+            await until(lambda gone=gone: gone() is None)
+    await until(lambda: live_objects()["requests"] <= before)
+
+
+async def test_many_end_in_any_order_and_the_rest_is_cancelled(user):
+    worker = ucp.current_worker()
+    count = 3000
+    order = [*range(count)]
+    random.Random(44).shuffle(order)
+    async with connected_pair() as (client, _server):
+        for ended in (order, order[: count // 2], [*reversed(range(count))]):
+            buffer = bytearray(2 * count)
+            view = memoryview(buffer)
+            receiving = user.recv(worker, view, 100, count)
+            for i in ended:
+                await client.send(i.to_bytes(2, "big"), 100 + i, force_tag=True)
+            if len(ended) == count:
+                await receiving
+            else:
+                await asyncio.sleep(0.01)
+                receiving.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await receiving
+            for i in ended:
+                assert buffer[2 * i : 2 * i + 2] == i.to_bytes(2, "big")
+            view.release()
+            del receiving
+            gc.collect()
+            buffer.clear()  # nobody holds it
+
+
 # ---- ends --------------------------------------------------------------------------
 
 
@@ -414,6 +491,66 @@ def test_a_closed_loop_leaves_nothing(user):
     gc.collect()
     assert buffer() is None
     assert live_objects()["requests"] <= before["requests"]
+
+
+async def test_an_error_between_two_posts_leaves_nothing(user):
+    worker = ucp.current_worker()
+    before = live_objects()["requests"]
+    async with connected_pair() as (client, _server):
+        buffer = Bytes(8)
+        gone = weakref.ref(buffer)
+        with pytest.raises(ValueError, match="an error between two posts") as caught:
+            user.half(worker, memoryview(buffer), 7, False)
+        del buffer, caught
+        assert gone() is None  # libumx has given it back
+        await client.send(b"12345678", 7, force_tag=True)
+        again = bytearray(8)
+        await user.recv(worker, memoryview(again), 7, 1)
+        assert again == b"12345678"  # the message went to nobody else
+    await until(lambda: live_objects()["requests"] <= before)
+
+
+@pytest.mark.parametrize("is_given_back", [False, True])
+async def test_the_await_ends_when_all_that_is_left_is_lost(user, is_given_back):
+    worker = ucp.current_worker()
+    buffer = bytearray(8)
+    async with connected_pair() as (client, _server):
+        request = user.losing(worker, memoryview(buffer), 1, 3)
+
+        async def end(tag):
+            await client.send(b"message%d" % tag, tag, force_tag=True)
+            await asyncio.sleep(0.01)
+
+        user.lose(0)
+        if is_given_back:
+            await end(1)
+            user.lose(1)
+            await asyncio.sleep(0.01)
+            assert not request.done()  # the third has the buffer
+            await end(3)
+        else:
+            await end(2)
+            assert not request.done()
+            await end(3)
+        with pytest.raises(ucp.UCXConnectionReset):
+            await asyncio.wait_for(request, 30)
+        await end(2 if is_given_back else 1)  # what was lost ends after all
+
+
+async def test_a_failure_in_a_cycle_is_reported_when_it_is_collected(user):
+    worker = ucp.current_worker()
+    loop = asyncio.get_running_loop()
+    reports = []
+    loop.set_exception_handler(lambda _loop, context: reports.append(context))
+    result = {}
+    request = user.new(worker)
+    user.set_result(request, result)
+    user.posted(request, -25)
+    result["request"] = request  # now the collector clears the request first
+    del result, request
+    gc.collect()
+    loop.set_exception_handler(None)
+    assert [type(report["exception"]) for report in reports] == [ucp.UCXConnectionReset]
 
 
 class Owner(bytearray):

@@ -178,6 +178,148 @@ user_send_rank(PyObject *module, PyObject *args)
     return request;
 }
 
+/* Post the receive of one message. */
+static umx_status
+post_recv(umx_worker *worker, PyObject *view, unsigned long long tag,
+          const umx_op_params *params, umx_request **op_p)
+{
+    umx_buffer    buf = part_of(view, 0, 1);
+    umx_recv_info info;
+
+    return umx_tag_recv(worker, NULL, tag, UINT64_MAX, &buf, params, op_p,
+                        &info);
+}
+
+/* half(worker, view, tag, is_returned): request_add(), but no request_posted().
+ * The request, or ValueError after which it is dropped. */
+static PyObject *
+user_half(PyObject *module, PyObject *args)
+{
+    PyObject          *object, *view, *request;
+    unsigned long long tag;
+    int                is_returned;
+    umx_worker        *worker;
+    umx_op_params      params;
+    umx_request       *op = NULL;
+    umx_status         status;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO!Kp:half", &object, &PyMemoryView_Type,
+                          &view, &tag, &is_returned)) {
+        return NULL;
+    }
+    worker  = ucp_api->worker_get(object);
+    request = (worker == NULL) ? NULL :
+                                 ucp_api->request_new(object, view, &params);
+    if (request == NULL) {
+        return NULL;
+    }
+    status = post_recv(worker, view, tag, &params, &op);
+    ucp_api->request_add(request, status, op);
+    if (!is_returned) {
+        Py_CLEAR(request);
+        PyErr_SetString(PyExc_ValueError, "an error between two posts");
+    }
+    return request;
+}
+
+/* twice(worker, view, tag, is_added): post the receives of `tag` and `tag` + 1,
+ * the second one after request_posted(), for which RuntimeError is raised;
+ * returns (request, error). */
+static PyObject *
+user_twice(PyObject *module, PyObject *args)
+{
+    PyObject          *object, *view, *request, *type, *error, *traceback;
+    unsigned long long tag;
+    int                is_added;
+    umx_worker        *worker;
+    umx_op_params      params;
+    umx_request       *first = NULL, *second = NULL;
+    umx_status         status;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO!Kp:twice", &object, &PyMemoryView_Type,
+                          &view, &tag, &is_added)) {
+        return NULL;
+    }
+    worker  = ucp_api->worker_get(object);
+    request = (worker == NULL) ? NULL :
+                                 ucp_api->request_new(object, view, &params);
+    if (request == NULL) {
+        return NULL;
+    }
+    status = post_recv(worker, view, tag, &params, &first);
+    (void)ucp_api->request_posted(request, status, first);
+    status = post_recv(worker, view, tag + 1, &params, &second);
+    if (is_added) {
+        ucp_api->request_add(request, status, second);
+        status = UMX_OK;
+        second = NULL;
+    }
+    (void)ucp_api->request_posted(request, status, second);
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return Py_BuildValue("NN", request, error);
+}
+
+/* What libumx tells of the operations of losing(). */
+enum {
+    MAX_LOST = 8
+};
+static umx_op_params lost_params;
+static umx_request  *lost_ops[MAX_LOST];
+
+/* losing(worker, view, tag, count): receives with tags from `tag` on. */
+static PyObject *
+user_losing(PyObject *module, PyObject *args)
+{
+    PyObject          *object, *view, *request;
+    unsigned long long tag;
+    Py_ssize_t         count;
+    umx_worker        *worker;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO!Kn:losing", &object, &PyMemoryView_Type,
+                          &view, &tag, &count)) {
+        return NULL;
+    }
+    worker  = ucp_api->worker_get(object);
+    request = (worker == NULL || count > MAX_LOST) ?
+                  NULL :
+                  ucp_api->request_new(object, view, &lost_params);
+    if (request == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        umx_status status;
+
+        lost_ops[i] = NULL;
+        status      = post_recv(worker, view, tag + (uint64_t)i, &lost_params,
+                                &lost_ops[i]);
+        ucp_api->request_add(request, status, lost_ops[i]);
+    }
+    if (ucp_api->request_posted(request, UMX_OK, NULL) < 0) {
+        Py_CLEAR(request);
+    }
+    return request;
+}
+
+/* lose(i): tell what libumx tells of an operation whose peer has died. */
+static PyObject *
+user_lose(PyObject *module, PyObject *number)
+{
+    size_t i = PyLong_AsSize_t(number);
+
+    (void)module;
+    if (i >= MAX_LOST) {
+        return NULL;
+    }
+    lost_params.on_lost(lost_ops[i], UMX_ERR_CONNECTION_RESET, lost_params.arg);
+    Py_RETURN_NONE;
+}
+
 /* new(owner, keep): a request for which nothing is posted. */
 static PyObject *
 user_new(PyObject *module, PyObject *args)
@@ -239,6 +381,10 @@ static PyMethodDef methods[] = {
     {"recv", user_recv, METH_VARARGS, NULL},
     {"recv_from", user_recv_from, METH_VARARGS, NULL},
     {"send_rank", user_send_rank, METH_VARARGS, NULL},
+    {"half", user_half, METH_VARARGS, NULL},
+    {"twice", user_twice, METH_VARARGS, NULL},
+    {"losing", user_losing, METH_VARARGS, NULL},
+    {"lose", user_lose, METH_O, NULL},
     {"new", user_new, METH_VARARGS, NULL},
     {"posted", user_posted, METH_VARARGS, NULL},
     {"set_result", user_set_result, METH_VARARGS, NULL},

@@ -5,50 +5,68 @@
 
 #include "capi/posted.h"
 
-/* Forget an operation. Most end in the order in which they were posted. */
-static void
-remove_op(posted *all, const umx_request *op)
+void
+event_check_lost(RequestObject *req)
 {
-    for (size_t i = all->first; i < all->count; i++) {
-        if (all->ops[i] == op) {
-            all->ops[i] = NULL;
-            break;
-        }
-    }
-    while (all->first < all->count && all->ops[all->first] == NULL) {
-        all->first++;
+    const posted *all = posted_of(req);
+
+    if (!all->is_open && req->num_pending != 0 &&
+        all->num_lost == req->num_pending) {
+        event_mark_lost(req, (all->status != UMX_OK) ? all->status : all->lost);
     }
 }
 
+/* Forget an operation that has ended. True: its status is the request's. */
+static bool
+forget_op(posted *all, const umx_request *op)
+{
+    posted_op *entry = ops_find(&all->ops, op);
+    bool       is_late;
+
+    if (entry == NULL) {
+        return true; /* it has no name: see posted.is_short */
+    }
+    all->num_lost -= entry->is_lost;
+    is_late = entry->is_late;
+    ops_remove(&all->ops, entry);
+    return !is_late;
+}
+
+/* One that the program has dropped before request_posted() is told as well. */
 static void
 on_done(umx_request *op, umx_status status, void *arg)
 {
     RequestObject *req = arg;
     posted        *all = posted_of(req);
 
-    remove_op(all, op);
-    if (all->status == UMX_OK) {
+    if (forget_op(all, op) && all->status == UMX_OK) {
         all->status = status;
         if (request_is_length_error(status)) {
             req->info = *umx_request_info(op);
         }
     }
-    if (--req->num_pending == 0 && !all->is_open) {
+    if (--req->num_pending != 0) {
+        event_check_lost(req);
+    } else if (!all->is_open || req->is_orphan) {
         req->is_told = true;
         event_mark_done(req, all->status);
         event_tell_request(req);
     }
 }
 
-/* Count a lost operation; those of an endpoint are all lost at once. */
+/* Count a lost operation. One without a name is waited for. */
 static void
 on_lost(umx_request *op, umx_status status, void *arg)
 {
-    RequestObject *req = arg;
+    RequestObject *req   = arg;
+    posted        *all   = posted_of(req);
+    posted_op     *entry = ops_find(&all->ops, op);
 
-    (void)op;
-    if (++posted_of(req)->num_lost == req->num_pending) {
-        event_mark_lost(req, status);
+    if (entry != NULL && !entry->is_lost) {
+        entry->is_lost = true;
+        all->lost      = status;
+        all->num_lost++;
+        event_check_lost(req);
     }
 }
 

@@ -8,4 +8,8 @@
 /* The parameters of each operation of `req`. */
 umx_op_params event_posted_params(RequestObject *req);
 
+/* End the awaitable if all operations that have not ended are lost: their
+ * number, or `is_open`, has changed. */
+void event_check_lost(RequestObject *req);
+
 #endif

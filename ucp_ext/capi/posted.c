@@ -17,7 +17,8 @@ posted_error(RequestObject *req)
 {
     const posted *all = posted_of(req);
 
-    if (all->comm != NULL && !request_is_length_error(req->status)) {
+    if (all != NULL && all->comm != NULL &&
+        !request_is_length_error(req->status)) {
         return comm_error(all->comm, req->status, req->type->name, -1);
     }
     return request_status_error(req, req->status, &req->info, 0);
@@ -47,12 +48,22 @@ posted_cancel(RequestObject *req, cancel_fn *cancel)
     const posted *all     = posted_of(req);
     bool          is_free = !all->is_short;
 
-    for (size_t i = all->first; i < all->count; i++) {
-        if (all->ops[i] != NULL) {
-            is_free &= (cancel(all->ops[i]) == UMX_OK);
+    for (size_t i = all->ops.first; i < all->ops.count; i++) {
+        umx_request *op = all->ops.list[i].op;
+
+        if (op != NULL) {
+            is_free &= (cancel(op) == UMX_OK);
         }
     }
     return is_free;
+}
+
+static bool
+posted_is_open(const RequestObject *req)
+{
+    const posted *all = posted_of(req);
+
+    return all != NULL && all->is_open;
 }
 
 static void
@@ -70,9 +81,7 @@ posted_clear(RequestObject *req)
         return;
     }
     TAIL_OF(req, posted_tail)->all = NULL;
-    if (all->ops != all->few) {
-        PyMem_RawFree(all->ops);
-    }
+    ops_free(&all->ops);
     Py_XDECREF(all->comm);
     PyMem_Free(all);
 }
@@ -97,6 +106,7 @@ static const op_type op_posted = {
     .error    = posted_error,
     .describe = posted_describe,
     .cancel   = posted_cancel,
+    .is_open  = posted_is_open,
     .release  = posted_release,
     .clear    = posted_clear,
     .traverse = posted_traverse,
@@ -146,9 +156,8 @@ posted_new(PyObject *owner, PyObject *keep, umx_op_params *params_p)
         Py_DECREF(req);
         return PyErr_NoMemory();
     }
-    all->ops      = all->few;
-    all->capacity = POSTED_INLINE;
-    all->is_open  = true;
+    ops_init(&all->ops);
+    all->is_open = true;
     if (PyObject_TypeCheck(owner, req->worker->st->comm_type)) {
         all->comm = (CommObject *)Py_NewRef(owner);
     }
@@ -158,58 +167,67 @@ posted_new(PyObject *owner, PyObject *keep, umx_op_params *params_p)
     return (PyObject *)req;
 }
 
-/* Have room for one more. False: out of memory. */
-static bool
-grow(posted *all)
+/* Count an operation that is in progress. NULL: it cannot be cancelled. */
+static posted_op *
+note_op(RequestObject *req, umx_request *op)
 {
-    size_t        capacity = 2 * all->capacity;
-    umx_request **ops;
+    posted    *all   = posted_of(req);
+    posted_op *entry = (op != NULL) ? ops_add(&all->ops, op) : NULL;
 
-    if (all->count < all->capacity) {
-        return true;
-    }
-    ops = PyMem_RawMalloc(capacity * sizeof(umx_request *));
-    if (ops == NULL) {
-        return false;
-    }
-    memcpy(ops, all->ops, all->count * sizeof(umx_request *));
-    if (all->ops != all->few) {
-        PyMem_RawFree(all->ops);
-    }
-    all->ops      = ops;
-    all->capacity = capacity;
-    return true;
+    req->num_pending++;
+    all->is_unnamed |= (op == NULL);
+    all->is_short |= (entry == NULL);
+    return entry;
 }
 
-/* The GIL is not needed: nobody else has the request yet. */
+/* Abandon an operation that was posted after the last one, when `keep` may be
+ * gone. It is counted, and so holds the request; its end is not the await's. */
+static void
+abandon_late(RequestObject *req, umx_status status, umx_request *op)
+{
+    posted_op *entry;
+
+    if (status != UMX_INPROGRESS || op == NULL) {
+        return;
+    }
+    entry = note_op(req, op);
+    if (entry != NULL) {
+        entry->is_late = true;
+    }
+    if (!req->is_orphan) {
+        req->is_orphan = true;
+        Py_INCREF(req);
+    }
+    if (umx_request_abandon(op) != UMX_OK && req->endpoint != NULL &&
+        req->endpoint->umx != NULL) {
+        umx_ep_abort(req->endpoint->umx);
+    }
+    worker_schedule_drain(req->worker);
+}
+
+/* The GIL is not needed while it is open: nobody else has the request yet. */
 void
 posted_add(PyObject *request, umx_status status, umx_request *op)
 {
     RequestObject *req = (RequestObject *)request;
     posted        *all = posted_of(req);
 
-    assert(req->type == &op_posted && all->is_open);
-    if (status != UMX_INPROGRESS) {
-        if (all->status == UMX_OK) {
-            all->status = status;
-        }
-        return;
-    }
-    req->num_pending++;
-    if (op == NULL) {
-        all->is_unnamed = true;
-    }
-    if (op != NULL && grow(all)) {
-        all->ops[all->count++] = op;
-    } else {
-        all->is_short = true; /* it ends, and cannot be cancelled */
+    assert(req->type == &op_posted);
+    if (UNLIKELY(!all->is_open)) {
+        PyGILState_STATE gil = PyGILState_Ensure();
+
+        abandon_late(req, status, op); /* request_posted() raises */
+        PyGILState_Release(gil);
+    } else if (status == UMX_INPROGRESS) {
+        (void)note_op(req, op);
+    } else if (all->status == UMX_OK) {
+        all->status = status;
     }
 }
 
-/* Get a request that request_new() has made and that is not posted yet; NULL
- * with an exception. */
+/* Get a request that request_new() has made. NULL with an exception. */
 static RequestObject *
-check_open(PyObject *request)
+check_ours(PyObject *request)
 {
     mod_state *st = objects_state(request);
 
@@ -218,29 +236,40 @@ check_open(PyObject *request)
         objects_refuse(request, "a Request that request_new() has made");
         return NULL;
     }
-    if (!posted_of((RequestObject *)request)->is_open) {
+    return (RequestObject *)request;
+}
+
+/* Is the request not posted yet? Else raise RuntimeError. */
+static bool
+check_open(const RequestObject *req)
+{
+    if (!posted_is_open(req)) {
         PyErr_SetString(PyExc_RuntimeError,
                         "request_posted() was called for this Request before");
-        return NULL;
+        return false;
     }
-    return (RequestObject *)request;
+    return true;
 }
 
 int
 posted_done(PyObject *request, umx_status status, umx_request *op)
 {
-    RequestObject *req = check_open(request);
+    RequestObject *req = check_ours(request);
     posted        *all;
 
     if (req == NULL) {
         return -1;
     }
     posted_add(request, status, op);
+    if (!check_open(req)) {
+        return -1;
+    }
     all          = posted_of(req);
     all->is_open = false;
     request_track(req); /* the program's object may refer to it */
     (void)request_posted(req,
                          req->num_pending != 0 ? UMX_INPROGRESS : all->status);
+    event_check_lost(req);
     if (all->is_unnamed) {
         PyErr_SetString(PyExc_ValueError,
                         "UMX_INPROGRESS was noted with NULL instead of the "
@@ -255,9 +284,9 @@ posted_done(PyObject *request, umx_status status, umx_request *op)
 int
 posted_set_result(PyObject *request, PyObject *result)
 {
-    RequestObject *req = check_open(request);
+    RequestObject *req = check_ours(request);
 
-    if (req == NULL) {
+    if (req == NULL || !check_open(req)) {
         return -1;
     }
     Py_XSETREF(req->result, Py_NewRef(result));

@@ -3,26 +3,20 @@
 #ifndef UCP_EXT_CAPI_POSTED_H
 #define UCP_EXT_CAPI_POSTED_H
 
+#include "capi/ops.h"
 #include "comm/communicator.h"
 #include "request/request.h"
 
-enum {
-    POSTED_INLINE = 2 /* operations that need no memory of their own */
-};
-
 /* The operations of a request. */
 typedef struct posted {
-    umx_request **ops;   /* by the order of posting; NULL: it has ended */
-    size_t        first; /* those before have ended */
-    size_t        count;
-    size_t        capacity;
-    size_t        num_lost;
-    umx_status    status;   /* of the first that has failed, or UMX_OK */
-    bool          is_open;  /* more may be posted */
-    bool          is_short; /* `ops` has not all, for want of memory, or ... */
-    bool          is_unnamed; /* ... because the program did not name one */
-    CommObject   *comm;       /* or NULL */
-    umx_request  *few[POSTED_INLINE];
+    posted_ops  ops;
+    uint32_t    num_lost;   /* of those that have not ended */
+    umx_status  lost;       /* the status of one of these */
+    umx_status  status;     /* of the first that has failed, or UMX_OK */
+    bool        is_open;    /* more may be posted */
+    bool        is_short;   /* `ops` has not all, for want of memory, or ... */
+    bool        is_unnamed; /* ... because the program did not name one */
+    CommObject *comm;       /* or NULL */
 } posted;
 
 typedef struct TAIL posted_tail {
