@@ -315,9 +315,10 @@ async def test_a_request_is_posted_once_and_of_ours(user):
     with pytest.raises(RuntimeError, match=message):
         user.set_result(request, 1)
     assert await request is None
-    unnamed = user.new(worker)
-    with pytest.raises(ValueError, match="in a statement of its own"):
-        user.posted(unnamed, 1)
+    async with connected_pair() as (client, _server):
+        with pytest.raises(ValueError, match="in a statement of its own"):
+            user.unnamed(worker, memoryview(bytearray(8)), 7)
+        await client.send(b"12345678", 7, force_tag=True)  # it ends
     for other in (1, worker):
         with pytest.raises(TypeError, match=r"a Request that request_new\(\) has made"):
             user.posted(other, 0)

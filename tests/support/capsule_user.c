@@ -264,6 +264,35 @@ user_twice(PyObject *module, PyObject *args)
     return Py_BuildValue("NN", request, error);
 }
 
+/* unnamed(worker, view, tag): note a receive without naming it. */
+static PyObject *
+user_unnamed(PyObject *module, PyObject *args)
+{
+    PyObject          *object, *view, *request;
+    unsigned long long tag;
+    umx_worker        *worker;
+    umx_op_params      params;
+    umx_request       *op = NULL;
+    umx_status         status;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO!K:unnamed", &object, &PyMemoryView_Type,
+                          &view, &tag)) {
+        return NULL;
+    }
+    worker  = ucp_api->worker_get(object);
+    request = (worker == NULL) ? NULL :
+                                 ucp_api->request_new(object, view, &params);
+    if (request == NULL) {
+        return NULL;
+    }
+    status = post_recv(worker, view, tag, &params, &op);
+    if (ucp_api->request_posted(request, status, NULL) < 0) {
+        Py_CLEAR(request);
+    }
+    return request;
+}
+
 /* What libumx tells of the operations of losing(). */
 enum {
     MAX_LOST = 8
@@ -382,6 +411,7 @@ static PyMethodDef methods[] = {
     {"recv_from", user_recv_from, METH_VARARGS, NULL},
     {"send_rank", user_send_rank, METH_VARARGS, NULL},
     {"half", user_half, METH_VARARGS, NULL},
+    {"unnamed", user_unnamed, METH_VARARGS, NULL},
     {"twice", user_twice, METH_VARARGS, NULL},
     {"losing", user_losing, METH_VARARGS, NULL},
     {"lose", user_lose, METH_O, NULL},
