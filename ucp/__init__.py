@@ -43,8 +43,8 @@ try:
     _loader.load()
     importlib.import_module("._ext", __name__)
 except ImportError as _error:
-    # Only doctor runs without UCX and without the extension.
-    if _startup.command() == "doctor":
+    # Only doctor, help and the version need neither UCX nor the extension.
+    if _startup.runs_without_ucx():
         importlib.import_module("._commands.main", __name__).exit_without_ucx()
     _error.add_note(_startup.HINT)
     raise

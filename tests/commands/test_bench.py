@@ -185,3 +185,12 @@ def test_rows_show_the_best_of_their_unit():
     result = bench.Result("bandwidth", 1 << 20, "bytes/s", 16, 1, [2e9, 3e9, 1e9])
     assert (result.best, result.median) == (3e9, 2e9)
     assert bench._row(result) == "     1 MiB        3,000.0        2,000.0"
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_it_is_measured(
+    tmp_path, capsys
+):
+    assert bench.run(options("--json", str(tmp_path))) == 2
+    assert "this is a directory" in capsys.readouterr().err
+    assert bench.run(options("--json", str(tmp_path / "no/x.json"))) == 2
+    assert "there is no directory" in capsys.readouterr().err

@@ -3,6 +3,8 @@
 # tests: ucp/gpu ucp/network ucp/exchange ucp/startup
 """``python -m ucp doctor``: findings, and what to do about them."""
 
+import asyncio
+import errno
 import importlib.metadata
 import json
 import os
@@ -27,6 +29,7 @@ from ucp._commands import (
     system,
     ucx,
 )
+from ucp._commands import main as commands
 from ucp._commands.doctor import _guarded
 from ucp._core import startup
 
@@ -56,7 +59,7 @@ def test_doctor_runs_where_the_package_cannot_be_imported():
     done = ucp_command("doctor", UCP_UCX="/nonexistent")
     assert (done.returncode, done.stderr) == (1, "")
     assert "'import ucp' fails: ImportError: UCP_UCX=/nonexistent" in done.stdout
-    assert "-> Install UCX with 'pip install libucx-cu12'" in done.stdout
+    assert "-> Unset UCP_UCX, or install UCX with 'pip install" in done.stdout
     assert "1 problem, " in done.stdout
     assert "/dev/shm" in done.stdout  # the rest is looked at all the same
 
@@ -174,6 +177,7 @@ SEGMENTS = """\
          0         17   600                 65536     1     1      0 {uid}     0
          0         18   600                 65536 {pid}     1      0 {uid}     0
          0         19   600                 65536     1     1      2 {uid}     0
+         0         20   600                 65536     0     0      0 {uid}     0
 """
 
 
@@ -181,7 +185,7 @@ def test_segments_that_were_left_behind_are_listed():
     gone = subprocess.Popen(["true"])
     gone.wait()
     found = memory.segments(SEGMENTS.format(uid=os.geteuid(), pid=gone.pid))
-    assert [each.identifier for each in found] == [17, 18, 19]
+    assert [each.identifier for each in found] == [17, 18, 19, 20]
     (text,) = only(memory._left_behind("System V", found), "note")
     assert text.endswith("64 KiB. If they are of no use, run 'ipcrm -m 18'.")
 
@@ -201,16 +205,25 @@ def test_few_segments_are_a_problem(monkeypatch):
 
 
 class Filesystem:
-    f_frsize, f_blocks, f_bavail = 4096, 16384, 16384
+    f_frsize, f_blocks, f_bavail, f_flag = 4096, 16384, 16384, 0
 
 
-@pytest.mark.parametrize(("free", "level"), [(16384, "note"), (10, "problem")])
+@pytest.mark.parametrize(
+    ("free", "level"), [(16384, "note"), (10, "note"), (4096, "problem")]
+)
 def test_a_small_or_full_dev_shm_is_told(monkeypatch, free, level):
     monkeypatch.setattr(Filesystem, "f_bavail", free)
     monkeypatch.setattr(os, "statvfs", lambda path: Filesystem)
     (text,) = only(memory._posix(), level)
     assert text.startswith("/dev/shm has 64 MiB")
     assert "--shm-size=2g" in text
+
+
+def test_a_dev_shm_that_is_read_only_is_a_problem(monkeypatch):
+    monkeypatch.setattr(Filesystem, "f_flag", os.ST_RDONLY)
+    monkeypatch.setattr(os, "statvfs", lambda path: Filesystem)
+    (text,) = only(memory._posix(), "problem")
+    assert "mount -o remount,rw /dev/shm" in text and "UCX_TLS=sysv,tcp,self" in text
 
 
 def test_little_locked_memory_is_a_problem_with_rdma(monkeypatch):
@@ -330,7 +343,49 @@ async def test_a_process_that_does_not_start_is_told(monkeypatch):
     failing = [sys.executable, "-c", "import sys; sys.exit('it is broken')"]
     monkeypatch.setattr(service, "command", lambda *arguments: failing)
     (finding,) = await exchange._two_processes("two processes", {})
-    assert finding.text == "The other process did not start; it said:\nit is broken"
+    assert finding.text == (
+        "The other process did not start: it ended with status 1; it said:\n"
+        "it is broken"
+    )
+
+
+async def test_the_signal_that_kills_a_process_is_told(monkeypatch):
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    failing = [sys.executable, "-c", code]
+    monkeypatch.setattr(service, "command", lambda *arguments: failing)
+    (finding,) = await exchange._two_processes("two processes", {})
+    assert "it was killed by SIGSEGV; it said nothing" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (ucp.UCXUnreachable("x"), "The two have no transport in common"),
+        (ucp.UCXConnectionReset("no transport leads"), "The two have no transport"),
+        (ucp.UCXConnectionReset("x"), "The process there has ended"),
+        (ucp.UCXProtocolError("x"), "Something that is not ucp may listen there"),
+    ],
+)
+def test_the_remedy_is_that_of_the_error(error, remedy):
+    assert exchange._remedy(error, 1).startswith(remedy)
+
+
+async def test_processes_that_cannot_be_started_are_told(monkeypatch):
+    async def refuse(*args, **kwargs):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    (finding,) = await exchange._two_processes("two processes", {})
+    assert finding.text == "Processes cannot be started: Too many open files."
+    assert "ulimit -n" in finding.remedy
+
+
+def test_ucx_that_cannot_be_asked_is_told(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    assert ucx._probe.__wrapped__()[1].endswith("be started: Too many open files.")
 
 
 async def test_a_process_that_hangs_is_told_and_ended(monkeypatch):
@@ -349,10 +404,55 @@ def children():
         return file.read().split()
 
 
-def test_a_wrong_address_is_refused():
-    done = ucp_command("doctor", "host")
-    assert done.returncode == 2
-    assert done.stderr == ("python -m ucp doctor: expected HOST:PORT, not 'host'\n")
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["host"], "expected HOST:PORT, not 'host'"),
+        ([":80"], "expected HOST:PORT, not ':80'"),
+        (["--listen", "0", "host:1"], "--listen or HOST:PORT, not both"),
+    ],
+)
+def test_a_wrong_address_is_refused(arguments, error, capsys):
+    assert commands.main(["doctor", *arguments]) == 2
+    assert capsys.readouterr().err == f"python -m ucp doctor: {error}\n"
+
+
+def test_a_range_of_few_ports_is_a_problem(monkeypatch, closed_port):
+    monkeypatch.setenv("UCX_TCP_PORT_RANGE", f"{closed_port}-{closed_port}")
+    (text,) = only(network.ports(2), "problem")
+    assert "has 0 free ports, and doctor's workers need 2" in text
+    monkeypatch.setenv("UCX_TCP_PORT_RANGE", "0")
+    assert only(network.ports(2), "problem") == []
+
+
+def test_the_way_to_a_host_is_not_looked_at_without_ucx():
+    done = ucp_command("doctor", "host:1", UCP_UCX="/nonexistent")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "'import ucp' fails: ImportError: UCP_UCX=/nonexistent" in done.stdout
+
+
+def test_a_value_that_ucx_refuses_is_a_problem(monkeypatch):
+    monkeypatch.setenv("UCX_TCP_MAX_POLL", "bad")
+    monkeypatch.setattr(
+        ucx, "_probe", lambda with_options: ({"variables": ["UCX_TCP_MAX_POLL"]}, "")
+    )
+    (text,) = only(ucx._variables([]), "problem")
+    assert "UCX_TCP_MAX_POLL='bad' is refused" in text
+
+
+@pytest.mark.parametrize(
+    ("own", "level", "text"),
+    [
+        ((), "ok", "messages go through shared memory"),
+        (("pid",), "problem", "connecting fails. Share the namespace pid"),
+        (("net",), "note", "go by TCP. Addresses such as 127.0.0.1 are not shared."),
+        (("ipc", "pid"), "note", "another namespace ipc and pid: messages between"),
+        (("user",), "note", "another namespace of users"),
+    ],
+)
+def test_what_namespaces_mean_for_messages_is_told(monkeypatch, own, level, text):
+    monkeypatch.setattr(system, "_is_shared", lambda pid, kind: kind not in own)
+    assert text in only(system._namespaces(1), level)[0]
 
 
 def test_a_check_that_fails_itself_ends_no_other():

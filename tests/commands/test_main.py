@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from command import ucp_command
 from paths import EXAMPLES, ROOT
 
 import ucp
@@ -72,6 +73,52 @@ def test_output_that_nobody_reads_is_no_error():
         process.stdout.close()
         error = process.stderr.read()
     assert (process.returncode, error) == (128 + SIGPIPE, b"")
+
+
+@pytest.mark.parametrize("closed", ["<&- >&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_error(closed):
+    command = f'"$0" -P -m ucp info {closed}'
+    done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_closed_standard_error_puts_nothing_into_the_output():
+    command = '"$0" -P -m ucp dctor 2>&-'
+    done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_output_that_cannot_be_written_is_told():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "ucp", "info"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    text = "python -m ucp: standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        ([], 2, "usage: python -m ucp COMMAND"),
+        (["--version"], 0, f"ucp {ucp.__version__}\n"),
+        (["bench", "--help"], 0, "The options are not listed"),
+    ],
+)
+def test_help_works_without_ucx(arguments, status, text):
+    done = ucp_command(*arguments, UCP_UCX="/nonexistent")
+    assert done.returncode == status
+    assert text in done.stdout + done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "x"])
+def test_the_demo_refuses_a_size(size, capsys):
+    with pytest.raises(SystemExit):
+        commands.main(["demo", f"--max-mib={size}"])
+    assert f"expected 1 or more, not '{size}'" in capsys.readouterr().err
 
 
 UCP = ("-P", "-m", "ucp")
@@ -163,3 +210,10 @@ def test_a_bar_is_drawn_on_a_terminal_only(monkeypatch, capsys):
     bar.finish("all")
     assert f"[{'#' * 15}{'.' * 15}]  50 % second" in sys.stderr.text
     assert f"[{'#' * 30}] 100 % all" in sys.stderr.text
+
+
+def test_a_bar_is_no_wider_than_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    progress.Progress(2).step("first")
+    assert sys.stderr.text == f"\r[{'.' * 18}"

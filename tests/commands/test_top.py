@@ -93,7 +93,13 @@ def test_a_process_of_another_user_is_told(monkeypatch):
         raise PermissionError(13, "its counters are for its own user and root")
 
     monkeypatch.setattr(top.page, "read", refuse)
-    assert top._look([7]).errors == {7: "its counters are for its own user and root"}
+    monkeypatch.setattr(top.os, "geteuid", lambda: 4711)
+    pid = os.getpid()
+    (text,) = top._look([pid]).errors.values()
+    assert text.endswith("belongs to another user: run this as root, or as that")
+    monkeypatch.setattr(top.os, "geteuid", lambda: 0)
+    (text,) = top._look([pid]).errors.values()
+    assert text.startswith("the system refuses permission to look at process")
     assert top._look([]).errors == {}
 
 

@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "peer",
         nargs="?",
         metavar="HOST:PORT",
-        type=service.address,
+        type=service.peer,
         help="where 'bench --listen' runs; default: a process of this host",
     )
     add(
@@ -214,7 +214,7 @@ def machine() -> dict[str, Any]:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, or be measured; returns the exit status."""
-    if options.plot is not None and (reason := chart.missing()) is not None:
+    if (reason := _why_not_written(options)) is not None:
         print(f"python -m ucp bench: {reason}", file=sys.stderr)
         return 2
     if options.listen is not None and options.peer is not None:
@@ -228,6 +228,29 @@ def run(options: argparse.Namespace) -> int:
         print(f"python -m ucp bench: {exc}", file=sys.stderr)
         return 1
     return 0
+
+
+def _why_not_written(options: argparse.Namespace) -> str | None:
+    """Why --plot or --json cannot be written, before minutes are spent; None: they can.
+
+    Rank 0 alone writes them: where it runs, the others need not be able to.
+    """
+    if options.plot is not None:
+        reason = chart.missing() or chart.refuses(options.plot)
+        if reason is not None:
+            return reason
+    for option, path in (("--json", options.json), ("--plot", options.plot)):
+        if path is None or (option == "--json" and path == "-"):
+            continue
+        file = Path(path)
+        where = file if file.exists() else file.parent
+        if file.is_dir():
+            return f"{option} {path}: this is a directory"
+        if not where.exists():
+            return f"{option} {path}: there is no directory {where}"
+        if not os.access(where, os.W_OK):
+            return f"{option} {path}: {where} may not be written"
+    return None
 
 
 async def _work(options: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 from .pair import OPERATIONS
@@ -22,6 +23,15 @@ def missing() -> str | None:
     if importlib.util.find_spec("matplotlib") is None:
         return "--plot needs matplotlib: pip install matplotlib"
     return None
+
+
+def refuses(path: str) -> str | None:
+    """Why no picture can have this name; None: it can."""
+    backends: Any = importlib.import_module("matplotlib.backend_bases")
+    kinds = backends.FigureCanvasBase.get_supported_filetypes()
+    if Path(path).suffix.lower().removeprefix(".") in kinds:
+        return None
+    return f"--plot {path}: the name has to end with .png or .svg"
 
 
 def draw(report: dict[str, Any], path: str) -> None:

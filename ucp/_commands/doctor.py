@@ -17,7 +17,7 @@ from typing import Any
 
 from .._version import __version__
 from . import gpu, installation, memory, network, system, ucx
-from .finding import Finding, Findings, note
+from .finding import Finding, Findings, note, problem
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,26 +55,58 @@ def run(options: argparse.Namespace) -> int:
     report.add(_guarded("GPU", lambda: gpu.check(transports)))
     report.add(_guarded("network", network.check))
     if is_usable:
-        exchange = importlib.import_module("ucp._commands.exchange")
-        report.add(asyncio.run(exchange.check()))
+        report.add(_two_processes())
     else:
         report.add([note("two processes", "Not tried: ucp cannot be imported.")])
     return report.finish()
 
 
+def _two_processes() -> Findings:
+    name = "two processes"
+    try:
+        exchange: Any = importlib.import_module("ucp._commands.exchange")
+        scarce = list(network.ports(exchange.WORKERS))
+        yield from scarce
+        if scarce:
+            yield note(name, "Not tried: UCX would have too few ports.")
+        else:
+            yield from asyncio.run(exchange.check())
+    except (OSError, ImportError) as exc:
+        yield problem(
+            name,
+            f"This could not be tried: {exc}.",
+            "Look at what was found above, first at the limits of descriptors.",
+        )
+
+
 def _between_hosts(options: argparse.Namespace) -> int:
     """Listen, or look at the way to who listens."""
-    service: Any = importlib.import_module("ucp._commands.service")
-    exchange: Any = importlib.import_module("ucp._commands.exchange")
+    if options.listen is not None and options.peer is not None:
+        print("python -m ucp doctor: --listen or HOST:PORT, not both", file=sys.stderr)
+        return 2
+    report = _Report(options.json)
     try:
-        host, port = service.address(options.peer or options.listen)
+        service: Any = importlib.import_module("ucp._commands.service")
+        exchange: Any = importlib.import_module("ucp._commands.exchange")
+    except ImportError as exc:
+        report.add(_guarded("installation", installation.check))
+        if not report.has_problem():
+            report.add([problem("package", f"It cannot be used: {exc}", "Try again.")])
+        return report.finish()
+    try:
+        if options.peer is None:
+            host, port = service.address(options.listen)
+        else:
+            host, port = service.peer(options.peer)
     except argparse.ArgumentTypeError as exc:
         print(f"python -m ucp doctor: {exc}", file=sys.stderr)
         return 2
+    report.add(network.ports(exchange.WORKERS_HERE))
+    if report.has_problem():
+        return report.finish()
     if options.peer is None:
         asyncio.run(service.serve(host, port, end_with_input=False))
         return 0
-    report = _Report(options.json)
     report.add(asyncio.run(exchange.reach(host, port, options.name)))
     return report.finish()
 

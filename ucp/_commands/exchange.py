@@ -14,13 +14,22 @@ import os
 import socket
 
 from .._core.connect import create_endpoint
-from ..exceptions import UCXAuthError, UCXBaseException, UCXTimeout
+from ..exceptions import (
+    UCXAuthError,
+    UCXBaseException,
+    UCXConfigError,
+    UCXConnectionReset,
+    UCXTimeout,
+    UCXUnreachable,
+)
 from . import service
-from .finding import Finding, note, ok, problem
+from .finding import Finding, ended, note, ok, problem
 from .pair import Order, Pair, PairError, verify
 
 _LIMIT = 40.0  # seconds for two processes of this host
 _STEP = 10.0  # seconds for a step
+#: Workers that are there at a time, each of which takes a port of UCX.
+WORKERS, WORKERS_HERE = 4, 1  # check(), reach()
 _SIZES = {8: 100, 1 << 20: 5}  # bytes, and how often
 
 
@@ -106,10 +115,7 @@ async def _exchange(host: str, port: int, name: str, found: list[Finding]) -> No
         ) from exc
     except (UCXBaseException, OSError) as exc:
         raise _StepError(
-            name,
-            f"The handshake fails: {exc}.",
-            "Something that is not ucp may listen there: start 'python -m ucp doctor "
-            f"--listen {port}'.",
+            name, f"The handshake fails: {exc}.", _remedy(exc, port)
         ) from exc
     try:
         async with ep:
@@ -123,6 +129,25 @@ async def _exchange(host: str, port: int, name: str, found: list[Finding]) -> No
             "hosts; try UCX_TLS=tcp.",
         ) from exc
     found.append(ok(name, texts))
+
+
+def _remedy(exc: BaseException, port: int) -> str:
+    """What to do if the handshake fails."""
+    if isinstance(exc, UCXConfigError):
+        return "Look at the variables UCX_* and UCP_* of the environment."
+    if isinstance(exc, UCXUnreachable) or "no transport" in str(exc):
+        return (
+            "The two have no transport in common: look at UCX_TLS and UCX_NET_DEVICES "
+            "of both. Containers of one host that share network and IPC have to share "
+            "process numbers, too."
+        )
+    start = f"start 'python -m ucp doctor --listen {port}' there"
+    if isinstance(exc, UCXConnectionReset):
+        return (
+            "The process there has ended or sent this one away: look at its output. If "
+            f"it does not use ucp, {start}."
+        )
+    return f"Something that is not ucp may listen there: {start}."
 
 
 async def _messages(ep) -> str:  # type: ignore[no-untyped-def]
@@ -170,6 +195,8 @@ async def _two_processes(name: str, env: dict[str, str]) -> list[Finding]:
                 "Run 'UCX_LOG_LEVEL=info python -m ucp demo' to see where it stays.",
             )
         ]
+    except OSError as exc:
+        return [not_tried(name, exc)]
 
 
 async def _client(name: str, port: int, env: dict[str, str]) -> list[Finding]:
@@ -194,13 +221,22 @@ async def _client(name: str, port: int, env: dict[str, str]) -> list[Finding]:
         return [
             problem(
                 name,
-                f"The process ended with status {child.returncode}; it said: {said}",
+                f"The process {ended(child.returncode)}; it said: {said or 'nothing'}",
                 "Look at what was found above.",
             )
         ]
     if said:
         found.append(note(name, f"It also said: {said}"))
     return found
+
+
+def not_tried(name: str, exc: OSError) -> Finding:
+    """What the system refuses, such as one more descriptor."""
+    return problem(
+        name,
+        f"Processes cannot be started: {exc.strerror or exc}.",
+        "Look at the limits above, 'ulimit -n' and 'ulimit -u'.",
+    )
 
 
 def _sentence(exc: BaseException) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -41,6 +42,16 @@ def note(check: str, text: str, remedy: str = "") -> Finding:
 
 def problem(check: str, text: str, remedy: str) -> Finding:
     return Finding(check, "problem", text, remedy)
+
+
+def ended(status: int | None) -> str:
+    """How a process has ended: "was killed by SIGSEGV", "ended with status 3"."""
+    if status is None or status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
 
 
 def human(size: float) -> str:

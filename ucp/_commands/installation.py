@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.metadata
+import os
 import platform
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from .._core import neighbours
 from .._version import __version__
-from .finding import Findings, note, ok, problem
+from .finding import Findings, ended, note, ok, problem
 
 _PACKAGE = Path(__file__).parents[1]
 _LIMIT = 60.0  # seconds for an import
@@ -126,7 +127,7 @@ def _import() -> Findings:
                 yield note("package", f"'import ucp' warns: {line}")
         return
     if done.returncode < 0:
-        why = f"was killed by signal {-done.returncode}"
+        why = ended(done.returncode)
     else:
         errors = [line for line in lines if "Error: " in line]
         why = f"fails: {(errors or lines or ['it says nothing'])[-1]}"
@@ -137,8 +138,10 @@ def _remedy(text: str) -> str:
     if "source tree" in text:
         return "Start Python with -P, or in another directory."
     if "libumx" not in text and "UCX" in text:
+        chosen = os.environ.get("UCP_UCX")
+        start = "Install" if chosen is None else "Unset UCP_UCX, or install"
         return (
-            "Install UCX with 'pip install libucx-cu12', or set UCP_UCX=system for "
+            f"{start} UCX with 'pip install libucx-cu12', or set UCP_UCX=system for "
             "the system's (Debian: apt-get install libucx0), or UCP_UCX=/dir for "
             "/dir/lib/libucp.so.0."
         )

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import sys
 from typing import Any, NamedTuple, NoReturn
 
+from .._core import startup
 from .._run import ending
 from .._version import __version__
 
@@ -84,10 +86,18 @@ _COMMANDS = {
 }
 
 
+# import ucp is failing: see exit_without_ucx().
+_without_ucx = False
+
+# What a write to a file fails with.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     if arguments is None:
         arguments = sys.argv[1:]
+    ending.open_streams()
     try:
         try:
             return _run(arguments)
@@ -98,6 +108,12 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         ending.drop_output()  # python -m ucp info | head -1
         return ending.BROKEN_PIPE
+    except OSError as exc:
+        if exc.errno not in _FULL:
+            raise
+        ending.drop_output()
+        print(f"python -m ucp: standard output: {exc.strerror}", file=sys.stderr)
+        return 1
 
 
 def exit_without_ucx() -> NoReturn:
@@ -105,7 +121,20 @@ def exit_without_ucx() -> NoReturn:
 
     ``import ucp`` is about to fail, so that ``ucp.__main__`` would not be run.
     """
+    global _without_ucx
+    _without_ucx = True
     sys.exit(main())
+
+
+def _help_without_options(name: str, command: _Command) -> str:
+    """The help of a command whose module, which has the options, cannot be imported."""
+    summary = f"{command.summary[0].upper()}{command.summary[1:]}."
+    return (
+        f"usage: python -m ucp {name} [argument ...]\n\n{summary}\n\n"
+        f"examples:\n{command.examples}\n\n"
+        "The options are not listed, since ucp cannot be imported here: "
+        f"{startup.HINT}."
+    )
 
 
 def _run(arguments: list[str]) -> int:
@@ -113,7 +142,13 @@ def _run(arguments: list[str]) -> int:
     command = _COMMANDS.get(name)
     if command is None:
         return _overview(name)
-    module = importlib.import_module(f"ucp.{command.module}")
+    try:
+        module = importlib.import_module(f"ucp.{command.module}")
+    except ImportError:
+        if not _without_ucx:
+            raise
+        print(_help_without_options(name, command))
+        return 0
     program: list[str] = []
     arguments = arguments[1:]
     if name == "run":

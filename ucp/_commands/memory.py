@@ -15,6 +15,9 @@ from .finding import Findings, human, note, ok, problem
 _SHM = Path("/dev/shm")
 _SMALL = 1 << 30  # bytes of a /dev/shm that may not be enough
 _ENOUGH_LOCKED = 1 << 30
+# UCX 1.22 crashes when it makes a worker with so much free in /dev/shm: with less
+# it uses memory of System V, with more a file. Others' files come and go meanwhile.
+_CRASHES = range((16 << 20) - (256 << 10), (16 << 20) + (256 << 10))
 _NEARLY = 0.9
 
 
@@ -51,14 +54,27 @@ def _posix() -> Findings:
         "Start the container with more (docker run --shm-size=2g; in Kubernetes an "
         "emptyDir with medium: Memory), or run 'mount -o remount,size=2g /dev/shm'."
     )
-    if not os.access(_SHM, os.W_OK | os.X_OK):
+    if found.f_flag & os.ST_RDONLY:
+        yield problem(
+            name,
+            f"{text}, but it is mounted read-only.",
+            "Run 'mount -o remount,rw /dev/shm', or set UCX_TLS=sysv,tcp,self, with "
+            "which UCX does not use it.",
+        )
+    elif not os.access(_SHM, os.W_OK | os.X_OK):
         yield problem(
             name, f"{text}, but this user may not write there.", "chmod 1777 /dev/shm"
         )
-    elif free < total * (1 - _NEARLY) or free < 16 << 20:
+    elif free in _CRASHES:
         yield problem(
             name,
-            f"{text}: connections fail when it is full.",
+            f"{text}: UCX 1.22 crashes if 16 MiB are free when it makes a worker.",
+            f"{more} Or set UCX_TLS=sysv,tcp,self, with which UCX does not use it.",
+        )
+    elif free < total * (1 - _NEARLY) or free < 16 << 20:
+        yield note(
+            name,
+            f"{text}: when it is full, UCX uses memory of System V instead.",
             f"Remove files of programs that have ended. {more}",
         )
     elif total < _SMALL:
@@ -140,12 +156,17 @@ def _system_v() -> Findings:
 
 
 def _left_behind(name: str, found: list[Segment]) -> Findings:
-    """Segments that nobody has attached and whose maker has ended."""
+    """Segments that nobody has attached and whose maker has ended.
+
+    The kernel gives 0 for a maker in another namespace of processes: whether that
+    one has ended is not known.
+    """
     left = [
         segment
         for segment in found
         if segment.attached == 0
         and segment.uid == os.geteuid()
+        and segment.creator != 0
         and not Path(f"/proc/{segment.creator}").exists()
     ]
     if left:

@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import socket
+from collections.abc import Iterator
 
 from .._core import resolve
-from .finding import Findings, note, ok
+from .finding import Findings, note, ok, problem
+
+_RANGE = "UCX_TCP_PORT_RANGE"
 
 
 def check() -> Findings:
@@ -22,6 +27,36 @@ def check() -> Findings:
     yield ok("network", f"Addresses of this host: {', '.join(found) or 'none'}")
     yield from _told()
     yield from _host_name()
+
+
+def ports(needed: int) -> Findings:
+    """Has UCX_TCP_PORT_RANGE a port for each of so many workers?
+
+    UCX 1.22 searches for ever if no port of the range is free.
+    """
+    try:
+        numbers = [int(text) for text in os.environ.get(_RANGE, "0").split("-")]
+    except ValueError:
+        return
+    if numbers == [0]:
+        return
+    free = list(itertools.islice(_free(numbers[0], numbers[-1]), needed))
+    if len(free) < needed:
+        yield problem(
+            "network",
+            f"{_RANGE}={os.environ[_RANGE]} has {len(free)} free ports, and doctor's "
+            f"workers need {needed}: with none, UCX 1.22 searches for ever.",
+            "Make the range larger: every process, clients too, takes a port for each "
+            "of its workers.",
+        )
+
+
+def _free(first: int, last: int) -> Iterator[int]:
+    """The ports of a range at which nobody listens, at any address."""
+    for port in range(first, min(last, 65535) + 1):
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(("", port))
+            yield port
 
 
 def _told() -> Findings:

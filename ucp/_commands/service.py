@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 from .._core.connect import create_listener
 from .._core.endpoint import Endpoint
 from ..exceptions import UCXBaseException
+from .finding import ended
 from .pair import Pair, PairError, follow
 
 
@@ -26,6 +27,14 @@ def address(text: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > 65535:
         raise argparse.ArgumentTypeError(f"expected HOST:PORT, not {text!r}")
     return host, int(port)
+
+
+def peer(text: str) -> tuple[str, int]:
+    """Read ``HOST:PORT`` of who listens."""
+    host, port = address(text)
+    if not host or not port:
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT, not {text!r}")
+    return host, port
 
 
 def lanes(ep: Endpoint) -> list[str]:
@@ -77,7 +86,8 @@ async def process(
     It ends with the block, and when this process does, however that ends.
 
     Raises:
-        PairError: it has not started; the text is what it said.
+        PairError: it has not started, or has ended before the block; the text is
+            how it ended, and what it said.
     """
     child = await asyncio.create_subprocess_exec(
         *command("bench", "--listen", "127.0.0.1:0", "--end-with-input"),
@@ -92,15 +102,31 @@ async def process(
         line = await child.stdout.readline()
         if not line.startswith(b"listening on "):
             said = (line + await child.stderr.read()).decode(errors="replace").strip()
-            await child.wait()
-            raise PairError(f"the other process did not start; it said:\n{said}")
+            how = ended(await child.wait())
+            text = f"it said:\n{said}" if said else "it said nothing"
+            raise PairError(f"the other process did not start: it {how}; {text}")
         if cpu is not None:
             os.sched_setaffinity(child.pid, {cpu})
         yield int(line.rpartition(b":")[2])
+        if _has_ended(child.pid):
+            said = (await child.stderr.read()).decode(errors="replace").strip()
+            how = ended(await child.wait())
+            raise PairError(
+                f"the other process {how}{f'; it said: {said}' * bool(said)}"
+            )
     finally:
         if child.returncode is None:
             child.kill()
         await child.communicate()  # its pipes are closed, and it is waited for
+
+
+def _has_ended(pid: int) -> bool:
+    """Has a child ended, whether it was waited for or not?"""
+    try:
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, pid, options) is not None
+    except ChildProcessError:
+        return True
 
 
 def command(*arguments: str) -> list[str]:

@@ -141,9 +141,9 @@ def _container() -> Findings:
         yield note(
             "container",
             f"This is a container ({', '.join(found)}). Processes of two containers "
-            "share memory only if they share the namespace of IPC, and lend messages "
-            "only if they share that of processes.",
-            "docker run --ipc=host, or --ipc=container:NAME; --pid likewise. "
+            "share memory only if they share three namespaces: network, IPC and "
+            "process numbers.",
+            f"docker run {_TOGETHER}, or host in place of container:NAME; all three. "
             "'python -m ucp doctor --pid PID' compares with another process.",
         )
     else:
@@ -197,41 +197,63 @@ def _cpu_quota() -> float | None:
     return min(found, default=None)
 
 
-_NAMESPACES = {
-    "ipc": ("shared memory of System V", "--ipc=container:NAME or --ipc=host"),
-    "mnt": ("the same /dev/shm", "a volume that both mount at /dev/shm"),
-    "pid": ("loans", "--pid=container:NAME or --pid=host"),
-    "net": ("addresses such as 127.0.0.1", "--network=container:NAME or host"),
-    "user": ("loans and files of one user", "the same mapping of users"),
-}
+# What two processes need to share for messages through shared memory.
+_NEEDED = {"net": "--network", "ipc": "--ipc", "pid": "--pid"}
+_TOGETHER = " ".join(f"{option}=container:NAME" for option in _NEEDED.values())
 
 
 def _namespaces(pid: int) -> Findings:
-    for kind, (what, remedy) in _NAMESPACES.items():
-        try:
-            ours = os.readlink(f"/proc/self/ns/{kind}")
-            theirs = os.readlink(f"/proc/{pid}/ns/{kind}")
-        except FileNotFoundError:
-            yield problem(
-                "namespaces",
-                f"There is no process {pid} here: it has ended, or it is in another "
-                "namespace of processes.",
-                "Give the number that the process has in this namespace.",
-            )
-            return
-        except OSError as exc:
-            yield note(
-                "namespaces",
-                f"The namespaces of process {pid} cannot be read: {exc.strerror}.",
-                "Run doctor as its user, or as root.",
-            )
-            return
-        if ours == theirs:
-            yield ok("namespaces", f"Process {pid} shares the namespace {kind}: {what}")
-        else:
-            yield note(
-                "namespaces",
-                f"Process {pid} is in another namespace {kind}: not between the two: "
-                f"{what}.",
-                f"For containers: {remedy}.",
-            )
+    """What separates this process from another one: docs/howto/containers.md."""
+    name = "namespaces"
+    try:
+        shared = {kind: _is_shared(pid, kind) for kind in (*_NEEDED, "user")}
+    except FileNotFoundError:
+        yield problem(
+            name,
+            f"There is no process {pid} here: it has ended, or it is in another "
+            "namespace of processes.",
+            "Give the number that the process has in this namespace.",
+        )
+        return
+    except OSError as exc:
+        yield note(
+            name,
+            f"The namespaces of process {pid} cannot be read: {exc.strerror}.",
+            "Run doctor as its user, or as root.",
+        )
+        return
+    own = [kind for kind in _NEEDED if not shared[kind]]
+    if not own:
+        yield ok(
+            name,
+            f"Process {pid} shares the namespaces net, ipc and pid: messages go "
+            "through shared memory",
+        )
+    elif own == ["pid"]:
+        yield problem(
+            name,
+            f"Process {pid} shares the namespaces net and ipc, but not pid: UCX finds "
+            "no transport between the two, and connecting fails.",
+            "Share the namespace pid, too (--pid=container:NAME or --pid=host), or set "
+            "UCX_TLS=tcp,self on both sides.",
+        )
+    else:
+        hosts = " Addresses such as 127.0.0.1 are not shared."
+        yield note(
+            name,
+            f"Process {pid} is in another namespace {' and '.join(own)}: messages "
+            f"between the two go by TCP.{'' if shared['net'] else hosts}",
+            f"For shared memory start the container with {_TOGETHER}, all three.",
+        )
+    if not shared["user"]:
+        yield note(
+            name,
+            f"Process {pid} is in another namespace of users: memory of one user is "
+            "not that of the same user there.",
+            "Give both the same mapping of users.",
+        )
+
+
+def _is_shared(pid: int, kind: str) -> bool:
+    ours = os.readlink(f"/proc/self/ns/{kind}")
+    return ours == os.readlink(f"/proc/{pid}/ns/{kind}")

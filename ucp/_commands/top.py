@@ -7,6 +7,7 @@ The counters of a process are read without its help, so it may hang.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -142,6 +143,9 @@ def _look(pids: list[int]) -> _Sample:
     for pid in pids or _all_of_this_user():
         try:
             found = page.read(pid)
+        except PermissionError:
+            errors[pid] = _refused(pid)
+            continue
         except OSError as exc:
             errors[pid] = exc.strerror or str(exc)
             continue
@@ -167,13 +171,12 @@ def _all_of_this_user() -> Iterator[int]:
 
 def _why_not(pid: int) -> str:
     """Why a process has no counters."""
-    name = page.name_of(pid)
-    who = f"process {pid} ({name})" if name else f"process {pid}"
+    who = _who(pid)
     try:
         links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
         maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
     except PermissionError:
-        return f"{who} may not be looked at: run this as root, or as its user"
+        return _refused(pid)
     except OSError:
         return f"{who} has ended"
     if any(link.startswith("/memfd:ucp-stats") for link in links):
@@ -187,6 +190,22 @@ def _why_not(pid: int) -> str:
             "UCP_STATS=0"
         )
     return f"{who} does not use ucp"
+
+
+def _who(pid: int) -> str:
+    name = page.name_of(pid)
+    return f"process {pid} ({name})" if name else f"process {pid}"
+
+
+def _refused(pid: int) -> str:
+    """Why a process may not be looked at."""
+    with contextlib.suppress(OSError):
+        if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
+            return f"{_who(pid)} belongs to another user: run this as root, or as that"
+    return (
+        f"the system refuses permission to look at {_who(pid)}: it has privileges that "
+        "this process has not, as CAP_SYS_PTRACE, or is in another namespace of users"
+    )
 
 
 def _row(worker: _Worker, before: _Worker | None, seconds: float) -> dict[str, Any]:

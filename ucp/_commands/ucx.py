@@ -15,7 +15,7 @@ import subprocess
 import sys
 from typing import Any
 
-from .finding import Findings, note, ok, problem
+from .finding import Findings, ended, note, ok, problem
 
 # Oldest and newest UCX that ucp was tested with.
 _TESTED = (1, 13), (1, 22)
@@ -79,14 +79,25 @@ def check() -> Findings:
         yield problem(
             "UCX",
             f"UCX cannot be used: {said}",
-            "Look at what was found above. Unset the variables UCX_* of the "
-            "environment, one after the other, if there are some.",
+            _remedy(said),
         )
         yield from _variables(None)
         return
     yield from _version(found)
     yield from _transports(found["devices"])
     yield from _variables(found.get("variables"))
+
+
+def _remedy(said: str) -> str:
+    if "token" in said.lower():
+        return (
+            "Set one of UCP_TOKEN and UCP_TOKEN_FILE, or none. The secret must not be "
+            "empty, and only this user may be allowed to read the file."
+        )
+    return (
+        "Look at what was found above. Unset the variables UCX_* of the environment, "
+        "one after the other, if there are some."
+    )
 
 
 def transports() -> set[str] | None:
@@ -96,8 +107,11 @@ def transports() -> set[str] | None:
 
 
 @functools.cache
-def _probe() -> tuple[dict[str, Any] | None, str]:
-    """What UCX says of itself; None, and why."""
+def _probe(with_options: bool = True) -> tuple[dict[str, Any] | None, str]:
+    """What UCX says of itself, with or without variables UCX_*; None, and why."""
+    env = dict(os.environ)
+    if not with_options:
+        env = {name: env[name] for name in env if not name.startswith("UCX_")}
     python = [sys.executable, *(["-P"] if sys.flags.safe_path else [])]
     try:
         done = subprocess.run(
@@ -106,7 +120,10 @@ def _probe() -> tuple[dict[str, Any] | None, str]:
             text=True,
             errors="replace",
             timeout=_LIMIT,
+            env=env,
         )
+    except OSError as exc:
+        return None, f"no process can be started: {exc.strerror}."
     except subprocess.TimeoutExpired:
         return None, f"it does not start in {_LIMIT:g} s."
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -114,7 +131,7 @@ def _probe() -> tuple[dict[str, Any] | None, str]:
         found: dict[str, Any] = json.loads(lines[-1])
         return found, ""
     errors = [line for line in done.stderr.splitlines() if line.strip()]
-    said = errors[-1] if errors else f"it ended with status {done.returncode}"
+    said = errors[-1] if errors else f"the process {ended(done.returncode)}."
     said = said.removeprefix("ucp.exceptions.")
     return None, said
 
@@ -167,6 +184,12 @@ def _transports(devices: list[list[str]]) -> Findings:
         )
 
 
+def _is_refused(name: str) -> bool:
+    """UCX lists no variables of a part of it that has a value it does not read."""
+    found, _ = _probe(with_options=False)
+    return found is not None and name in found.get("variables", ())
+
+
 def _variables(known: list[str] | None) -> Findings:
     """Variables that nobody reads are most likely misspelt."""
     wrong = 0
@@ -182,6 +205,15 @@ def _variables(known: list[str] | None) -> Findings:
         else:
             continue
         wrong += 1
+        if who == "UCX" and _is_refused(name):
+            yield problem(
+                "environment",
+                f"{name}={os.environ[name]!r:.60} is refused: UCX has this variable, "
+                "and does not understand the value.",
+                "Correct the value, or unset the variable: UCX's lines, here or of any "
+                "program that uses ucp, say what it expects.",
+            )
+            continue
         near = difflib.get_close_matches(name, names, 1, 0.75)
         yield note(
             "environment",

@@ -16,13 +16,29 @@ HINT = "'python -m ucp doctor' looks for the reason and tells a remedy"
 
 def command() -> str | None:
     """The command of ``python -m ucp``, while Python imports ucp to run it."""
+    arguments = _arguments()
+    return arguments[0] if arguments else None
+
+
+def _arguments() -> list[str] | None:
+    """The arguments of ``python -m ucp``; None: another program imports ucp."""
     # While Python looks for the module of -m, sys.argv begins with "-m", and
     # sys.orig_argv has the name of the module in front of the arguments.
-    if sys.argv[:1] != ["-m"] or len(sys.argv) < 2:
+    if sys.argv[:1] != ["-m"]:
         return None
     module = sys.orig_argv[-len(sys.argv)]  # "ucp", "-mucp" or "-Pmucp"
     is_ours = module == "ucp" or (module.startswith("-") and module.endswith("mucp"))
-    return sys.argv[1] if is_ours else None
+    return sys.argv[1:] if is_ours else None
+
+
+def runs_without_ucx() -> bool:
+    """Is this ``python -m ucp`` as it needs no UCX: doctor, help, the version?"""
+    arguments = _arguments()
+    if arguments is None:
+        return False
+    if not arguments or arguments[0] in ("doctor", "-h", "--help", "-V", "--version"):
+        return True
+    return arguments[1:] in (["-h"], ["--help"])
 
 
 def interrupt_quietly() -> None:

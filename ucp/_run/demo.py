@@ -54,12 +54,18 @@ class DemoError(Exception):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument(
-        "--max-mib", type=int, default=256, help="largest array (default 256)"
+        "--max-mib", type=_mib, default=256, help="largest array (default 256)"
     )
     parser.add_argument(
         "--timeout", type=float, default=60, help="seconds (default 60)"
     )
     parser.add_argument("--peer", type=int, help=argparse.SUPPRESS)
+
+
+def _mib(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, not {text!r}")
+    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:

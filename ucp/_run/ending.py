@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 
 #: The exit status of a program whose output nobody reads, as a shell has it.
 BROKEN_PIPE = 128 + signal.SIGPIPE
@@ -23,6 +24,23 @@ def is_output_unread() -> bool:
     poll = select.poll()
     poll.register(1, 0)
     return any(events & select.POLLERR for _, events in poll.poll(0))
+
+
+def open_streams() -> None:
+    """Standard streams that are closed (``>&-``) take everything, and have nothing.
+
+    Nothing else gets their descriptors then, and programs that are started find all
+    three open.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)  # the lowest one that is closed
+            os.set_inheritable(null, True)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def drop_output() -> None:

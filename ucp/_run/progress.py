@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 
@@ -42,5 +43,6 @@ class Progress:
         full = self.WIDTH * done // self._total
         bar = "#" * full + "." * (self.WIDTH - full)
         percent = 100 * done // self._total
-        text = f"\r[{bar}] {percent:3d} % {label:40.40}"
-        print(text, end="", file=sys.stderr, flush=True)
+        text = f"[{bar}] {percent:3d} % {label:40.40}"
+        width = max(1, shutil.get_terminal_size().columns - 1)  # a longer one wraps
+        print(f"\r{text[:width]}", end="", file=sys.stderr, flush=True)
