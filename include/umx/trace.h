@@ -61,8 +61,13 @@ typedef struct umx_trace_event {
  */
 UMX_API UMX_MUST_CHECK umx_status umx_trace_start(size_t num_events);
 
-/** End the trace; its events can be read until the next one begins. */
+/** End the trace; its events can be read until the next one begins, or until
+ * umx_trace_release(). */
 UMX_API void umx_trace_stop(void);
+
+/** Give the memory of the trace that has ended back to the system. Its events are
+ * gone. Does nothing while a trace is recorded, or if there has been none. */
+UMX_API void umx_trace_release(void);
 
 /** What a trace consists of. */
 typedef struct umx_trace_info {
@@ -129,7 +134,7 @@ UMX_API void umx_histogram_merge(umx_histogram       *histogram,
 UMX_API uint64_t umx_histogram_limit(size_t i);
 
 /** A duration in ns that `percent` of all do not exceed; 0: there are none. At
- * most 4 % above the exact one. */
+ * most 4 % above the exact one; the longest one, if this is beyond 73 minutes. */
 UMX_API uint64_t umx_histogram_percentile(const umx_histogram *histogram,
                                           double               percent);
 

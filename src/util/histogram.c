@@ -57,7 +57,10 @@ umx_histogram_percentile(const umx_histogram *histogram, double percent)
         if (seen != 0 && (double)seen >= wanted) {
             uint64_t top = umx_histogram_limit(i) - 1;
 
-            return (top < histogram->max_ns) ? top : histogram->max_ns;
+            /* The last bucket has no limit. */
+            return (i < UMX_HISTOGRAM_BUCKETS - 1 && top < histogram->max_ns) ?
+                       top :
+                       histogram->max_ns;
         }
     }
     return histogram->max_ns;

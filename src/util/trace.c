@@ -23,12 +23,18 @@ typedef struct moment {
 unsigned        umi_observed;
 umi_trace_ring *umi_trace_current;
 
+enum {
+    MAX_RINGS = 27 /* one of each power of two up to MAX_EVENTS */
+};
+
 static struct {
     pthread_mutex_t lock;
-    bool            is_on;
-    bool            has_ended;
-    moment          begin, end;
-    double          ns_per_tick;
+    umi_trace_ring
+          *rings[MAX_RINGS]; /* by the binary logarithm of their size */
+    bool   is_on;
+    bool   has_ended;
+    moment begin, end;
+    double ns_per_tick;
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void
@@ -63,33 +69,36 @@ size_of(const umi_trace_ring *ring)
     return (ring->mask + 1) * sizeof(*ring->events);
 }
 
+/* The addresses stay, and read as zeros: a slow thread may still write there.
+ */
+static void
+give_back(const umi_trace_ring *ring)
+{
+    (void)madvise(ring->events, size_of(ring), MADV_DONTNEED);
+}
+
 /* Have the memory there before the first event. */
-static bool
+static void
 fill(umi_trace_ring *ring)
 {
 #ifdef MADV_POPULATE_WRITE
     if (madvise(ring->events, size_of(ring), MADV_POPULATE_WRITE) == 0) {
-        return true;
+        return;
     }
 #endif
     memset(ring->events, 0, size_of(ring));
-    return true;
 }
 
 static umi_trace_ring *
-new_ring(size_t num_events)
+new_ring(size_t size)
 {
     umi_trace_ring *ring = calloc(1, sizeof(*ring));
-    size_t          n    = 1;
     void           *memory;
 
-    while (n < num_events) {
-        n *= 2;
-    }
     if (ring == NULL) {
         return NULL;
     }
-    ring->mask = n - 1;
+    ring->mask = size - 1;
     memory     = mmap(NULL, size_of(ring), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
@@ -100,18 +109,19 @@ new_ring(size_t num_events)
     return ring;
 }
 
-/* Find a ring for so many events: the last one, or a larger one. */
+/* Find the ring for so many events: there is one of each size, for good. */
 static umi_trace_ring *
 get_ring(size_t num_events)
 {
-    umi_trace_ring *ring = umi_trace_current;
+    unsigned i = 0;
 
-    if (ring == NULL || ring->mask + 1 < num_events ||
-        ring->mask >= 4 * num_events) {
-        return new_ring(num_events);
+    while ((size_t)1 << i < num_events) {
+        i++;
     }
-    __atomic_store_n(&ring->head, 0, __ATOMIC_RELAXED);
-    return ring;
+    if (self.rings[i] == NULL) {
+        self.rings[i] = new_ring((size_t)1 << i);
+    }
+    return self.rings[i];
 }
 
 /* ---- fork() --------------------------------------------------------------
@@ -152,15 +162,21 @@ init_once(void)
 static umx_status
 start(size_t num_events)
 {
-    umi_trace_ring *ring;
+    const umi_trace_ring *before = umi_trace_current;
+    umi_trace_ring       *ring;
 
     if (self.is_on) {
         return UMX_ERR_BUSY;
     }
     ring = get_ring(num_events);
-    if (ring == NULL || !fill(ring)) {
+    if (ring == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
+    if (before != NULL) {
+        give_back(before);
+    }
+    fill(ring);
+    __atomic_store_n(&ring->head, 0, __ATOMIC_RELAXED);
     (void)umi_ticks_from_ns(1); /* calibrates */
     __atomic_store_n(&umi_trace_current, ring, __ATOMIC_RELEASE);
     self.begin     = now();
@@ -208,6 +224,17 @@ umx_trace_stop(void)
         self.is_on       = false;
         self.has_ended   = true;
         self.ns_per_tick = measure_tick();
+    }
+    pthread_mutex_unlock(&self.lock);
+}
+
+void
+umx_trace_release(void)
+{
+    pthread_mutex_lock(&self.lock);
+    if (self.has_ended) {
+        self.has_ended = false;
+        give_back(umi_trace_current);
     }
     pthread_mutex_unlock(&self.lock);
 }

@@ -2,9 +2,9 @@
 /* trace.h: the events of a trace, in a ring of memory. Thread: any.
  *
  * Who records takes the next place of the ring, by one atomic operation, and
- * fills it. A ring is memory of the process for good, given back to the system
- * when its trace has been read: a thread that was slow to fill its place may do
- * so after the end. */
+ * fills it. A thread that was slow to fill its place may do so after the end:
+ * so the addresses of a ring are for good, and only its pages are given back to
+ * the system, when its trace has been read or another one begins. */
 #ifndef UMI_TRACE_H
 #define UMI_TRACE_H
 

@@ -119,8 +119,8 @@ UNLOCKED = {
         umx_worker_is_in_thread umx_worker_signal umx_worker_submit
         umx_shuffle_chunk_release umx_memh_hold umx_memh_put umx_set_errno
         umx_shuffler_spill_error umx_worker_post umx_observe_workers
-        umx_latency_each umx_trace_query umx_trace_read umx_trace_start
-        umx_trace_stop""",
+        umx_latency_each umx_trace_query umx_trace_read umx_trace_release
+        umx_trace_start umx_trace_stop""",
     "only one thread uses a call at a time, and it has what it needs": """
         umx_moe_call_info umx_moe_pack umx_moe_sum umx_moe_unpack""",
     "it never changes": """

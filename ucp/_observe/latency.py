@@ -20,6 +20,9 @@ from .. import _ext
 #: What ``LatencyHistogram.as_dict()`` has of each histogram, beside the others.
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9}
 
+# The last bucket has all that took longer, too: 1 << UMX_HISTOGRAM_MAX_BITS.
+_LAST_LIMIT = 1 << 42
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LatencyHistogram:
@@ -50,7 +53,8 @@ class LatencyHistogram:
     def percentile(self, percent: float) -> float:
         """A time that ``percent`` of the operations did not exceed.
 
-        It is at most 4 % above the exact one; 0 if there was no operation.
+        It is at most 4 % above the exact one; the longest, if that is more than
+        73 minutes; 0 if there was no operation.
 
         Raises:
             ValueError: ``percent`` is not between 0 and 100.
@@ -62,6 +66,8 @@ class LatencyHistogram:
         for limit in sorted(self.buckets):
             seen += self.buckets[limit]
             if seen >= wanted:
+                if limit >= _LAST_LIMIT:
+                    break
                 return min(max((limit - 1) / 1e9, self.min), self.max)
         return self.max
 

@@ -140,8 +140,21 @@ watch_forks(void)
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
-/* ---- the handler --------------------------------------------------------
+/* ---- the program's functions -------------------------------------------
  */
+
+/* A function of the program has raised, which the caller has not asked for. */
+static void
+get_over(PyObject *function)
+{
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+        /* It is not for the function: it comes again outside of this call. */
+        PyErr_Clear();
+        PyErr_SetInterrupt();
+    } else {
+        PyErr_WriteUnraisable(function);
+    }
+}
 
 static void
 call_handler(mod_state *st, int level, const char *text)
@@ -156,12 +169,8 @@ call_handler(mod_state *st, int level, const char *text)
     result = PyObject_CallFunction(
         handler, "iN", level,
         PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"));
-    if (result == NULL && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-        /* It is not for the handler: it comes again outside of this call. */
-        PyErr_Clear();
-        PyErr_SetInterrupt();
-    } else if (result == NULL) {
-        PyErr_WriteUnraisable(handler);
+    if (result == NULL) {
+        get_over(handler);
     }
     Py_XDECREF(result);
     Py_DECREF(handler);
@@ -211,7 +220,7 @@ look(mod_state *st)
     long      level  = (result != NULL) ? PyLong_AsLong(result) : -1;
 
     if (PyErr_Occurred()) {
-        PyErr_WriteUnraisable(get);
+        get_over(get);
     } else {
         umx_log_set_level((int)level);
     }

@@ -228,6 +228,17 @@ trace_stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(trace_release_doc,
+             "trace_release()\n--\n\n"
+             "Give back the memory of the trace that has been stopped.");
+
+static PyObject *
+trace_release(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    umx_trace_release();
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(trace_query_doc,
              "trace_query()\n--\n\n"
              "(events, dropped, begin_ns, end_ns, realtime_ns) of the trace\n"
@@ -299,6 +310,7 @@ PyMethodDef observe_methods[] = {
     {"read_latencies", read_latencies, METH_NOARGS, read_latencies_doc},
     {"trace_start", trace_start, METH_VARARGS, trace_start_doc},
     {"trace_stop", trace_stop, METH_NOARGS, trace_stop_doc},
+    {"trace_release", trace_release, METH_NOARGS, trace_release_doc},
     {"trace_query", trace_query, METH_NOARGS, trace_query_doc},
     {"trace_read", trace_read, METH_VARARGS, trace_read_doc},
     {NULL, NULL, 0, NULL},

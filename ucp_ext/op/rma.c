@@ -77,10 +77,15 @@ NOINLINE umx_status
 rma_post_unlocked(RequestObject *req, const umx_op_params *params,
                   rma_post_fn post)
 {
-    PyThreadState *thread = PyEval_SaveThread();
-    umx_status     status = post(req, params);
+    WorkerObject  *worker = req->worker;
+    PyThreadState *thread;
+    umx_status     status;
 
+    worker->num_unlocked++;
+    thread = PyEval_SaveThread();
+    status = post(req, params);
     PyEval_RestoreThread(thread);
+    worker->num_unlocked--;
     return status;
 }
 

@@ -10,7 +10,8 @@ const char worker_describe_doc[] =
     "(text, more): at most `max` lines about what is under way, and\n"
     "how many were left out. Any thread.";
 
-/* The caller has the GIL, and the owner makes calls of libumx with it only. */
+/* The caller has the GIL, and the owner makes calls of libumx with it, but for
+ * those that it counts: during them nothing is read. */
 PyObject *
 worker_describe(PyObject *op, PyObject *max)
 {
@@ -25,7 +26,8 @@ worker_describe(PyObject *op, PyObject *max)
     if (self->umx == NULL || worker_is_forked(self)) {
         return Py_BuildValue("(sK)", "", 0ULL);
     }
-    status = event_describe(self->umx, &lines);
+    status = (self->num_unlocked != 0) ? UMX_ERR_BUSY :
+                                         event_describe(self->umx, &lines);
     if (status < 0) {
         free(lines.text);
         return errors_raise(self->st, status, "describe", NULL);

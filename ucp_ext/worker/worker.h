@@ -52,14 +52,15 @@ struct WorkerObject {
     struct am_handler *am_handlers;
     PyObject          *am_host_allocator; /* or NULL */
     PyObject          *am_device_allocator;
-    int                told_fd;    /* umx_progress_fd() in the loop, or -1 */
-    bool               has_thread; /* umx_progress_start() */
-    bool               is_shared;  /* every thread may call it */
-    waiter            *waiters;    /* those of `is_shared` that sleep */
-    waiter            *leader;     /* the one that polls descriptors; or NULL */
-    unsigned           num_awake;  /* threads that drain before they sleep */
-    int                wake_fd;    /* of the leader, or -1 */
-    int                end_fd;     /* of the thread in _keep(), or -1 */
+    int                told_fd;      /* umx_progress_fd() in the loop, or -1 */
+    bool               has_thread;   /* umx_progress_start() */
+    bool               is_shared;    /* every thread may call it */
+    unsigned           num_unlocked; /* calls of libumx without the GIL */
+    waiter            *waiters;      /* those of `is_shared` that sleep */
+    waiter            *leader;    /* the one that polls descriptors; or NULL */
+    unsigned           num_awake; /* threads that drain before they sleep */
+    int                wake_fd;   /* of the leader, or -1 */
+    int                end_fd;    /* of the thread in _keep(), or -1 */
     PyObject          *weakrefs;
 };
 

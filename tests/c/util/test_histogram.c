@@ -75,6 +75,19 @@ test_two_histograms_make_one(void **state)
     assert_int_equal(umx_histogram_percentile(&histogram, 100), 1000000);
 }
 
+static void
+test_beyond_the_last_limit_is_the_longest(void **state)
+{
+    const uint64_t two_hours = UINT64_C(7200000000000);
+
+    (void)state;
+    umx_histogram_init(&histogram);
+    umx_histogram_record(&histogram, 1);
+    umx_histogram_record(&histogram, two_hours);
+    assert_int_equal(umx_histogram_percentile(&histogram, 50), 1);
+    assert_int_equal(umx_histogram_percentile(&histogram, 100), two_hours);
+}
+
 int
 main(void)
 {
@@ -83,6 +96,7 @@ main(void)
         cmocka_unit_test(test_limits_grow_by_less_than_4_percent),
         cmocka_unit_test(test_percentiles_are_near_the_exact_ones),
         cmocka_unit_test(test_two_histograms_make_one),
+        cmocka_unit_test(test_beyond_the_last_limit_is_the_longest),
     };
 
     return UNIT_RUN(tests);

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,6 +92,59 @@ test_one_trace_at_a_time(void **state)
     umx_trace_stop();
     assert_int_equal(umx_trace_start(1 << 10), UMX_OK); /* a larger one */
     umx_trace_stop();
+}
+
+/* The pages of the ring that are in memory. */
+static size_t
+num_pages(const umi_trace_ring *ring)
+{
+    static unsigned char is_there[1024];
+    size_t               size = (ring->mask + 1) * sizeof(*ring->events);
+    size_t               page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t               n    = 0;
+
+    assert_in_range(size, 1, sizeof(is_there) * page);
+    assert_int_equal(mincore(ring->events, size, is_there), 0);
+    for (size_t i = 0; i < (size + page - 1) / page; i++) {
+        n += is_there[i] & 1u;
+    }
+    return n;
+}
+
+static void
+test_memory_is_given_back(void **state)
+{
+    const umi_trace_ring *large, *small;
+    umx_trace_info        info;
+
+    (void)state;
+    assert_int_equal(umx_trace_start(1 << 14), UMX_OK);
+    large = umi_trace_current;
+    assert_int_not_equal(num_pages(large), 0);
+    umx_trace_release(); /* nothing happens: it is recorded */
+    assert_int_not_equal(num_pages(large), 0);
+    add(1);
+    umx_trace_stop();
+
+    assert_int_equal(umx_trace_start(1 << 10), UMX_OK);
+    small = umi_trace_current;
+    assert_ptr_not_equal(small, large);
+    assert_int_equal(num_pages(large), 0);
+    add(2);
+    umx_trace_stop();
+    umx_trace_query(&info);
+    assert_int_equal(info.num_events, 1);
+    umx_trace_release();
+    umx_trace_query(&info);
+    assert_int_equal(info.num_events, 0);
+    assert_int_equal(num_pages(small), 0);
+    add(3); /* a slow thread */
+
+    assert_int_equal(umx_trace_start(1 << 14), UMX_OK);
+    assert_ptr_equal(umi_trace_current, large);
+    umx_trace_stop();
+    umx_trace_release();
+    umx_trace_release();
 }
 
 static void *
@@ -230,6 +284,7 @@ main(void)
         cmocka_unit_test(test_events_are_read_in_their_order),
         cmocka_unit_test(test_the_last_events_stay),
         cmocka_unit_test(test_one_trace_at_a_time),
+        cmocka_unit_test(test_memory_is_given_back),
         cmocka_unit_test(test_threads_record_at_once),
         cmocka_unit_test(test_a_child_records_nothing_of_its_parents),
         cmocka_unit_test(test_latencies_are_counted_by_name),
