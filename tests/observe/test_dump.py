@@ -156,6 +156,10 @@ def test_the_communicator_names_the_ranks_it_waits_for():
 def test_a_wrong_signal_is_refused():
     with pytest.raises(ValueError, match="signal"):
         ucp.dump_on_signal(12345)
+    before = signal.getsignal(signal.SIGSEGV)
+    with pytest.raises(ValueError, match=r"^SIGSEGV says"):
+        ucp.dump_on_signal(signal.SIGSEGV)
+    assert signal.getsignal(signal.SIGSEGV) is before
     errors = []
 
     def ask():
@@ -274,6 +278,8 @@ def test_a_handler_of_before_is_called_after_it():
     """
     with Hanging(source) as program:
         text = program.dump(last="mine\n")
+        assert "most recent call first" in text
+        assert "thread 'MainThread', which calls dump()" in text
         assert text.count("=== end of ucp.dump") == 1
 
 

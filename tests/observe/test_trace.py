@@ -166,6 +166,10 @@ def test_numbers_of_events_have_limits(tmp_path, number):
     with pytest.raises(ValueError, match=r"^a trace has between 1 and 67108864 ev"):
         ucp.trace(tmp_path / "t.json", max_events=number).start()
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "t.json").write_text("mine")
+    with pytest.raises(ValueError, match="a trace has between"):
+        ucp.trace(tmp_path / "t.json", max_events=number).start()
+    assert (tmp_path / "t.json").read_text() == "mine"
 
 
 def test_a_trace_is_written_after_an_exception(tmp_path):

@@ -32,6 +32,14 @@ _MAX_TASKS = 40  # of each event loop
 _MAX_FRAMES = 6  # of each task and thread
 _MAX_TEXT = 200  # characters of a repr
 
+_FAULTS = (
+    signal.SIGSEGV,
+    signal.SIGFPE,
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGILL,
+)
+
 File = str | os.PathLike[str] | IO[str] | None
 
 
@@ -78,6 +86,11 @@ def dump_on_signal(signum: int = signal.SIGUSR1, file: File = None) -> None:
         raise ValueError(
             "dump_on_signal() sets a signal's handler: the main thread does"
         )
+    if signum in _FAULTS:
+        raise ValueError(
+            f"{signal.Signals(signum).name} says that the program is at fault, and it "
+            "cannot go on: faulthandler.enable() writes its stacks"
+        )
     previous = signal.getsignal(signum)
     previous = getattr(previous, "ucp_previous", previous)  # not ours of before
     target = _open(file)
@@ -85,17 +98,20 @@ def dump_on_signal(signum: int = signal.SIGUSR1, file: File = None) -> None:
 
     def handle(number: int, frame: types.FrameType | None) -> None:
         try:
-            _write(target, _text(has_threads=not has_stacks))
+            _write(target, _text(has_threads=True))
         except (OSError, ValueError):  # the file is closed, or its disk full
             pass
         if callable(previous):
             previous(number, frame)
 
     handle.ucp_previous = previous  # type: ignore[attr-defined]
+    faulthandler.unregister(signum)  # or it would think that it is still there
     signal.signal(signum, handle)
     if has_stacks:
+        # Of all threads it would read the stacks without the GIL, which crashes
+        # when one of them ends: the dump has those.
         faulthandler.register(
-            signum, _descriptor(target) or 0, all_threads=True, chain=True
+            signum, _descriptor(target) or 0, all_threads=False, chain=True
         )
 
 

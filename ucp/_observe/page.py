@@ -99,7 +99,7 @@ def read(pid: int) -> list[ProcessStatistics]:
 def name_of(pid: int) -> str:
     """The name of a process's program; "" if there is no such process."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
     except OSError:
         return ""
 

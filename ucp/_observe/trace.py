@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import atexit
 import os
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
 from .. import _ext
+from ..exceptions import UCXWarning
 from .page import name_of
 from .timeline import join, write
 
@@ -75,18 +77,16 @@ class Trace:
                 f"a trace of this process is being written to {running.path}; stop it "
                 "before another begins"
             )
-        file = self.path.open("w", encoding="utf-8")
+        if not _ext.trace_start(self._max_events):
+            raise RuntimeError(
+                "another trace of this process has begun; stop it before another begins"
+            )
         try:
-            if not _ext.trace_start(self._max_events):
-                raise RuntimeError(
-                    "a trace of this process has been begun by umx_trace_start(); stop "
-                    "it before another begins"
-                )
+            self._file = self.path.open("w", encoding="utf-8")
         except BaseException:
-            file.close()
-            self.path.unlink(missing_ok=True)
+            _ext.trace_stop()
+            _ext.trace_release()
             raise
-        self._file = file
         self._pid = os.getpid()
         Trace._running = self
         return self
@@ -110,6 +110,7 @@ class Trace:
         _ext.trace_stop()
         with file:
             write(file, self._pid, name_of(self._pid))
+        _ext.trace_release()
 
     def __enter__(self) -> Trace:
         return self.start()
@@ -144,7 +145,13 @@ class Trace:
 def _start_by_environment() -> None:
     path = os.environ.get("UCP_TRACE", "")
     if path:
-        trace = Trace(path).start()
+        try:
+            trace = Trace(path).start()
+        except (OSError, RuntimeError, MemoryError) as exc:
+            warnings.warn(
+                f"UCP_TRACE={path!r} has no effect: {exc}", UCXWarning, stacklevel=2
+            )
+            return
         atexit.register(trace.stop)
 
 
