@@ -210,3 +210,21 @@ def test_a_page_of_another_version_of_the_numbers_is_read():
     assert worker.drained == 6.0
     assert worker.statistics.sent_messages == 5
     assert worker.statistics.loans == 0
+
+
+@pytest.mark.parametrize(
+    ("slot_size", "ticks", "names"),
+    [
+        (0, 10, b"number,begun_ns,drained"),
+        (511, 10, b"number,begun_ns,drained"),
+        (24, 10, b"number,begun_ns,drained"),
+        (512, 0, b"number,begun_ns,drained"),
+        (512, 10, b"begun_ns,drained"),
+    ],
+)
+def test_a_page_that_lies_is_not_read(slot_size, ticks, names):
+    header = page._HEADER.pack(
+        b"ucpstats", 1, 4096, slot_size, 1, 7, 1, 1, 1, ticks, b"9", names
+    )
+    whole = header.ljust(4096, b"\0") + (1).to_bytes(8, "little") * 64
+    assert page._read_memory(7, memoryview(whole)) is None

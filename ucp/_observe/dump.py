@@ -68,8 +68,8 @@ def dump(file: File = None) -> None:
 def dump_on_signal(signum: int = signal.SIGUSR1, file: File = None) -> None:
     """Have a signal write Python's stacks and ``dump()``, whatever the program does.
 
-    The stacks come at once from ``faulthandler``, even while code in C runs or
-    hangs. The dump follows when the main thread next runs Python code: at once if
+    The stack of the thread that the system chose, as a rule the main one, comes at
+    once from ``faulthandler``, even while code in C runs or hangs. The dump follows when the main thread next runs Python code: at once if
     it sleeps in an event loop, or in a call of ``ucp.sync``. A handler that the
     program has set for the signal before is called after it.
 
@@ -79,7 +79,8 @@ def dump_on_signal(signum: int = signal.SIGUSR1, file: File = None) -> None:
             no stacks.
 
     Raises:
-        ValueError: this is not the main thread, or there is no such signal.
+        ValueError: this is not the main thread, there is no such signal, or it is one
+            of faults, such as SIGSEGV.
         OSError: the signal cannot be caught, or the file cannot be opened.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -145,7 +146,11 @@ def _open(file: File) -> File:
     """Open a path now, as there may be no descriptor left later."""
     if isinstance(file, str | os.PathLike):
         return open(file, "a", encoding="utf-8")
-    return file
+    descriptor = None if file is None else _descriptor(file)
+    if descriptor is None:
+        return file
+    # The program may close its file, and another one get the number.
+    return os.fdopen(os.dup(descriptor), "w", encoding="utf-8")
 
 
 def _descriptor(file: File) -> int | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import mmap
 import os
 import struct
 from collections.abc import Iterator
@@ -28,7 +27,9 @@ _VERSION = 1
 # begun_ns, ticks, ticks_ns, ticks_per_second, umx_version, spare, names
 _HEADER = struct.Struct("=8sIIIIQQQQQ16s48x1024s")
 _FIELDS = tuple(field.name for field in dataclasses.fields(WorkerStatistics))
+_NEEDED = {"number", "begun_ns", "drained"}
 _TRIES = 8
+_MAX_SIZE = 4 << 20  # bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,11 +115,11 @@ def _is_page(path: Path) -> bool:
 def _read_file(pid: int, path: Path) -> ProcessStatistics | None:
     try:
         with path.open("rb") as file:
-            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):  # closed meanwhile, or still empty
+            # Not by mmap(): a file that shrinks would end this process.
+            data = os.pread(file.fileno(), _MAX_SIZE, 0)
+    except OSError:  # closed meanwhile
         return None
-    with memory, memoryview(memory) as view:
-        return _read_memory(pid, view)
+    return _read_memory(pid, memoryview(data))
 
 
 def _read_memory(pid: int, view: memoryview) -> ProcessStatistics | None:
@@ -129,7 +130,13 @@ def _read_memory(pid: int, view: memoryview) -> ProcessStatistics | None:
         return None
     header_size, slot_size, num_slots, _, begun_ns, *clock = rest[:-2]
     names = _text(rest[-1]).split(",")
-    if len(view) < header_size + num_slots * slot_size:
+    if not _NEEDED.issubset(names) or clock[-1] == 0:
+        return None
+    if slot_size % 8 != 0 or slot_size < 8 * (len(names) + 1):
+        return None
+    if len(view) < header_size + num_slots * slot_size or len(view) % 8 != 0:
+        return None
+    if header_size % 8 != 0:
         return None
     with view.cast("B")[header_size:] as body, body.cast("Q") as words:
         slots = _slots(words, slot_size // 8, num_slots, ["turn", *names])
