@@ -250,3 +250,21 @@ async def test_the_host_is_named(tmp_path):
     with ucp.trace(tmp_path / "t.json"):
         pass
     assert checked(tmp_path / "t.json")["otherData"]["host"] == socket.gethostname()
+
+
+def test_a_file_that_is_no_trace_is_named(tmp_path):
+    (tmp_path / "empty.json").touch()
+    with pytest.raises(ValueError, match=r"/empty\.json is no trace of ucp: "):
+        ucp.trace.join([tmp_path / "empty.json"], tmp_path / "all")
+
+
+async def test_two_traces_of_one_process_are_joined(tmp_path):
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path in paths:
+        with ucp.trace(path):
+            async with connected_pair() as (client, server):
+                await client.send(b"four")
+                await server.recv(bytearray(4))
+    ucp.trace.join(paths, tmp_path / "all.json")
+    found = begins(checked(tmp_path / "all.json"), "send")
+    assert len({event["id"] for event in found}) == 2

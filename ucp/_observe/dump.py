@@ -69,9 +69,10 @@ def dump_on_signal(signum: int = signal.SIGUSR1, file: File = None) -> None:
     """Have a signal write Python's stacks and ``dump()``, whatever the program does.
 
     The stack of the thread that the system chose, as a rule the main one, comes at
-    once from ``faulthandler``, even while code in C runs or hangs. The dump follows when the main thread next runs Python code: at once if
-    it sleeps in an event loop, or in a call of ``ucp.sync``. A handler that the
-    program has set for the signal before is called after it.
+    once from ``faulthandler``, even while code in C runs or hangs. The dump, with
+    the stacks of all threads, follows when the main thread next runs Python code:
+    at once if it sleeps in an event loop, or in a call of ``ucp.sync``. A handler
+    that the program has set for the signal before is called after it.
 
     Args:
         signum: the signal.

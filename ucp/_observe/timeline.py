@@ -251,13 +251,25 @@ def _name_of(what: str, pid: int, tid: int, name: str) -> str:
     )
 
 
+def _load(path: Path) -> dict[str, Any]:
+    """The trace of a file."""
+    try:
+        trace: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        if "host" in trace["otherData"] and "traceEvents" in trace:
+            return trace
+        reason = "it has no otherData.host, or no traceEvents"
+    except (ValueError, KeyError, TypeError) as exc:
+        reason = str(exc)
+    raise ValueError(f"{path} is no trace of ucp: {reason}")
+
+
 def join(paths: list[Path], target: Path) -> None:
     """Write the traces of several processes into one file."""
-    traces = [json.loads(path.read_text()) for path in paths]
+    traces = [_load(path) for path in paths]
     first = traces[0]["otherData"]
     hosts = list(dict.fromkeys(trace["otherData"]["host"] for trace in traces))
     events = []
-    for trace in traces:
+    for number, trace in enumerate(traces):
         its = trace["otherData"]
         step = hosts.index(its["host"]) * _PID_STEP
         shift = 0.0
@@ -265,8 +277,8 @@ def join(paths: list[Path], target: Path) -> None:
             shift = its["realtime_offset_ns"] - first["realtime_offset_ns"]
         for event in trace["traceEvents"]:
             event["pid"] += step
-            if "id" in event:  # of each process: Perfetto knows them by the file
-                event["id"] = f"{event['pid']}:{event['id']}"
+            if "id" in event:  # of each file: Perfetto knows them by it
+                event["id"] = f"{number}:{event['id']}"
             if "ts" in event:
                 event["ts"] += shift / 1000
             events.append(event)

@@ -133,7 +133,7 @@ class Trace:
         hosts' time of day, which may differ by as much as it is set differently.
 
         Raises:
-            ValueError: there are no traces.
+            ValueError: there are no traces, or a file is none: the text names it.
             OSError: a file cannot be read, or ``target`` not be written.
         """
         files = [Path(path) for path in paths]
