@@ -30,6 +30,7 @@ SIGNAL = "UCP_DUMP_SIGNAL"
 _MAX_LINES = 400  # of all workers
 _MAX_TASKS = 40  # of each event loop
 _MAX_FRAMES = 6  # of each task and thread
+_MAX_THREADS = 100
 _MAX_TEXT = 200  # characters of a repr
 
 _FAULTS = (
@@ -289,13 +290,16 @@ def _place(frame: types.FrameType) -> str:
 
 def _threads() -> Iterator[str]:
     names = {thread.ident: thread.name for thread in list(threading._active.values())}  # type: ignore[attr-defined]
-    for ident, frame in sys._current_frames().items():
+    frames = list(sys._current_frames().items())
+    for ident, frame in frames[:_MAX_THREADS]:
         mine = ", which calls dump()" if ident == threading.get_ident() else ""
         yield f"thread {names.get(ident, ident)!r}{mine}"
         stack = list(_stack(frame))
         yield from (f"  {place}" for place in reversed(stack[:_MAX_FRAMES]))
         if len(stack) > _MAX_FRAMES:
             yield f"  below {len(stack) - _MAX_FRAMES} more frames"
+    if len(frames) > _MAX_THREADS:
+        yield f"and {len(frames) - _MAX_THREADS} more threads"
 
 
 def _stack(frame: types.FrameType | None) -> Iterator[str]:

@@ -28,7 +28,6 @@ _VERSION = 1
 _HEADER = struct.Struct("=8sIIIIQQQQQ16s48x1024s")
 _FIELDS = tuple(field.name for field in dataclasses.fields(WorkerStatistics))
 _NEEDED = {"number", "begun_ns", "drained"}
-_TRIES = 8
 _MAX_SIZE = 4 << 20  # bytes
 
 
@@ -116,14 +115,18 @@ def _read_file(pid: int, path: Path) -> ProcessStatistics | None:
     try:
         with path.open("rb") as file:
             # Not by mmap(): a file that shrinks would end this process.
-            data = os.pread(file.fileno(), _MAX_SIZE, 0)
+            data, again = (os.pread(file.fileno(), _MAX_SIZE, 0) for _ in range(2))
     except OSError:  # closed meanwhile
         return None
-    return _read_memory(pid, memoryview(data))
+    return _read_memory(pid, memoryview(data), memoryview(again))
 
 
-def _read_memory(pid: int, view: memoryview) -> ProcessStatistics | None:
-    if len(view) < _HEADER.size:
+def _read_memory(
+    pid: int, view: memoryview, again: memoryview | None = None
+) -> ProcessStatistics | None:
+    """What ``view`` says; ``again`` is the same memory, read later."""
+    again = view if again is None else again
+    if len(view) < _HEADER.size or len(again) != len(view):
         return None
     magic, version, *rest = _HEADER.unpack_from(view)
     if magic != _MAGIC or version != _VERSION:
@@ -138,9 +141,9 @@ def _read_memory(pid: int, view: memoryview) -> ProcessStatistics | None:
         return None
     if header_size % 8 != 0:
         return None
-    with view.cast("B")[header_size:] as body, body.cast("Q") as words:
-        slots = _slots(words, slot_size // 8, num_slots, ["turn", *names])
-        workers = tuple(_worker(slot, *clock) for slot in slots)
+    words, later = (each[header_size:].cast("Q") for each in (view, again))
+    slots = _slots(words, later, slot_size // 8, num_slots, ["turn", *names])
+    workers = tuple(_worker(slot, *clock) for slot in slots)
     return ProcessStatistics(
         pid=pid,
         name=name_of(pid),
@@ -155,18 +158,12 @@ def _text(padded: bytes) -> str:
 
 
 def _slots(
-    words: memoryview, size: int, number: int, names: list[str]
+    words: memoryview, later: memoryview, size: int, number: int, names: list[str]
 ) -> Iterator[dict[str, int]]:
-    """The slots that are in use; one that changes hands is read again."""
+    """The slots that are in use, and have not changed hands between two readings."""
     for start in range(0, number * size, size):
-        if words[start] % 2 == 0:
-            continue
-        for _ in range(_TRIES):
-            slot = {name: words[start + i] for i, name in enumerate(names)}
-            if slot["turn"] == words[start]:
-                break
-        if slot["turn"] % 2 != 0:
-            yield slot
+        if words[start] % 2 == 1 and words[start] == later[start]:
+            yield {name: words[start + i] for i, name in enumerate(names)}
 
 
 def _worker(

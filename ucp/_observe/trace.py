@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -53,6 +54,7 @@ class Trace:
     """
 
     _running: Trace | None = None  # of this process
+    _lock = threading.RLock()  # held while a trace begins or ends
 
     def __init__(
         self, path: str | os.PathLike[str], *, max_events: int = _MAX_EVENTS
@@ -71,6 +73,10 @@ class Trace:
             ValueError: ``max_events`` is too small, or too large.
             MemoryError: there is no memory for so many events.
         """
+        with Trace._lock:
+            return self._start()
+
+    def _start(self) -> Trace:
         running = Trace._running
         if running is not None:
             raise RuntimeError(
@@ -100,6 +106,10 @@ class Trace:
         Raises:
             OSError: the file cannot be written.
         """
+        with Trace._lock:
+            self._stop()
+
+    def _stop(self) -> None:
         file, self._file = self._file, None
         if file is None:
             return
@@ -108,9 +118,11 @@ class Trace:
             return
         Trace._running = None
         _ext.trace_stop()
-        with file:
-            write(file, self._pid, name_of(self._pid))
-        _ext.trace_release()
+        try:
+            with file:
+                write(file, self._pid, name_of(self._pid))
+        finally:
+            _ext.trace_release()
 
     def __enter__(self) -> Trace:
         return self.start()
@@ -157,6 +169,7 @@ def _start_by_environment() -> None:
 
 def _forget_after_fork() -> None:
     """The parent's trace is not this process's; one of a name of its own begins."""
+    Trace._lock = threading.RLock()  # a thread of the parent's may have held it
     running, Trace._running = Trace._running, None
     if running is not None and "%p" in os.environ.get("UCP_TRACE", ""):
         _start_by_environment()
