@@ -6,10 +6,11 @@ from script import run_script
 
 # Workers of threads are made with few descriptors left, one after the other.
 _WORKERS = """
-import asyncio, os, resource, threading
+import asyncio, logging, os, resource, threading
 import ucp
 from ucp.testing import connected_pair
 
+logging.disable()  # UCX says, too, what it lacks
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 
 def take_all():
@@ -33,6 +34,7 @@ def other(loop, said):
 async def main():
     said = []
     async with connected_pair() as (client, server):
+        await client.ping()  # UCX has its descriptors
         for left in range(60):
             loop = asyncio.new_event_loop()
             taken = take_all()

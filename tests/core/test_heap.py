@@ -246,7 +246,9 @@ class TestSpace:
 
 # In an IPC namespace of its own, where limits are this process's alone.
 OWN_LIMITS = """
-import asyncio, ctypes, ucp
+import asyncio, ctypes, logging, ucp
+
+logging.disable()  # UCX says, too, what it lacks
 
 def limit(**limits):
     for name, value in limits.items():

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
+import ucp
+
 PAGE = (ROOT / "docs/hacking.md").read_text()
 OPERATION = PAGE[PAGE.index("## To add an op") : PAGE.index("## To add a layer")]
 LAYER = PAGE[PAGE.index("## To add a layer") : PAGE.index("## Find a fault")]
@@ -155,7 +157,8 @@ def link_library(tree: Path, objects: list[Path], folder: Path) -> None:
         tree,
         *(*compiler, "-shared", "-pthread", "-Wl,-soname,libumx.so.0"),
         *("-o", folder / "libumx.so.0", "-Wl,--whole-archive", *objects),
-        "-Wl,--no-whole-archive",
+        *("-Wl,--no-whole-archive", f"-L{Path(ucp.which_ucx().path).parent}"),
+        *("-l:libucp.so.0", "-l:libucs.so.0"),
     )
 
 
