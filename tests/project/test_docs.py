@@ -192,6 +192,7 @@ def test_extras_are_installed_from_the_checkout(page):
     not (ROOT / "src/build/release/libumx.so.0").exists(),
     reason="make -C src has not been run",
 )
+@pytest.mark.timeout(300)  # the library is built again if it was in another way
 def test_a_program_in_c_is_built_and_started_as_the_page_says(tmp_path):
     page = (ROOT / "docs/c-api.md").read_text()
     block = next(
@@ -202,6 +203,7 @@ def test_a_program_in_c_is_built_and_started_as_the_page_says(tmp_path):
     environment = {
         **os.environ,
         "HOME": str(tmp_path),
+        "MAKEFLAGS": f"-j{os.cpu_count()}",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     with subprocess.Popen(
