@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -100,19 +99,10 @@ def load() -> WhichUCX:
     """
     neighbours.check()
     _check_extension_is_here()
-    _check_libumx_that_is_loaded()
+    is_loaded = _has_libumx()
     which = _load_ucx()
-    library = _PACKAGE / "lib" / _UMX
-    try:
-        _open(_UMX, os.RTLD_NOLOAD)
-    except OSError:
-        try:
-            _open(str(library))
-        except OSError as error:
-            raise ImportError(
-                f"ucp cannot load its library {library}: {error}. Install ucp "
-                "again; if UCP_UCX names a UCX, look whether that is too old"
-            ) from error
+    if not is_loaded:
+        _load_libumx()
     return which
 
 
@@ -164,27 +154,27 @@ def _check_extension_is_here() -> None:
         )
 
 
-def _check_libumx_that_is_loaded() -> None:
-    """Refuse a libumx that something else has loaded, unless it is the same.
+def _has_libumx() -> bool:
+    """Return whether something else has loaded libumx; refuse one of another build.
 
-    The dynamic linker would give the extension that library, since it has the
-    soname for which the extension asks.
+    The dynamic linker gives the extension that library, since it has the soname for
+    which the extension asks.
     """
     try:
         loaded = _open(_UMX, os.RTLD_NOLOAD)
     except OSError:
-        return
+        return False
     file = _file_of_library(loaded)
     own = _PACKAGE / "lib" / _UMX
     if file.exists() and own.exists() and file.samefile(own):
-        return
+        return True
     try:
         version = _text_of(loaded.umx_version_string)
         headers = _text_of(loaded.umx_headers_id)
     except AttributeError:  # one that is too old, or another library of that name
         version, headers = "unknown", ""
     if version == _version.__version__ and headers == _headers_id():
-        return
+        return True
     raise ImportError(
         f"this process has loaded {file}, libumx of version {version}, and ucp "
         f"{_version.__version__} needs {own}: both are {_UMX}, and a process has "
@@ -194,8 +184,21 @@ def _check_libumx_that_is_loaded() -> None:
     )
 
 
+def _load_libumx() -> None:
+    library = _PACKAGE / "lib" / _UMX
+    try:
+        _open(str(library))
+    except OSError as error:
+        raise ImportError(
+            f"ucp cannot load its library {library}: {error}. Install ucp "
+            "again; if UCP_UCX names a UCX, look whether that is too old"
+        ) from error
+
+
 def _headers_id() -> str:
     """Return what umx_headers_id() returns in this package's libumx."""
+    import hashlib  # takes milliseconds, and is seldom needed
+
     files = sorted((_PACKAGE / "include/umx").glob("*.h"))
     content = b"".join(file.read_bytes() for file in files)
     return hashlib.sha256(content).hexdigest()[:16]
