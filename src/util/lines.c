@@ -39,16 +39,24 @@ umi_lines_escape(const char *from, char *to, size_t size)
 }
 
 void
+umi_lines_format(char *text, size_t size, const char *format, va_list args)
+{
+    char raw[UMI_LINES_MAX + 1]; /* one more tells that a text is too long */
+
+    if (vsnprintf(raw, size + 1, format, args) < 0) {
+        raw[0] = '\0';
+    }
+    umi_lines_escape(raw, text, size);
+}
+
+void
 umi_lines_add(const umi_lines *lines, const char *format, ...)
 {
-    char    raw[LINE_SIZE + 1], text[LINE_SIZE];
+    char    text[LINE_SIZE];
     va_list args;
 
     va_start(args, format);
-    if (vsnprintf(raw, sizeof(raw), format, args) < 0) {
-        raw[0] = '\0';
-    }
+    umi_lines_format(text, sizeof(text), format, args);
     va_end(args);
-    umi_lines_escape(raw, text, sizeof(text));
     lines->fn(text, lines->arg);
 }

@@ -11,8 +11,6 @@
 
 #include "util/lines.h"
 
-#define LINE_MAX_BYTES 1024
-
 static const char *const names[] = {
     [UMI_LOG_ERROR] = "error",
     [UMI_LOG_WARN]  = "warning",
@@ -100,15 +98,12 @@ umi_log_line(umi_log_level level, const char *format, ...)
 {
     int        saved_errno = errno;
     log_target to          = get_target();
-    char       raw[LINE_MAX_BYTES + 1], text[LINE_MAX_BYTES];
+    char       text[UMI_LINES_MAX];
     va_list    args;
 
     va_start(args, format);
-    if (vsnprintf(raw, sizeof(raw), format, args) < 0) {
-        raw[0] = '\0';
-    }
+    umi_lines_format(text, sizeof(text), format, args);
     va_end(args);
-    umi_lines_escape(raw, text, sizeof(text));
     if (to.sink != NULL) {
         to.sink((int)level, text, to.arg);
     } else {
