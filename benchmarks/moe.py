@@ -273,7 +273,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         library = build(folder)
         for ranks in args.ranks.split(","):
-            command = [args.mpiexec, "-n", ranks, sys.executable, "-P", __file__]
+            command = [args.mpiexec, "-n", ranks, sys.executable, __file__]
             subprocess.run([*command, *sys.argv[1:], "--library", library], check=True)
 
 

@@ -183,7 +183,7 @@ def main() -> None:
         sock.bind(("127.0.0.1", 0))
         root = f"tcp://127.0.0.1:{sock.getsockname()[1]}"
         sock.close()
-        command = [sys.executable, "-P", __file__, *sys.argv[1:], "--root", root]
+        command = [sys.executable, __file__, *sys.argv[1:], "--root", root]
         command += ["--directory", directory, "--rank"]
         processes = [subprocess.Popen([*command, str(rank)]) for rank in range(2)]
         sys.exit(max(process.wait() for process in processes))
