@@ -111,7 +111,7 @@ class Memory:
         }
 
     def write(self, data):
-        """Copy ``data`` there."""
+        """Copy ``data`` there; it has arrived when this returns."""
         assert len(data) <= self.nbytes
         if self.kind != "device":
             ctypes.memmove(self.address, data, len(data))
@@ -123,6 +123,9 @@ class Memory:
                 bytes(data),
                 ctypes.c_size_t(len(data)),
             )
+            # From pageable memory, a copy returns when it is staged: another stream
+            # could be overtaken by it.
+            call("cuStreamSynchronize", None)
 
     def read(self):
         """Return the bytes of the memory."""

@@ -621,6 +621,8 @@ def test_the_library_that_is_imported_is_used_first(run):
     run(
         LOOK_ALIKES
         + """
+for name in ("cupy", "rmm", "numba", "torch"):
+    sys.modules[name] = None  # as if it was not installed
 why = refused(ucp.cuda.allocator, 8)
 assert why.startswith("ImportError: arrays in device memory need one of cupy"), why
 assert "library is one of cupy, rmm, numba, torch, not 'jax'" in refused(
