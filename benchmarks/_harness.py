@@ -250,15 +250,15 @@ def cell(results: Results, case: str, contender: str) -> str:
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table; the first row is its head."""
+    """A table of figures; the first row is its head, the first column are names."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "| "
-        + " | ".join(text.ljust(w) for text, w in zip(row, widths, strict=True))
-        + " |"
-        for row in rows
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    lines = []
+    for row in rows:
+        name, *figures = zip(row, widths, strict=True)
+        cells = [name[0].ljust(name[1]), *(text.rjust(w) for text, w in figures)]
+        lines.append("| " + " | ".join(cells) + " |")
+    ends = ["-" * (widths[0] + 2), *("-" * (w + 1) + ":" for w in widths[1:])]
+    lines.insert(1, "|" + "|".join(ends) + "|")
     return "\n".join(lines)
 
 

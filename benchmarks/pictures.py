@@ -93,11 +93,13 @@ def measure(name: str, options: argparse.Namespace) -> None:
     program, whole, quick = PROGRAMS[name]
     words = (quick if options.quick else whole).split()
     if name == "collectives" and options.mpi:
-        words += ["--mpi", options.mpi]
+        words += ["--mpi", "python"]
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ucp-bench-") as folder:
         path = Path(folder) / "result.json"
         command = [sys.executable, str(HERE / program), *words]
+        if command[-2] == "--mpi":  # the path of this machine is not shown
+            command[-1] = options.mpi
         done = subprocess.run([*command, "--json", str(path)], timeout=900)
         if done.returncode != 0 or not path.exists():
             print(f"{name}: no result (exit status {done.returncode})")
@@ -194,7 +196,7 @@ def save(made: Any, name: str) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     path = PICTURES / f"{name}.svg"
     made.tight_layout()
-    made.savefig(path, metadata={"Date": None})
+    made.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     svg = path.read_text()
     svg = re.sub(r"<!DOCTYPE.*?>\n?", "", svg, count=1, flags=re.DOTALL)
     svg = svg.replace("<defs>", f"<style>{DARK}</style>\n <defs>", 1)
@@ -238,16 +240,52 @@ def by_size(name: str, label: str) -> Callable[[dict[str, Any]], None]:
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             sizes = sorted({size for points in lines.values() for size, _ in points})
-            axes.set_xticks(sizes, [human(size) for size in sizes])
-            axes.minorticks_off()
-            axes.grid(axis="y")
+            axes.set_xticks(sizes, labels_apart(sizes))
+            plain(axes)
             axes.set_title({"shm": "shared memory"}.get(transport, transport))
             axes.set_xlabel("bytes of a message")
         all_axes[0].set_ylabel(label)
-        all_axes[-1].legend(fontsize=8)
+        legend(made, all_axes[-1])
         save(made, name)
 
     return draw
+
+
+def labels_apart(sizes: list[int]) -> list[str]:
+    """Return a label for each of ``sizes``, empty where it would touch the last one."""
+    labels = []
+    last = 0
+    for size in sizes:
+        labels.append(human(size) if size >= 8 * last else "")
+        if labels[-1]:
+            last = size
+    return labels
+
+
+def plain(axes: Any) -> None:
+    """Label a logarithmic axis of values with numbers instead of powers."""
+    from matplotlib import ticker
+
+    lowest, highest = axes.get_ylim()
+    steps = (1.0,) if highest / lowest > 1e3 else (1.0, 2.0, 5.0)
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=steps))
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: f"{y:,g}"))
+    axes.minorticks_off()
+    axes.grid(axis="y")
+
+
+def legend(made: Any, axes: Any) -> None:
+    """Explain the colours of ``axes`` below the picture, where they cover nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    made.legend(
+        handles,
+        labels,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        ncols=min(len(labels), 5 if len(labels) != 6 else 3),
+        fontsize=9,
+        frameon=False,
+    )
 
 
 def human(size: int) -> str:
@@ -288,13 +326,14 @@ def groups(
         values = [row.get(contender, float("nan")) for row in rows.values()]
         shown = LABELS.get(contender, contender)
         axes.bar(places, values, width, label=shown, color=colour(contender))
+    axes.grid(axis="y")
     if logarithmic:
         axes.set_yscale("log")
+        plain(axes)
     axes.set_xticks(range(len(rows)), list(rows), fontsize=8)
-    axes.grid(axis="y")
     axes.set_axisbelow(True)
     axes.set_ylabel(label)
-    axes.legend(fontsize=8)
+    legend(made, axes)
     save(made, name)
 
 

@@ -10,6 +10,8 @@ import re
 import sys
 from pathlib import Path
 
+from docutils import nodes
+
 import ucp
 
 HERE = Path(__file__).parent
@@ -132,6 +134,18 @@ def leave_out_absent(app, docname, source):
         )
 
 
+def name_pages(app, doctree, docname):
+    """Show the title of a page instead of its file's name as the text of a link."""
+    for link in doctree.findall(nodes.reference):
+        name = link.astext()
+        if link.get("internal") and re.fullmatch(r"[\w./-]+\.md", name):
+            place = link["refuri"].partition("#")[0].removesuffix(".html")
+            page = os.path.normpath(f"{os.path.dirname(docname)}/{place}".lstrip("/"))
+            title = app.env.titles.get(page)
+            if title is not None:
+                link.children = [nodes.inline("", title.astext())]
+
+
 LANGUAGES = {
     ".c": "c",
     ".cpp": "cpp",
@@ -146,3 +160,4 @@ def setup(app):
     app.connect("source-read", lead_inside)
     app.connect("source-read", show_examples)
     app.connect("source-read", leave_out_absent)
+    app.connect("doctree-resolved", name_pages)
