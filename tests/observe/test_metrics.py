@@ -115,6 +115,26 @@ async def test_prometheus_reads_the_text_and_collects_the_same():
         registry.unregister(collector)
 
 
+def test_prometheus_takes_the_metrics_once():
+    client = pytest.importorskip("prometheus_client")
+    registry = client.CollectorRegistry()
+    collector = ucp.prometheus_collector(registry)
+    before = client.generate_latest(registry)
+    with pytest.raises(ValueError, match=r"^the metrics of ucp are in this registry a"):
+        ucp.prometheus_collector(registry)
+    assert client.generate_latest(registry).count(b"# TYPE") == before.count(b"# TYPE")
+    with pytest.raises(ValueError, match="Duplicated"):
+        client.Gauge("ucp_endpoints", "Mine.", registry=registry)
+    only = registry.restricted_registry(["ucp_build_info"])
+    assert client.generate_latest(only).count(b"# TYPE") == 1
+    registry.unregister(collector)
+    registry.unregister(ucp.prometheus_collector(registry))
+    assert client.generate_latest(registry) == b""
+    client.Gauge("ucp_endpoints", "Mine.", registry=registry)
+    with pytest.raises(ValueError, match=r"or others of their names: .*ucp_endpoints"):
+        ucp.prometheus_collector(registry)
+
+
 def test_without_prometheus_the_error_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)  # as if missing
     with pytest.raises(ImportError, match=r"pip install prometheus-client; ucp\.metr"):

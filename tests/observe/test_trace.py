@@ -7,6 +7,9 @@ import collections
 import json
 import os
 import socket
+import subprocess
+import sys
+import textwrap
 
 import pytest
 from script import run_script
@@ -207,6 +210,136 @@ def test_a_program_is_traced_by_the_environment_with_its_children(tmp_path):
     whole = checked(tmp_path / "all.json")
     assert len(begins(whole, "send")) == 4
     assert len({event["pid"] for event in whole["traceEvents"]}) == 2
+
+
+CHILDREN = """
+import multiprocessing, os, signal, sys, warnings
+warnings.filterwarnings("ignore", ".* is multi-threaded", DeprecationWarning)
+{imports}
+signal.alarm(50)
+
+def exchange():
+    import asyncio
+    from ucp.testing import connected_pair
+
+    async def main():
+        async with connected_pair() as (client, server):
+            await client.send(b"four")
+            await server.recv(bytearray(4))
+
+    asyncio.run(main())
+
+def fail():
+    exchange()
+    os.dup2(os.open("/dev/null", os.O_WRONLY), 2)
+    raise ValueError
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context({how!r})
+    for target in (exchange, fail, os.getpid):
+        child = context.Process(target=target)
+        child.start()
+        child.join()
+        assert child.exitcode == (target is fail)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "imports"),
+    [("fork", "import ucp"), ("forkserver", ""), ("forkserver", "import ucp")],
+)
+def test_children_of_multiprocessing_are_traced(tmp_path, how, imports):
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(CHILDREN).format(how=how, imports=imports))
+    (tmp_path / "traces").mkdir()
+    run_script(
+        "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')",
+        str(program),
+        UCP_TRACE=str(tmp_path / "traces/t-%p.json"),
+    )
+    whole = [checked(path) for path in (tmp_path / "traces").iterdir()]
+    assert sum(len(begins(each, "send")) for each in whole) == 2
+
+
+def test_a_forked_child_without_events_has_no_file(tmp_path):
+    run_script(
+        """
+        from script import PRELUDE
+        exec(PRELUDE)
+
+        end_of(in_child(lambda: None))  # by os._exit()
+        pid = os.fork()
+        if pid == 0:
+            sys.exit()
+        end_of(pid)
+        """,
+        UCP_TRACE=str(tmp_path / "t-%p.json"),
+        PYTHONPATH=os.path.dirname(os.path.dirname(__file__)),
+    )
+    [path] = tmp_path.iterdir()
+    checked(path)
+
+
+def test_processes_do_not_write_into_one_file(tmp_path):
+    source = """
+    import subprocess, sys, ucp
+    if sys.argv[1:]:
+        done = subprocess.run([sys.executable, "-P", "-c", "import ucp"],
+                              capture_output=True, text=True)
+        print(done.stderr)
+    """
+    path = tmp_path / "t.json"
+    path.write_text("an old one " * 1000)
+    text = run_script(source, "has a child", UCP_TRACE=str(path))
+    assert f"UCP_TRACE='{path}' has no effect: " in text
+    assert "another process is about to write its trace into this file; with %p" in text
+    checked(path)
+    run_script(source, UCP_TRACE=str(path))
+    checked(path)
+
+
+def test_a_child_that_lives_on_does_not_keep_the_file(tmp_path):
+    run_script(
+        """
+        from script import PRELUDE
+        exec(PRELUDE)
+        gate, end = os.pipe()
+
+        def child():
+            os.close(end)
+            os.read(gate, 1)
+
+        trace = ucp.trace(sys.argv[1]).start()
+        pid = in_child(child)
+        trace.stop()
+        trace.start().stop()
+        os.close(end)
+        end_of(pid)
+        """,
+        str(tmp_path / "t.json"),
+        PYTHONPATH=os.path.dirname(os.path.dirname(__file__)),
+    )
+    checked(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/proc", "[Errno 21] Is a directory: '/proc'"),
+        ("/dev/full", "[Errno 28] No space left on device"),  # at the end
+    ],
+)
+def test_a_path_that_cannot_be_written_is_warned_of(path, why):
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", "import ucp"],
+        env={**os.environ, "UCP_TRACE": path},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=True,
+    )
+    assert f"UCXWarning: UCP_TRACE='{path}' has no effect: {why}" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_child_does_not_write_the_trace_of_its_parent(tmp_path):

@@ -176,19 +176,20 @@ class PrometheusCollector:
     def __init__(self, make_metric: Callable[..., Any]) -> None:
         self._make_metric = make_metric
 
-    def describe(self) -> list[Any]:
-        """No metrics: so that registering it asks for none."""
-        return []
+    def describe(self) -> Iterator[Any]:
+        """All metrics without values: a registry takes each name once."""
+        return map(self._metric_of, families())
 
     def collect(self) -> Iterator[Any]:
         """The metrics of now, as objects of ``prometheus_client``."""
         for family in families():
-            metric = self._make_metric(
-                family.name, family.help, family.kind, family.unit
-            )
+            metric = self._metric_of(family)
             for suffix, labels, value in family.samples:
                 metric.add_sample(family.name + suffix, labels, value)
             yield metric
+
+    def _metric_of(self, family: Family) -> Any:
+        return self._make_metric(family.name, family.help, family.kind, family.unit)
 
 
 def prometheus_collector(registry: Any = None) -> PrometheusCollector:
@@ -203,6 +204,8 @@ def prometheus_collector(registry: Any = None) -> PrometheusCollector:
 
     Raises:
         ImportError: the package ``prometheus_client`` is not installed.
+        ValueError: the registry has these metrics already, or others of a name that
+            begins with ``ucp_``.
     """
     try:
         client = importlib.import_module("prometheus_client")
@@ -213,5 +216,12 @@ def prometheus_collector(registry: Any = None) -> PrometheusCollector:
             "install prometheus-client; ucp.metrics() makes the text without it"
         ) from exc
     collector = PrometheusCollector(core.Metric)
-    (client.REGISTRY if registry is None else registry).register(collector)
+    try:
+        (client.REGISTRY if registry is None else registry).register(collector)
+    except ValueError as exc:
+        raise ValueError(
+            "the metrics of ucp are in this registry already, or others of their names: "
+            "call ucp.prometheus_collector() once, or registry.unregister(collector) "
+            f"before it: {exc}"
+        ) from None
     return collector

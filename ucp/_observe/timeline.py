@@ -211,6 +211,11 @@ def _read(info: Info) -> Iterator[Event]:
         yield from map(Event._make, _ext.trace_read(first, _CHUNK))
 
 
+def has_events() -> bool:
+    """True if anything was recorded until the trace was stopped."""
+    return Info._make(_ext.trace_query()).events != 0
+
+
 def write(file: TextIO, pid: int, name: str) -> None:
     """Write the trace that has been stopped."""
     info = Info._make(_ext.trace_query())

@@ -3,13 +3,17 @@
 
 The variable ``UCP_TRACE=file.json`` of the environment traces a program from the
 import of ucp until its end; ``%p`` in the name is the number of the process, and
-forked children have files of their own then.
+forked children have files of their own then. Those of ``multiprocessing`` end
+without the functions of ``atexit``, and so are told by its own.
 """
 
 from __future__ import annotations
 
 import atexit
+import errno
+import fcntl
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Iterable
@@ -20,9 +24,10 @@ from typing import TextIO
 from .. import _ext
 from ..exceptions import UCXWarning
 from .page import name_of
-from .timeline import join, write
+from .timeline import has_events, join, write
 
 _MAX_EVENTS = 1 << 18
+_LAST = -100  # the priority of what multiprocessing does last
 
 
 class Trace:
@@ -61,22 +66,23 @@ class Trace:
     ) -> None:
         self.path = Path(os.fspath(path).replace("%p", str(os.getpid())))
         self._max_events = max_events
-        self._file: TextIO | None = None
-        self._pid = 0
+        self._file: TextIO | None = None  # None while it runs: stop() opens it
+        self._pid = 0  # of the process that it runs in
 
     def start(self) -> Trace:
         """Begin to record; returns the trace itself.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: the file cannot be written, or another process is about to
+                write its trace into it.
             RuntimeError: another trace of this process has begun, or this one.
             ValueError: ``max_events`` is too small, or too large.
             MemoryError: there is no memory for so many events.
         """
         with Trace._lock:
-            return self._start()
+            return self._start(opens=True)
 
-    def _start(self) -> Trace:
+    def _start(self, opens: bool) -> Trace:
         running = Trace._running
         if running is not None:
             raise RuntimeError(
@@ -88,7 +94,7 @@ class Trace:
                 "another trace of this process has begun; stop it before another begins"
             )
         try:
-            self._file = self.path.open("w", encoding="utf-8")
+            self._file = _open(self.path) if opens else None
         except BaseException:
             _ext.trace_stop()
             _ext.trace_release()
@@ -111,18 +117,25 @@ class Trace:
 
     def _stop(self) -> None:
         file, self._file = self._file, None
-        if file is None:
-            return
-        if self._pid != os.getpid():
-            file.close()
+        pid, self._pid = self._pid, 0
+        if pid != os.getpid():
             return
         Trace._running = None
         _ext.trace_stop()
         try:
+            if file is None:
+                if not has_events():
+                    return  # a child that has had nothing to do with ucp
+                file = _open(self.path)
             with file:
-                write(file, self._pid, name_of(self._pid))
+                write(file, pid, name_of(pid))
         finally:
             _ext.trace_release()
+
+    def _leave_to_parent(self) -> None:
+        """Close the file in a forked child: it is locked until both have."""
+        if self._file is not None:
+            self._file.close()  # nothing has been written yet
 
     def __enter__(self) -> Trace:
         return self.start()
@@ -154,25 +167,86 @@ class Trace:
         join(files, Path(target))
 
 
-def _start_by_environment() -> None:
+def _open(path: Path) -> TextIO:
+    """Open the file of a trace, for this process alone."""
+    file = path.open("a", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise BlockingIOError(
+            errno.EWOULDBLOCK,
+            "another process is about to write its trace into this file; with %p in "
+            "the name each has a file of its own",
+            str(path),
+        ) from None
+    except OSError:
+        pass  # the file system has no locks
+    if path.is_file():
+        file.truncate(0)
+    return file
+
+
+# ---- the environment -------------------------------------------------------------
+
+
+def _start_by_environment(is_child: bool = False) -> None:
+    """Begin the trace that ``UCP_TRACE`` asks for.
+
+    That of a forked child, which may end at once, opens its file at the end.
+    """
     path = os.environ.get("UCP_TRACE", "")
     if path:
         try:
-            trace = Trace(path).start()
+            trace = Trace(path)
+            with Trace._lock:
+                trace._start(opens=not is_child)
         except (OSError, RuntimeError, MemoryError) as exc:
-            warnings.warn(
-                f"UCP_TRACE={path!r} has no effect: {exc}", UCXWarning, stacklevel=2
-            )
+            _warn(exc)
             return
-        atexit.register(trace.stop)
+        atexit.register(_finish, trace)
+        _finish_with_multiprocessing(trace)
+
+
+def _finish(trace: Trace) -> None:
+    try:
+        trace.stop()
+    except OSError as exc:
+        _warn(exc)
+
+
+def _warn(exc: BaseException) -> None:
+    path = os.environ.get("UCP_TRACE", "")
+    warnings.warn(f"UCP_TRACE={path!r} has no effect: {exc}", UCXWarning, stacklevel=3)
+
+
+def _finish_with_multiprocessing(trace: Trace) -> None:
+    """Finish the trace at the end of a child of ``multiprocessing``, if this is one.
+
+    It forgets what its parent has wanted done at the end, and asks again.
+    """
+    util = sys.modules.get("multiprocessing.util")
+    if util is None:
+        return
+    util.register_after_fork(trace, _finish_in_child)
+    if sys.modules["multiprocessing.process"].parent_process() is not None:
+        _finish_in_child(trace)
+
+
+def _finish_in_child(trace: Trace) -> None:
+    if trace._pid == os.getpid():
+        util = sys.modules["multiprocessing.util"]
+        util.Finalize(None, _finish, args=(trace,), exitpriority=_LAST)
 
 
 def _forget_after_fork() -> None:
     """The parent's trace is not this process's; one of a name of its own begins."""
     Trace._lock = threading.RLock()  # a thread of the parent's may have held it
     running, Trace._running = Trace._running, None
-    if running is not None and "%p" in os.environ.get("UCP_TRACE", ""):
-        _start_by_environment()
+    if running is not None:
+        running._leave_to_parent()
+        if "%p" in os.environ.get("UCP_TRACE", ""):
+            _start_by_environment(is_child=True)
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
