@@ -12,6 +12,7 @@ import textwrap
 import threading
 
 import pytest
+from script import run_script
 from worlds import free_root
 
 import ucp
@@ -120,6 +121,58 @@ def test_a_path_is_appended_to(tmp_path):
     assert text.count("=== end of ucp.dump\n") == 2
     with pytest.raises(FileNotFoundError):
         ucp.dump(tmp_path / "no" / "folder")
+
+
+@pytest.mark.parametrize("what", [io.BytesIO(), 5, b"/tmp/x", print])
+def test_what_is_no_text_file_is_refused(what):
+    handler = signal.getsignal(signal.SIGUSR1)
+    for name, call in (
+        ("dump", ucp.dump),
+        ("dump_on_signal", lambda file: ucp.dump_on_signal(file=file)),
+    ):
+        message = (
+            rf"^ucp\.{name}\(\) writes to a path, or to an open text file, not to "
+        )
+        with pytest.raises(TypeError, match=message):
+            call(what)
+    assert signal.getsignal(signal.SIGUSR1) is handler
+
+
+def test_a_closed_file_is_refused(tmp_path, monkeypatch):
+    with (tmp_path / "f").open("w") as file:
+        pass
+    with pytest.raises(ValueError, match=r"^ucp\.dump\(\) was given a file that is cl"):
+        ucp.dump(file)
+    with pytest.raises(ValueError, match=r"^ucp\.dump_on_signal\(\) was given a file "):
+        ucp.dump_on_signal(file=file)
+    monkeypatch.setattr(sys, "stderr", file)
+    with pytest.raises(ValueError, match=r"^ucp\.dump\(\) was given a file that is cl"):
+        ucp.dump()
+
+
+async def test_standard_error_is_that_of_the_moment(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    ucp.dump()
+    assert "=== end of ucp.dump" in sys.stderr.getvalue()
+    monkeypatch.setattr(sys, "stderr", None)
+    ucp.dump()
+
+
+async def test_names_that_are_no_utf8_are_written(tmp_path):
+    path = tmp_path / "f"
+    ascii_only = io.TextIOWrapper(io.BytesIO(), "ascii")
+    async with connected_pair() as (client, _server):
+        task = asyncio.create_task(client.recv(bytearray(8)), name="a\udcff\xe9")
+        await asyncio.sleep(0)
+        ucp.dump(path)
+        ucp.dump(ascii_only)
+        with path.open("a", encoding="utf-8") as file:
+            ucp.dump(file)
+        task.cancel()
+        await asyncio.wait([task])
+    ascii_only.seek(0)
+    for text in (path.read_text("utf-8"), ascii_only.read()):
+        assert r"task 'a\udcff" in text
 
 
 def test_the_communicator_names_the_ranks_it_waits_for():
@@ -281,6 +334,37 @@ def test_a_handler_of_before_is_called_after_it():
         assert "most recent call first" in text
         assert "thread 'MainThread', which calls dump()" in text
         assert text.count("=== end of ucp.dump") == 1
+
+
+def test_a_signal_keeps_its_file_whatever_the_program_does(tmp_path):
+    source = """
+    import os, signal, sys, ucp
+    first, second, other = sys.argv[1:]
+    with open(first, "w") as file:
+        ucp.dump_on_signal(file=file)
+        number = file.fileno()
+    with open(other, "w") as file:
+        assert file.fileno() == number
+        signal.raise_signal(signal.SIGUSR1)
+    ucp.dump_on_signal(file=second)
+    ucp.dump_on_signal(file=second)
+    signal.raise_signal(signal.SIGUSR1)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        ucp.dump_on_signal(file=second)
+        try:
+            ucp.dump_on_signal(signal.SIGKILL, file=second)
+        except OSError:
+            pass
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    """
+    paths = [tmp_path / name for name in ("first", "second", "other")]
+    run_script(source, *map(str, paths))
+    first, second, other = (path.read_text() for path in paths)
+    for text in (first, second):
+        assert "most recent call first" in text
+        assert text.count("=== end of ucp.dump") == 1
+    assert other == ""
 
 
 def test_a_signal_of_the_environment_that_is_none_is_warned_of():

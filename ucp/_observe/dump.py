@@ -32,6 +32,7 @@ _MAX_TASKS = 40  # of each event loop
 _MAX_FRAMES = 6  # of each task and thread
 _MAX_THREADS = 100
 _MAX_TEXT = 200  # characters of a repr
+_ERRORS = "backslashreplace"  # names of files may have what UTF-8 has not
 
 _FAULTS = (
     signal.SIGSEGV,
@@ -57,12 +58,16 @@ def dump(file: File = None) -> None:
     may the handler of a signal.
 
     Args:
-        file: a path, to whose file the text is appended; or an open text file.
+        file: a path, to whose file the text is appended; or an open text file, in
+            which it comes before what the program has written and not flushed.
             None: standard error.
 
     Raises:
-        OSError: the file cannot be opened or written. Nothing else is raised.
+        OSError: the file cannot be opened or written.
+        TypeError: ``file`` is no path and no text file.
+        ValueError: the file is closed.
     """
+    _check(file, "dump")
     _write(file, _text(has_threads=True))
 
 
@@ -81,8 +86,9 @@ def dump_on_signal(signum: int = signal.SIGUSR1, file: File = None) -> None:
             no stacks.
 
     Raises:
-        ValueError: this is not the main thread, there is no such signal, or it is one
-            of faults, such as SIGSEGV.
+        ValueError: this is not the main thread, there is no such signal, it is one of
+            faults, such as SIGSEGV, or the file is closed.
+        TypeError: ``file`` is no path and no text file.
         OSError: the signal cannot be caught, or the file cannot be opened.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -94,28 +100,58 @@ def dump_on_signal(signum: int = signal.SIGUSR1, file: File = None) -> None:
             f"{signal.Signals(signum).name} says that the program is at fault, and it "
             "cannot go on: faulthandler.enable() writes its stacks"
         )
-    previous = signal.getsignal(signum)
-    previous = getattr(previous, "ucp_previous", previous)  # not ours of before
-    target = _open(file)
-    has_stacks = _descriptor(target) is not None
-
-    def handle(number: int, frame: types.FrameType | None) -> None:
-        try:
-            _write(target, _text(has_threads=True))
-        except (OSError, ValueError):  # the file is closed, or its disk full
-            pass
-        if callable(previous):
-            previous(number, frame)
-
-    handle.ucp_previous = previous  # type: ignore[attr-defined]
+    _check(file, "dump_on_signal")
+    handler = _Handler(file, signal.getsignal(signum))
     faulthandler.unregister(signum)  # or it would think that it is still there
-    signal.signal(signum, handle)
-    if has_stacks:
+    try:
+        before = signal.signal(signum, handler)
+    except OSError:
+        handler.close()
+        raise
+    if isinstance(before, _Handler):
+        before.close()
+    descriptor = handler.descriptor()
+    if descriptor is not None:
         # Of all threads it would read the stacks without the GIL, which crashes
         # when one of them ends: the dump has those.
-        faulthandler.register(
-            signum, _descriptor(target) or 0, all_threads=False, chain=True
-        )
+        faulthandler.register(signum, descriptor, all_threads=False, chain=True)
+
+
+class _Handler:
+    """Writes a dump when the signal comes, and calls what was there before.
+
+    It has a descriptor of its own: the program may close its file, and another one
+    get the number.
+    """
+
+    def __init__(self, file: File, before: Any) -> None:
+        self._before: Any = before._before if isinstance(before, _Handler) else before
+        self._file = file
+        self._own: int | None = None
+        if isinstance(file, str | os.PathLike):
+            self._own = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        elif file is not None:
+            descriptor = _descriptor(file)
+            self._own = None if descriptor is None else os.dup(descriptor)
+
+    def descriptor(self) -> int | None:
+        return _descriptor(self._file) if self._own is None else self._own
+
+    def close(self) -> None:
+        if self._own is not None:
+            os.close(self._own)
+
+    def __call__(self, number: int, frame: types.FrameType | None) -> None:
+        try:
+            text = _text(has_threads=True)
+            if self._own is None:
+                _write(self._file, text)
+            else:
+                _write_to(self._own, text)
+        except (OSError, ValueError):  # the file is closed, or its disk full
+            pass
+        if callable(self._before):
+            self._before(number, frame)
 
 
 def apply_environment(environ: Any = os.environ) -> None:
@@ -125,7 +161,7 @@ def apply_environment(environ: Any = os.environ) -> None:
         return
     try:
         dump_on_signal(_signal_of(name))
-    except (ValueError, OSError) as exc:
+    except (OSError, ValueError) as exc:
         warnings.warn(
             f"{SIGNAL}={name!r} has no effect: {exc}", UCXWarning, stacklevel=2
         )
@@ -144,15 +180,21 @@ def _signal_of(name: str) -> signal.Signals:
 # ---- the file ------------------------------------------------------------------
 
 
-def _open(file: File) -> File:
-    """Open a path now, as there may be no descriptor left later."""
-    if isinstance(file, str | os.PathLike):
-        return open(file, "a", encoding="utf-8")
-    descriptor = None if file is None else _descriptor(file)
-    if descriptor is None:
-        return file
-    # The program may close its file, and another one get the number.
-    return os.fdopen(os.dup(descriptor), "w", encoding="utf-8")
+def _check(file: File, call: str) -> None:
+    """Raise if ``file`` is nothing that a text can be written to."""
+    file = sys.stderr if file is None else file
+    if file is None or isinstance(file, str | os.PathLike):
+        return
+    if getattr(file, "closed", False):
+        raise ValueError(f"ucp.{call}() was given a file that is closed: {file!r}")
+    if _descriptor(file) is None:
+        try:
+            file.write("")
+        except (AttributeError, TypeError):
+            raise TypeError(
+                f"ucp.{call}() writes to a path, or to an open text file, not to "
+                f"{file!r}"
+            ) from None
 
 
 def _descriptor(file: File) -> int | None:
@@ -165,16 +207,21 @@ def _descriptor(file: File) -> int | None:
 def _write(file: File, text: str) -> None:
     """Write past the buffers of Python's files, whose locks a thread may hold."""
     if isinstance(file, str | os.PathLike):
-        with open(file, "a", encoding="utf-8") as opened:
+        with open(file, "a", encoding="utf-8", errors=_ERRORS) as opened:
             opened.write(text)
         return
     descriptor = _descriptor(file)
     if descriptor is None:
         target = file if file is not None else sys.stderr
         if target is not None:
-            target.write(text)
+            encoding = getattr(target, "encoding", None) or "utf-8"
+            target.write(text.encode(encoding, _ERRORS).decode(encoding))
         return
-    data = text.encode(errors="backslashreplace")
+    _write_to(descriptor, text)
+
+
+def _write_to(descriptor: int, text: str) -> None:
+    data = text.encode(errors=_ERRORS)
     while data:
         data = data[os.write(descriptor, data) :]
 

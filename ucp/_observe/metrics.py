@@ -220,8 +220,8 @@ def prometheus_collector(registry: Any = None) -> PrometheusCollector:
         (client.REGISTRY if registry is None else registry).register(collector)
     except ValueError as exc:
         raise ValueError(
-            "the metrics of ucp are in this registry already, or others of their names: "
-            "call ucp.prometheus_collector() once, or registry.unregister(collector) "
-            f"before it: {exc}"
+            "the metrics of ucp are in this registry already, or others of their "
+            "names: call ucp.prometheus_collector() once, or "
+            f"registry.unregister(collector) before it: {exc}"
         ) from None
     return collector
