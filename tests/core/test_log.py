@@ -177,6 +177,25 @@ def test_a_handler_of_the_program_gets_the_lines_instead():
     assert all(line.startswith(">") for line in text.splitlines())
 
 
+def test_standard_error_is_that_of_the_moment():
+    source = """
+    import asyncio, io, sys, ucp
+    from ucp.testing import connected_pair
+
+    async def main():
+        async with connected_pair():
+            pass
+
+    ours, sys.stderr = sys.stderr, io.StringIO()
+    asyncio.run(main())
+    assert "INFO: listener on 127.0.0.1:" in sys.stderr.getvalue()
+    sys.stderr = None
+    asyncio.run(main())
+    sys.stderr = ours
+    """
+    run_script(source, UCP_LOG_LEVEL="info")
+
+
 def test_a_level_that_is_none_is_warned_of():
     text = standard_error("loud")
     assert "UCP_LOG_LEVEL='loud' is no level: it is error, warning, info" in text
@@ -228,6 +247,34 @@ def test_a_handler_that_raises_is_reported_and_lines_go_on():
         "the handler must be callable or None, not int",
         "the handler must be callable or None, not str",
     ]
+
+
+def test_ctrl_c_in_a_handler_ends_the_program_and_not_the_line():
+    source = """
+    import asyncio, logging, ucp
+    from ucp.testing import connected_pair
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            seen.append(record)
+            if len(seen) == 2:
+                raise KeyboardInterrupt
+
+    seen = []
+    ucp_logger = logging.getLogger("ucp")
+    ucp_logger.addHandler(Handler())
+    ucp_logger.setLevel(logging.INFO)
+
+    async def main():
+        async with connected_pair():
+            await asyncio.sleep(50)
+
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        print(len(seen) > 2)
+    """
+    assert run_script(source) == "True\n"
 
 
 def test_a_forked_child_delivers_no_line_of_its_parent():

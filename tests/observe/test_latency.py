@@ -81,6 +81,19 @@ def test_histograms_add_up():
     assert ucp.LatencyHistogram().as_dict()["p99"] == 0
 
 
+def test_percentiles_beyond_73_minutes_are_the_longest():
+    last = 1 << 42  # ns: the limit of the last bucket, which has all above, too
+    some = ucp.LatencyHistogram(4, 20004.0, 1.0, 9999.0, {1 << 31: 2, last: 2})
+    assert some.percentile(50) == 2.147483647
+    assert some.percentile(50.1) == some.percentile(100) == 9999.0
+    short = ucp.LatencyHistogram(1, 1.0, 1.0, 1.0, {1 << 30: 1})
+    both = some + short
+    assert (both.count, both.max, both.percentile(99)) == (5, 9999.0, 9999.0)
+    assert both.as_dict()["p999"] == 9999.0
+    longest = ucp.LatencyHistogram(1, 1e9, 1e9, 1e9, {last: 1})
+    assert longest.percentile(0) == longest.percentile(50) == 1e9
+
+
 def test_the_environment_turns_it_on():
     run_script(
         """

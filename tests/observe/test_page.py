@@ -2,6 +2,7 @@
 # tests: util/page ext/numbers
 """The counters of a process are read from outside, also if it hangs."""
 
+import json
 import os
 import signal
 import subprocess
@@ -80,6 +81,42 @@ def test_a_process_that_hangs_is_read():
             assert worker.number == 1
         finally:
             other.kill()
+
+
+def test_a_name_of_any_bytes_can_be_printed(tmp_path):
+    source = r"""
+    from script import PRELUDE
+    exec(PRELUDE)
+    import ctypes
+    from ucp._commands import main
+    from ucp._observe import page
+
+    PR_SET_NAME = 15
+    ctypes.CDLL(None).prctl(PR_SET_NAME, b"a\xff\x1b[2J\n\xc3\xa9", 0, 0, 0)
+
+    async def use():
+        with ucp.trace(sys.argv[1]):
+            await ping_pong()
+            pid = str(os.getpid())
+            assert main.main(["top", "--once", "--interval", "0.01", pid]) == 0
+            ucp.dump(sys.argv[1] + ".dump")
+
+    print(page.name_of(os.getpid()))
+    assert ucp.stats()["name"] == page.name_of(os.getpid())
+    asyncio.run(use())
+    """
+    path = tmp_path / "trace"
+    text = run_script(
+        source,
+        path,
+        b"\xff\x1b\n",  # in the command
+        PYTHONPATH=os.path.dirname(os.path.dirname(__file__)),
+    )
+    name = "a\ufffd?[2J?\xe9"
+    assert text.splitlines()[0] == name
+    assert all(line.isprintable() for line in text.splitlines())
+    events = json.loads(path.read_text())["traceEvents"]
+    assert events[0]["args"]["name"].startswith(name)
 
 
 async def test_a_send_that_waits_for_credit_is_counted():

@@ -238,11 +238,11 @@ def _row(worker: _Worker, before: _Worker | None, seconds: float) -> dict[str, A
 def _command(pid: int) -> str:
     """The command line of a process, with its program's name alone."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+        text = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace")
     except OSError:
         return ""
-    text = " ".join([Path(words[0]).name, *words[1:]]).strip()
-    return "".join(char if char.isprintable() else "?" for char in text)
+    words = text.split("\0")
+    return page.printable(" ".join([Path(words[0]).name, *words[1:]]).strip())
 
 
 def _show(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:

@@ -13,8 +13,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 from .. import _ext
 from ..exceptions import UCXWarning
@@ -42,8 +44,17 @@ catch_up = _ext.log_catch_up
 class Fallback(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes to standard error while the program has configured no handler."""
 
+    @property
+    def stream(self) -> Any:
+        """Standard error of the moment: the program may replace it."""
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        """Nothing: the class that this one is made of sets what it was given."""
+
     def emit(self, record: logging.LogRecord) -> None:
-        if not _has_handlers():
+        if sys.stderr is not None and not _has_handlers():
             super().emit(record)
 
 

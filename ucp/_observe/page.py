@@ -97,11 +97,20 @@ def read(pid: int) -> list[ProcessStatistics]:
 
 
 def name_of(pid: int) -> str:
-    """The name of a process's program; "" if there is no such process."""
+    """The name of a process's program; "" if there is no such process.
+
+    A program may give itself any bytes: what cannot be printed is "?" here.
+    """
     try:
-        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
+        name = Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
     except OSError:
         return ""
+    return printable(name)
+
+
+def printable(text: str) -> str:
+    """The text for a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _is_page(path: Path) -> bool:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair */
+/* link: pair tsan */
 #include "core/observe.h"
 
 #include "pair.h"

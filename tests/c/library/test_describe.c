@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair world port */
+/* link: pair world port tsan */
 /* tests: channel/describe comm/describe endpoint/describe endpoint/log */
 /* tests: shuffle/describe */
 #include "world.h"

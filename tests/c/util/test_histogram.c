@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* link: tsan */
 #include "util/histogram.h"
 
 #include "unit.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* link: tsan */
 /* tests: util/lines */
 #include "util/log.h"
 
