@@ -19,17 +19,21 @@ umx_histogram_record(umx_histogram *histogram, uint64_t ns)
 void
 umx_histogram_merge(umx_histogram *histogram, const umx_histogram *other)
 {
+    uint64_t count = __atomic_load_n(&other->count, __ATOMIC_ACQUIRE);
+    uint64_t most  = __atomic_load_n(&other->max_ns, __ATOMIC_RELAXED);
+    uint64_t least = __atomic_load_n(&other->min_ns, __ATOMIC_RELAXED);
+
     for (size_t i = 0; i < UMX_HISTOGRAM_BUCKETS; i++) {
         histogram->counts[i] += __atomic_load_n(&other->counts[i],
                                                 __ATOMIC_RELAXED);
     }
-    histogram->count += __atomic_load_n(&other->count, __ATOMIC_RELAXED);
+    histogram->count += count;
     histogram->sum_ns += __atomic_load_n(&other->sum_ns, __ATOMIC_RELAXED);
-    if (other->max_ns > histogram->max_ns) {
-        histogram->max_ns = other->max_ns;
+    if (most > histogram->max_ns) {
+        histogram->max_ns = most;
     }
-    if (other->min_ns < histogram->min_ns) {
-        histogram->min_ns = other->min_ns;
+    if (least < histogram->min_ns) {
+        histogram->min_ns = least;
     }
 }
 

@@ -30,18 +30,20 @@ umi_histogram_count(uint64_t *number, uint64_t more)
     __atomic_store_n(number, *number + more, __ATOMIC_RELAXED);
 }
 
+/* The number of all comes last: who reads it first finds the others that belong
+ * to it. */
 static inline void
 umi_histogram_add(umx_histogram *histogram, uint64_t ns)
 {
-    umi_histogram_count(&histogram->counts[umi_histogram_index(ns)], 1);
-    umi_histogram_count(&histogram->sum_ns, ns);
-    umi_histogram_count(&histogram->count, 1);
     if (ns > histogram->max_ns) {
         __atomic_store_n(&histogram->max_ns, ns, __ATOMIC_RELAXED);
     }
     if (ns < histogram->min_ns) {
         __atomic_store_n(&histogram->min_ns, ns, __ATOMIC_RELAXED);
     }
+    umi_histogram_count(&histogram->counts[umi_histogram_index(ns)], 1);
+    umi_histogram_count(&histogram->sum_ns, ns);
+    __atomic_store_n(&histogram->count, histogram->count + 1, __ATOMIC_RELEASE);
 }
 
 #endif

@@ -60,10 +60,21 @@ umi_log_set_level(int level)
     pthread_mutex_unlock(&target_lock);
 }
 
+static bool
+is_chosen(void)
+{
+    bool is;
+
+    pthread_mutex_lock(&target_lock);
+    is = (chosen >= 0);
+    pthread_mutex_unlock(&target_lock);
+    return is;
+}
+
 bool
 umi_log_name_level(const char *name)
 {
-    if (chosen >= 0) {
+    if (is_chosen()) {
         return true;
     }
     for (int level = UMI_LOG_ERROR; level <= UMI_LOG_DEBUG; level++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair tsan */
+/* link: pair */
 #include "core/observe.h"
 
 #include "pair.h"

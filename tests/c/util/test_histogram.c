@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: tsan */
 #include "util/histogram.h"
 
 #include "unit.h"

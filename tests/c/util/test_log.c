@@ -239,6 +239,7 @@ log_lines(void *arg)
 {
     (void)arg;
     for (int i = 0; i < LINES; i++) {
+        assert_true(umi_log_name_level("debug"));
         umi_log(UMI_LOG_DEBUG, "line %d", i);
     }
     return NULL;
@@ -256,6 +257,7 @@ test_sink_and_argument_belong_together(void **state)
     }
     for (int i = 0; i < LINES; i++) {
         umi_log_set_sink(expect_b, "b");
+        umi_log_set_level(UMI_LOG_DEBUG);
         umi_log_set_sink(expect_a, "a");
     }
     for (int i = 0; i < THREADS; i++) {

@@ -248,6 +248,53 @@ test_latencies_are_counted_by_name(void **state)
     umi_latency_free(NULL);
 }
 
+static void *
+record_many(void *arg)
+{
+    for (uint64_t i = 1; i <= EVENTS; i++) {
+        umi_latency_record(arg, "a", i);
+    }
+    return NULL;
+}
+
+/* What is read is of one moment, or of later ones: never less. */
+static void
+look(uint64_t worker, const char *name, const umx_histogram *histogram,
+     void *arg)
+{
+    umx_histogram copy;
+    uint64_t     *seen = arg, sum = 0;
+
+    assert_int_equal(worker, 3);
+    assert_string_equal(name, "a");
+    umx_histogram_init(&copy);
+    umx_histogram_merge(&copy, histogram);
+    for (size_t i = 0; i < UMX_HISTOGRAM_BUCKETS; i++) {
+        sum += copy.counts[i];
+    }
+    assert_in_range(copy.count, *seen, sum);
+    if (copy.count != 0) {
+        assert_in_range(copy.min_ns, 0, copy.max_ns);
+    }
+    *seen = copy.count;
+}
+
+static void
+test_latencies_are_read_while_they_grow(void **state)
+{
+    umi_latency *latency = umi_latency_new(3);
+    uint64_t     seen    = 0;
+    pthread_t    thread;
+
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, record_many, latency), 0);
+    while (seen != EVENTS) {
+        umx_latency_each(look, &seen);
+    }
+    pthread_join(thread, NULL);
+    umi_latency_free(latency);
+}
+
 static void
 test_more_names_than_there_is_room_for_are_left_out(void **state)
 {
@@ -288,6 +335,7 @@ main(void)
         cmocka_unit_test(test_threads_record_at_once),
         cmocka_unit_test(test_a_child_records_nothing_of_its_parents),
         cmocka_unit_test(test_latencies_are_counted_by_name),
+        cmocka_unit_test(test_latencies_are_read_while_they_grow),
         cmocka_unit_test(test_more_names_than_there_is_room_for_are_left_out),
         cmocka_unit_test(test_measuring_is_turned_on_and_off),
     };
