@@ -78,6 +78,27 @@ async def test_a_worker_with_a_progress_thread_is_described():
             assert ": open, " in dumped()
 
 
+def test_a_worker_that_moves_memory_meanwhile_is_left_alone():
+    begun, is_seen = threading.Event(), threading.Event()
+
+    async def move():
+        async with connected_pair() as (client, _server):
+            memory = ucp.Memory.allocate(16 << 20)
+            remote = client.remote(memory.key)
+            begun.set()
+            while not is_seen.is_set():
+                await remote.put(bytes(16 << 20))  # without the GIL
+
+    thread = threading.Thread(target=asyncio.run, args=[move()])
+    thread.start()
+    begun.wait()
+    busy = "  (cannot be read now: another thread is in a call of it; ask again)\n"
+    while busy not in dumped():
+        pass
+    is_seen.set()
+    thread.join()
+
+
 def test_without_a_worker_it_says_so(fresh_ucx):
     assert "no worker is open" in dumped()
 

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from .._core import lifecycle
 from .._core.worker import Worker
-from ..exceptions import UCXWarning
+from ..exceptions import UCXBusy, UCXWarning
 
 SIGNAL = "UCP_DUMP_SIGNAL"
 
@@ -279,6 +279,9 @@ def _worker(worker: Worker, limit: int) -> Iterator[str]:
         yield f"  {len(worker._submissions)} calls of submit() are not done"
     try:
         text, more = worker._describe(limit)
+    except UCXBusy:
+        yield "  (cannot be read now: another thread is in a call of it; ask again)"
+        return
     except Exception as exc:
         yield f"  (cannot be read: {exc})"
         return
