@@ -73,6 +73,7 @@ write_where(umi_writer *w, const umi_where *where)
     umi_write_bytes(w, where->key, UMI_KEY_SIZE);
     umi_write_u64(w, where->endpoint);
     umi_write_u32(w, where->pid);
+    umi_write_u32(w, where->process_ns);
     umi_write_u32(w, where->version);
     umi_write_u64(w, umi_siphash(where->address, where->address_len));
     umi_write_u16(w, where->address_len);
@@ -90,6 +91,7 @@ read_where(umi_reader *r, umi_where *where)
     read_array(r, where->key, UMI_KEY_SIZE);
     where->endpoint    = umi_read_u64(r);
     where->pid         = umi_read_u32(r);
+    where->process_ns  = umi_read_u32(r);
     where->version     = umi_read_u32(r);
     sum                = umi_read_u64(r);
     where->address_len = umi_read_u16(r);

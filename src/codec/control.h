@@ -117,6 +117,7 @@ typedef struct umi_where {
     uint8_t        key[UMI_KEY_SIZE];
     uint64_t       endpoint;
     uint32_t       pid;
+    uint32_t       process_ns; /* of `pid`: umi_host_process_namespace() */
     uint32_t       version;
     uint16_t       address_len;
     const uint8_t *address;

@@ -231,6 +231,7 @@ read_transport(decoder *d, bool *is_last_p)
     const transport *known = find_transport(sum);
     const uint8_t   *iface;
     umi_ucx_piece    piece = {.transport = (known != NULL) ? known->name : "",
+                              .is_local  = known != NULL && known->is_local,
                               .name_sum  = sum};
     uint8_t          byte, len;
 

@@ -47,6 +47,7 @@ typedef struct umi_ucx_piece {
     const uint8_t *head; /* all of it but for the addresses */
     size_t         head_len;
     const char    *transport; /* NULL: no transport; "": one not known here */
+    bool           is_local;  /* of a transport that ends at the host */
     uint16_t       name_sum;  /* of a transport, like the next */
     const uint8_t *device;    /* its addresses */
     size_t         device_len;

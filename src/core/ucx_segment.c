@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "util/host.h"
+
 #define POSIX_PROCFS (UINT64_C(1) << 63)
 #define POSIX_SHM_OPEN (UINT64_C(1) << 62)
 #define POSIX_NUMBER ((UINT64_C(1) << 60) - 1)
@@ -101,12 +103,10 @@ leads_elsewhere(const char *path, uint64_t own_id)
 static bool
 is_own_namespace(uint32_t pid_ns)
 {
-    struct stat what;
+    uint32_t own = umi_host_process_namespace();
 
-    if (stat("/proc/self/ns/pid", &what) != 0) {
-        return true; /* look, to be safe */
-    }
-    return (uint32_t)what.st_ino == (pid_ns != 0 ? pid_ns : FIRST_PID_NS);
+    /* Look, to be safe, where the system does not say. */
+    return own == 0 || own == (pid_ns != 0 ? pid_ns : FIRST_PID_NS);
 }
 
 umx_status

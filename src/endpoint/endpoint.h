@@ -179,6 +179,7 @@ struct umx_ep {
     umx_listener   *accepted_by; /* held; NULL on the connecting side */
     char           *info;        /* the peer's last INFO, or NULL */
     uint32_t        peer_pid;
+    bool            shares_pids; /* `peer_pid` means that process here, too */
     uint32_t        peer_version;
     umx_ep_stats    stats;
     uint64_t        begun_ns; /* when it was made */

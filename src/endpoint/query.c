@@ -314,7 +314,7 @@ umx_process_state
 umx_ep_peer_process(const umx_ep *ep)
 {
     UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
-    return (ep->socket.is_local && ep->peer_pid != 0) ?
+    return (ep->shares_pids && ep->peer_pid != 0) ?
                (umx_process_state)umi_process_state_of((pid_t)ep->peer_pid) :
                UMX_PROCESS_UNKNOWN;
 }

@@ -81,3 +81,11 @@ umi_host_network_id(void)
     text.inode  = info.st_ino;
     return umi_siphash(&text, sizeof(text));
 }
+
+uint32_t
+umi_host_process_namespace(void)
+{
+    struct stat info;
+
+    return (stat("/proc/self/ns/pid", &info) == 0) ? (uint32_t)info.st_ino : 0;
+}

@@ -22,4 +22,8 @@ unsigned umi_host_addresses(umi_host_address *addresses, unsigned max);
  * in every other, on this and other hosts; 0 if the system does not say. */
 uint64_t umi_host_network_id(void);
 
+/* The namespace of process numbers of this process, by the number that this
+ * system gives it; 0 if the system does not say. */
+uint32_t umi_host_process_namespace(void);
+
 #endif

@@ -444,7 +444,7 @@ def test_a_value_that_ucx_refuses_is_a_problem(monkeypatch):
     ("own", "level", "text"),
     [
         ((), "ok", "messages go through shared memory"),
-        (("pid",), "problem", "connecting fails. Share the namespace pid"),
+        (("pid",), "note", "go by TCP. For shared memory share the namespace pid"),
         (("net",), "note", "go by TCP. Addresses such as 127.0.0.1 are not shared."),
         (("ipc", "pid"), "note", "another namespace ipc and pid: messages between"),
         (("user",), "note", "another namespace of users"),

@@ -138,8 +138,8 @@ def _remedy(exc: BaseException, port: int) -> str:
     if isinstance(exc, UCXUnreachable) or "no transport" in str(exc):
         return (
             "The two have no transport in common: look at UCX_TLS and UCX_NET_DEVICES "
-            "of both. Containers of one host that share network and IPC have to share "
-            "process numbers, too."
+            "of both. Containers of one host that do not share process numbers need "
+            "tcp."
         )
     start = f"start 'python -m ucp doctor --listen {port}' there"
     if isinstance(exc, UCXConnectionReset):

@@ -230,12 +230,12 @@ def _namespaces(pid: int) -> Findings:
             "through shared memory",
         )
     elif own == ["pid"]:
-        yield problem(
+        yield note(
             name,
-            f"Process {pid} shares the namespaces net and ipc, but not pid: UCX finds "
-            "no transport between the two, and connecting fails.",
-            "Share the namespace pid, too (--pid=container:NAME or --pid=host), or set "
-            "UCX_TLS=tcp,self on both sides.",
+            f"Process {pid} shares the namespaces net and ipc, but not pid: messages "
+            "between the two go by TCP.",
+            "For shared memory share the namespace pid, too (--pid=container:NAME or "
+            "--pid=host).",
         )
     else:
         hosts = " Addresses such as 127.0.0.1 are not shared."

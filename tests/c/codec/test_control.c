@@ -37,6 +37,7 @@ static const umi_where where = {{1, 2, 3, 4, 5, 6, 7, 8, 9},
                                 {0xd1, 0xd2, 0xd3},
                                 0x3334353637383930u,
                                 0xb1b2b3b4u,
+                                0xe1e2e3e4u,
                                 0xc1c2c3c4u,
                                 5,
                                 address};
@@ -229,6 +230,7 @@ assert_where_equal(const umi_where *a, const umi_where *b)
     assert_memory_equal(a->key, b->key, UMI_KEY_SIZE);
     assert_int_equal(a->endpoint, b->endpoint);
     assert_int_equal(a->pid, b->pid);
+    assert_int_equal(a->process_ns, b->process_ns);
     assert_int_equal(a->version, b->version);
     assert_int_equal(a->address_len, b->address_len);
     assert_memory_equal(a->address, b->address, a->address_len);
@@ -374,7 +376,7 @@ static void
 test_sizes_are_frozen(void **state)
 {
     enum {
-        WHERE_SIZE = 16 + 32 + 8 + 4 + 4 + 8 + 2 + 5
+        WHERE_SIZE = 16 + 32 + 8 + 4 + 4 + 4 + 8 + 2 + 5
     };
     /* Of the messages that make() makes. */
     static const size_t sizes[LAST_KIND + 1] = {
@@ -412,7 +414,7 @@ static void
 test_bytes_of_hello_are_frozen(void **state)
 {
     static const uint8_t expected[] = {
-        'U',  'M',  'X',  '1',  1,    0,    127,  0,    /* header */
+        'U',  'M',  'X',  '1',  1,    0,    131,  0,    /* header */
         4,    0,    0x04, 0x03,                         /* version */
         0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, /* features */
         0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, /* nonce */
@@ -427,7 +429,8 @@ test_bytes_of_hello_are_frozen(void **state)
         0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,
         0,    0,    0x30, 0x39, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, /* endpoint
                                                                      */
-        0xb4, 0xb3, 0xb2, 0xb1, 0xc4, 0xc3, 0xc2, 0xc1, /* pid, version */
+        0xb4, 0xb3, 0xb2, 0xb1, 0xe4, 0xe3, 0xe2, 0xe1, /* pid, its namespace */
+        0xc4, 0xc3, 0xc2, 0xc1,                         /* version */
         0x25, 0xb6, 0x6a, 0x0b, 0xd8, 0xae, 0xf2, 0x6c, /* sum */
         5,    0,    0x80, 0x81, 0x82, 0x83, 0x84,       /* address */
     };
@@ -726,10 +729,10 @@ test_decode_refuses_long_lengths(void **state)
     memset(body, 0, sizeof(body));
     body[0]   = UMX_WIRE_VERSION;
     body[44]  = 1; /* channels */
-    body[120] = (UMI_ADDRESS_MAX + 1) & 0xff;
-    body[121] = (UMI_ADDRESS_MAX + 1) >> 8;
+    body[124] = (UMI_ADDRESS_MAX + 1) & 0xff;
+    body[125] = (UMI_ADDRESS_MAX + 1) >> 8;
     assert_refused(data,
-                   frame(data, UMI_HELLO, body, 122 + UMI_ADDRESS_MAX + 1),
+                   frame(data, UMI_HELLO, body, 126 + UMI_ADDRESS_MAX + 1),
                    "worker address too long");
 
     memset(body, 0, sizeof(body));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair */
+/* link: pair wrap=umi_host_process_namespace */
 /* tests: endpoint/connect endpoint/control_io endpoint/endpoint */
 /* tests: endpoint/proof endpoint/where endpoint/wireup */
 #include "pair.h"
@@ -51,6 +51,41 @@ drop_client(pair *p)
 {
     umx_ep_destroy(p->client);
     p->client = NULL;
+}
+
+/* ---- process numbers -----------------------------------------------------
+ */
+
+static bool numbers_differ; /* whoever asks is in a namespace of its own */
+
+uint32_t __real_umi_host_process_namespace(void);
+uint32_t __wrap_umi_host_process_namespace(void);
+
+uint32_t
+__wrap_umi_host_process_namespace(void)
+{
+    static uint32_t asked;
+
+    return numbers_differ ? ++asked : __real_umi_host_process_namespace();
+}
+
+static void
+test_shared_memory_is_for_shared_process_numbers(void **state)
+{
+    pair   *p = *state;
+    umx_ep *eps[2];
+
+    numbers_differ = true;
+    pair_open(p);
+    numbers_differ = false;
+    eps[0]         = p->client;
+    eps[1]         = p->server;
+    for (int i = 0; i < 2; i++) {
+        assert_false(eps[i]->base.link->has_shm);
+        assert_true(eps[i]->base.link->has_tcp);
+        assert_int_equal(umx_ep_peer_process(eps[i]), UMX_PROCESS_UNKNOWN);
+    }
+    pair_settle(p);
 }
 
 /* ---- tokens --------------------------------------------------------------
@@ -209,7 +244,7 @@ test_messages_out_of_turn_drop_the_peer(void **state)
     pair_listen(p);
     welcome.u.welcome.major    = UMX_WIRE_VERSION;
     welcome.u.welcome.channels = 1;
-    welcome.u.welcome.where    = (umi_where){{0}, {0}, 1, 0, 0, 1, &nowhere};
+    welcome.u.welcome.where    = (umi_where){{0}, {0}, 1, 0, 0, 0, 1, &nowhere};
     check_server_drops(p, &auth, 1);
     check_server_drops(p, &ping, 1);
     check_server_drops(p, &goodbye, 1);
@@ -776,6 +811,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        PAIR_TEST(test_shared_memory_is_for_shared_process_numbers),
         PAIR_TEST(test_a_shared_token_opens),
         PAIR_TEST(test_a_wrong_token_is_rejected),
         PAIR_TEST(test_a_client_without_the_token_is_rejected),
