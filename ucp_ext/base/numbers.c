@@ -37,8 +37,9 @@ static const struct {
 #undef FIELD
 };
 
+/* Python 3.13's Py_ARRAY_LENGTH() is no constant expression. */
 _Static_assert(sizeof(umx_worker_stats) ==
-                   Py_ARRAY_LENGTH(fields) * sizeof(uint64_t),
+                   sizeof(fields) / sizeof(fields[0]) * sizeof(uint64_t),
                "enter the new member into `fields`");
 
 PyObject *

@@ -48,7 +48,9 @@ static const umx_dtype values[] = {
     UMX_UINT16, UMX_UINT32, UMX_UINT64, UMX_FLOAT32, UMX_FLOAT64,
 };
 
-_Static_assert(UMX_INT8_INT64 == UMX_INT8_INT32 + Py_ARRAY_LENGTH(values),
+/* Python 3.13's Py_ARRAY_LENGTH() is no constant expression. */
+_Static_assert(UMX_INT8_INT64 ==
+                   UMX_INT8_INT32 + sizeof(values) / sizeof(values[0]),
                "values");
 
 /* The name of a type that is no pair. */
