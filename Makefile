@@ -242,7 +242,8 @@ $(VENV)/.ucp: $(sources) | $(VENV)/.made
 	fi
 	@touch $@
 
-$(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.bench: pyproject.toml | $(VENV)/.ucp
+$(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.bench \
+$(VENV)/.packaging: pyproject.toml | $(VENV)/.ucp
 	@echo "installing what make $(@F:.%=%) needs"
 	@$(bin)/pip install -q --no-build-isolation '.[$(@F:.%=%)]'
 	@touch $@

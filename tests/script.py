@@ -51,6 +51,8 @@ def run_script(source, *arguments, **env):
             "default",
             "-W",  # a listener that the end of its loop has closed
             "ignore:<ucp.Listener:ResourceWarning",
+            "-W",  # Python warns of threads: UCX's, which fork() is made safe for
+            "ignore:This process (pid=:DeprecationWarning",
             "-c",
             textwrap.dedent(source),
             *arguments,

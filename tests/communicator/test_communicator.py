@@ -1240,8 +1240,7 @@ async def test_nothing_is_left_of_one():
 def test_a_child_must_not_use_the_communicator_of_its_parent():
     out = run_script(
         """
-        import asyncio, os, warnings, ucp
-        warnings.filterwarnings("ignore", ".* is multi-threaded", DeprecationWarning)
+        import asyncio, os, ucp
         async def main():
             comm = await ucp.Communicator.connect("tcp://127.0.0.1:1", 0, 1)
             pid = os.fork()

@@ -531,6 +531,7 @@ def test_several_proxies_work_side_by_side():
     good_world(2, main)
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_a_forked_child_is_told():
     async def main(comm):
         proxy, _ = await opened(comm)
