@@ -213,8 +213,11 @@ has_extras(const RequestObject *self)
            0;
 }
 
-/* Release what the request has. Memory that libumx has, or that a message is to
- * be put back from, stays. */
+/* Release what the request has, but for its tail: results and errors are made
+ * of that, and the program may still ask for them when the collector has
+ * cleared this request before another one, whose failure it is told of. Of the
+ * cycles that the tail is in others break each. Memory that libumx has, or that
+ * a message is to be put back from, stays. */
 static void
 clear_all(RequestObject *self)
 {
@@ -228,9 +231,6 @@ clear_all(RequestObject *self)
     Py_CLEAR(self->result);
     request_release_buffers(self);
     request_forget(self);
-    if (self->state != REQUEST_DEFERRED) { /* it may be posted still */
-        clear_tail(self);
-    }
 }
 
 /* clear_all() of a request that is over and has no extras. */

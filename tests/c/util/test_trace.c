@@ -232,6 +232,7 @@ test_latencies_are_counted_by_name(void **state)
     found        it      = {0};
 
     (void)state;
+    assert_non_null(latency);
     umi_latency_record(latency, "a", umi_ticks_from_ns(1000000));
     umi_latency_record(latency, "b", 0);
     umi_latency_record(latency, "b", 1);
@@ -287,6 +288,7 @@ test_latencies_are_read_while_they_grow(void **state)
     pthread_t    thread;
 
     (void)state;
+    assert_non_null(latency);
     assert_int_equal(pthread_create(&thread, NULL, record_many, latency), 0);
     while (seen != EVENTS) {
         umx_latency_each(look, &seen);
@@ -303,6 +305,7 @@ test_more_names_than_there_is_room_for_are_left_out(void **state)
     found             it            = {0};
 
     (void)state;
+    assert_non_null(latency);
     for (int i = 0; i < 100; i++) {
         umi_latency_record(latency, (i == 0) ? names[0] : &names[i][1], 5);
     }
