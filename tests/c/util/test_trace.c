@@ -290,10 +290,12 @@ test_latencies_are_read_while_they_grow(void **state)
     (void)state;
     assert_non_null(latency);
     assert_int_equal(pthread_create(&thread, NULL, record_many, latency), 0);
-    while (seen != EVENTS) {
+    for (int i = 0; i < EVENTS && seen != EVENTS; i++) {
         umx_latency_each(look, &seen);
     }
     pthread_join(thread, NULL);
+    umx_latency_each(look, &seen);
+    assert_int_equal(seen, EVENTS);
     umi_latency_free(latency);
 }
 
