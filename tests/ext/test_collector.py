@@ -488,3 +488,69 @@ async def main():
 asyncio.run(main())
 """
     )
+
+
+CLEARED = """
+import ctypes
+from ucp import _ext
+
+TP_CLEAR = 192  # where the function is in a type
+
+def clear(request):
+    # As the collector does, before it clears other objects of the cycle, whose
+    # failures it tells a function of the program that knows this request, too.
+    address = ctypes.c_void_p.from_address(id(type(request)) + TP_CLEAR).value
+    assert ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object)(address)(request) == 0
+
+def ask(request):
+    repr(request)
+    for ask in (request.exception, request.result, lambda: request.send(None)):
+        try:
+            ask()
+        except (
+            ucp.UCXError,
+            asyncio.CancelledError,
+            asyncio.InvalidStateError,
+            StopIteration,
+        ):
+            pass
+
+async def main():
+    warnings.simplefilter("ignore", RuntimeWarning)  # they were dropped
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    address = bytes(ucp.get_worker_address())
+    comm = await ucp.Communicator.connect(address, 0, 1)
+    heap = await ucp.shmem.SymmetricHeap.create(comm, 4096)
+    array = await heap.zeros(2, "i8")
+    outputs = await ucp.shuffle.MapOutputs.create(comm, 1, 1)
+    shuffler = ucp.shuffle.Shuffler(comm, 1, 1)
+    requests = {
+        "receive": comm.irecv(bytearray(8), 0, tag=5),
+        "fetch": _ext.SymmetricHeap.atomic_fetch_add(heap, array[:1], 1, 0),
+        "wait": array[1:]._wait_until("==", 7),
+        "commit": _ext.MapWriter(outputs, 0)._commit(),
+        "partition": shuffler._wait(),
+        "barrier": comm.barrier(),
+    }
+    await requests["commit"]
+    if sys.argv[1] == "ended":
+        shuffler.abort()
+        outputs.abort()
+        heap.close()
+        comm.close()
+        await until(lambda: all(request.done() for request in requests.values()))
+    for request in requests.values():
+        clear(request)
+        ask(request)
+    for request in requests.values():
+        request.cancel()
+    requests.clear()
+    gc.collect()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("state", ["open", "ended"])
+def test_a_request_that_was_cleared_may_be_asked(state):
+    run_program(FORCED + CLEARED, state)
