@@ -41,7 +41,7 @@ def end_of(pid):
 """
 
 
-def run_script(source, *arguments, **env):
+def run_script(source, *arguments, cwd=None, **env):
     """Run ``source``; its standard output. Fails on noise or a bad status."""
     done = subprocess.run(
         [
@@ -58,6 +58,7 @@ def run_script(source, *arguments, **env):
             *arguments,
         ],
         env={**os.environ, **env},
+        cwd=cwd,
         capture_output=True,
         text=True,
     )

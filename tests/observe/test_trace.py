@@ -261,6 +261,27 @@ def test_children_of_multiprocessing_are_traced(tmp_path, how, imports):
     assert sum(len(begins(each, "send")) for each in whole) == 2
 
 
+def test_a_relative_path_is_that_of_the_begin_of_the_program(tmp_path):
+    run_script(
+        """
+        from script import PRELUDE
+        exec(PRELUDE)
+
+        def child():
+            asyncio.run(ping_pong())
+            import atexit
+            atexit._run_exitfuncs()
+
+        os.chdir("/")  # as a service does
+        end_of(in_child(child))
+        """,
+        UCP_TRACE="t-%p.json",
+        PYTHONPATH=os.path.dirname(os.path.dirname(__file__)),
+        cwd=tmp_path,
+    )
+    assert len([checked(path) for path in tmp_path.iterdir()]) == 2
+
+
 def test_a_forked_child_without_events_has_no_file(tmp_path):
     run_script(
         """
@@ -377,10 +398,12 @@ def test_traces_of_several_hosts_are_joined_by_the_time_of_day(tmp_path):
     assert sooner["pid"] != later["pid"]
     with pytest.raises(ValueError, match=r"^there are no traces to join: paths is em"):
         ucp.trace.join([], tmp_path / "none")
+    with pytest.raises(TypeError, match=r"^paths is a list of paths of traces, not 'a"):
+        ucp.trace.join("a", tmp_path / "none")
 
 
 async def test_the_host_is_named(tmp_path):
-    with ucp.trace(tmp_path / "t.json"):
+    with ucp.trace(bytes(tmp_path / "t.json")):
         pass
     assert checked(tmp_path / "t.json")["otherData"]["host"] == socket.gethostname()
 

@@ -64,7 +64,7 @@ class Trace:
     def __init__(
         self, path: str | os.PathLike[str], *, max_events: int = _MAX_EVENTS
     ) -> None:
-        self.path = Path(os.fspath(path).replace("%p", str(os.getpid())))
+        self.path = Path(os.fsdecode(path).replace("%p", str(os.getpid())))
         self._max_events = max_events
         self._file: TextIO | None = None  # None while it runs: stop() opens it
         self._pid = 0  # of the process that it runs in
@@ -128,12 +128,16 @@ class Trace:
                     return  # a child that has had nothing to do with ucp
                 file = _open(self.path)
             with file:
-                write(file, pid, name_of(pid))
+                try:
+                    write(file, pid, name_of(pid))
+                    file.flush()
+                finally:
+                    _lock(file, fcntl.LOCK_UN)  # a child may have the file, too
         finally:
             _ext.trace_release()
 
     def _leave_to_parent(self) -> None:
-        """Close the file in a forked child: it is locked until both have."""
+        """Close the file in a forked child, which keeps its lock."""
         if self._file is not None:
             self._file.close()  # nothing has been written yet
 
@@ -159,35 +163,55 @@ class Trace:
 
         Raises:
             ValueError: there are no traces, or a file is none: the text names it.
+            TypeError: ``paths`` is one path.
             OSError: a file cannot be read, or ``target`` not be written.
         """
-        files = [Path(path) for path in paths]
+        if isinstance(paths, str | bytes | os.PathLike):
+            raise TypeError(f"paths is a list of paths of traces, not {paths!r}")
+        files = [Path(os.fsdecode(path)) for path in paths]
         if not files:
             raise ValueError("there are no traces to join: paths is empty")
-        join(files, Path(target))
+        join(files, Path(os.fsdecode(target)))
 
 
 def _open(path: Path) -> TextIO:
     """Open the file of a trace, for this process alone."""
     file = path.open("a", encoding="utf-8")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
         file.close()
         raise BlockingIOError(
             errno.EWOULDBLOCK,
             "another process is about to write its trace into this file; with %p in "
             "the name each has a file of its own",
             str(path),
-        ) from None
-    except OSError:
-        pass  # the file system has no locks
+        )
     if path.is_file():
         file.truncate(0)
     return file
 
 
+def _lock(file: TextIO, how: int) -> bool:
+    """Lock the file, or unlock it. False: another process has the lock."""
+    try:
+        fcntl.flock(file, how)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # the file system has no locks
+    return True
+
+
 # ---- the environment -------------------------------------------------------------
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it has been removed
+        return ""
+
+
+_folder = _current_folder()  # that the path is relative to, in children as well
 
 
 def _start_by_environment(is_child: bool = False) -> None:
@@ -198,7 +222,7 @@ def _start_by_environment(is_child: bool = False) -> None:
     path = os.environ.get("UCP_TRACE", "")
     if path:
         try:
-            trace = Trace(path)
+            trace = Trace(os.path.join(_folder, path))
             with Trace._lock:
                 trace._start(opens=not is_child)
         except (OSError, RuntimeError, MemoryError) as exc:
