@@ -247,6 +247,9 @@ def test_a_page_of_another_version_of_the_numbers_is_read():
     assert worker.drained == 6.0
     assert worker.statistics.sent_messages == 5
     assert worker.statistics.loans == 0
+    # Its slot changes hands while it is read.
+    turns = {4096: (3).to_bytes(8, "little")}
+    assert page._read_memory(7, memoryview(whole), turns.get).workers == ()
 
 
 @pytest.mark.parametrize(

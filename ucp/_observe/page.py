@@ -14,7 +14,8 @@ import dataclasses
 import errno
 import os
 import struct
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,18 +125,19 @@ def _read_file(pid: int, path: Path) -> ProcessStatistics | None:
     try:
         with path.open("rb") as file:
             # Not by mmap(): a file that shrinks would end this process.
-            data, again = (os.pread(file.fileno(), _MAX_SIZE, 0) for _ in range(2))
+            data = os.pread(file.fileno(), _MAX_SIZE, 0)
+            return _read_memory(
+                pid, memoryview(data), lambda at: os.pread(file.fileno(), 8, at)
+            )
     except OSError:  # closed meanwhile
         return None
-    return _read_memory(pid, memoryview(data), memoryview(again))
 
 
 def _read_memory(
-    pid: int, view: memoryview, again: memoryview | None = None
+    pid: int, view: memoryview, read_word: Callable[[int], bytes] | None = None
 ) -> ProcessStatistics | None:
-    """What ``view`` says; ``again`` is the same memory, read later."""
-    again = view if again is None else again
-    if len(view) < _HEADER.size or len(again) != len(view):
+    """What ``view`` says; ``read_word`` reads a word of the memory again, later."""
+    if len(view) < _HEADER.size:
         return None
     magic, version, *rest = _HEADER.unpack_from(view)
     if magic != _MAGIC or version != _VERSION:
@@ -150,9 +152,15 @@ def _read_memory(
         return None
     if header_size % 8 != 0:
         return None
-    words, later = (each[header_size:].cast("Q") for each in (view, again))
-    slots = _slots(words, later, slot_size // 8, num_slots, ["turn", *names])
-    workers = tuple(_worker(slot, *clock) for slot in slots)
+    slots = (
+        view[start : start + slot_size].cast("Q")
+        for start in range(header_size, header_size + num_slots * slot_size, slot_size)
+        if _is_in_use(view, start, read_word)
+    )
+    names.insert(0, "turn")
+    workers = tuple(
+        _worker(dict(zip(names, slot, strict=False)), *clock) for slot in slots
+    )
     return ProcessStatistics(
         pid=pid,
         name=name_of(pid),
@@ -166,13 +174,14 @@ def _text(padded: bytes) -> str:
     return padded.partition(b"\0")[0].decode("ascii", "replace")
 
 
-def _slots(
-    words: memoryview, later: memoryview, size: int, number: int, names: list[str]
-) -> Iterator[dict[str, int]]:
-    """The slots that are in use, and have not changed hands between two readings."""
-    for start in range(0, number * size, size):
-        if words[start] % 2 == 1 and words[start] == later[start]:
-            yield {name: words[start + i] for i, name in enumerate(names)}
+def _is_in_use(
+    view: memoryview, start: int, read_word: Callable[[int], bytes] | None
+) -> bool:
+    """True if a slot is in use, and has not changed hands while it was read."""
+    turn = bytes(view[start : start + 8])
+    if int.from_bytes(turn, sys.byteorder) % 2 == 0:
+        return False
+    return read_word is None or read_word(start) == turn
 
 
 def _worker(
