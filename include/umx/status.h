@@ -79,7 +79,10 @@ extern "C" {
     X(UMX_ERR_WITHDRAWN, -217, "the sender has cancelled the message")       \
     X(UMX_ERR_DESCRIPTOR_LIMIT, -218,                                        \
       "too few file descriptors are left for UCX: raise the limit of open "  \
-      "files (ulimit -n)")
+      "files (ulimit -n)")                                                   \
+    X(UMX_ERR_PORT_LIMIT, -219,                                              \
+      "no port of UCX_TCP_PORT_RANGE is free: every worker of a host needs " \
+      "one, those of clients, too")
 
 typedef enum umx_status {
 #define UMX_STATUS_ENUM(name, value, text) name = (value),

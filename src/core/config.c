@@ -333,27 +333,38 @@ is_too_large(const char *text)
     return value > (unsigned long long)SEG_SIZE_MAX >> (10 * (unit - units));
 }
 
-/* Check an option of a segment size. The options that exist, and the order in
- * which they are tried, are those of apply_options(). */
-static umx_status
-check_seg_size(const umx_context_params *params, const char *key,
-               int *bad_option_p)
+/* The options that exist, and the order in which they are tried, are those of
+ * apply_options(). */
+const char *
+umi_config_value(const umx_context_params *params, const char *key,
+                 int *option_p)
 {
     char        name[32]  = "UCX_";
     const char *value     = getenv(strcat(name, key));
     bool        env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
                      (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
-    int bad = -1;
 
+    *option_p = -1;
     if (params->field_mask & UMX_CONTEXT_FIELD_OPTIONS) {
         for (size_t i = 0; i < params->num_options; i++) {
             if (strcmp(params->options[i].key, key) == 0 &&
                 (value == NULL || !env_first)) {
-                bad   = (int)i;
-                value = params->options[i].value;
+                *option_p = (int)i;
+                value     = params->options[i].value;
             }
         }
     }
+    return value;
+}
+
+/* Check an option of a segment size. */
+static umx_status
+check_seg_size(const umx_context_params *params, const char *key,
+               int *bad_option_p)
+{
+    int         bad;
+    const char *value = umi_config_value(params, key, &bad);
+
     if (value == NULL || !is_too_large(value)) {
         return UMX_OK;
     }

@@ -16,6 +16,11 @@ enum {
 umx_status umi_config_read(const umx_context_params *params,
                            ucp_config_t **config_p, int *bad_option_p);
 
+/* The value that the program, or the environment, gives an option of UCX; NULL:
+ * neither. `*option_p` is its index in `params->options`, or -1. */
+const char *umi_config_value(const umx_context_params *params, const char *key,
+                             int *option_p);
+
 /* True if the program, or the environment, says which network devices UCX may
  * use. */
 bool umi_config_has_devices(const umx_context_params *params);

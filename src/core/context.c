@@ -238,6 +238,17 @@ leave_fork:
     return status;
 }
 
+static void
+read_ports(umx_context *context, const umx_context_params *params)
+{
+    int option;
+
+    umi_port_range_read(&context->ports,
+                        umi_config_value(params, "TCP_PORT_RANGE", &option),
+                        umi_config_value(params, "TLS", &option));
+    context->ports.is_everywhere = !context->has_devices;
+}
+
 umx_status
 umx_context_create(const umx_context_params *params, umx_context **context_p,
                    int *bad_option_p)
@@ -265,7 +276,8 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
         goto free_context;
     }
     context->has_devices = umi_config_has_devices(params);
-    status               = context_set_config(context, params);
+    read_ports(context, params);
+    status = context_set_config(context, params);
     if (status == UMX_OK) {
         status = open_ucx(context, config);
     }

@@ -12,6 +12,7 @@
 #include "core/datatype.h"
 #include "core/fork.h"
 #include "core/parked.h"
+#include "core/port_range.h"
 #include "util/list.h"
 #include "util/slots.h"
 
@@ -23,7 +24,8 @@ struct umx_context {
     uint8_t         token[UMI_TOKEN_MAX];
     bool            has_rma;     /* UCX's put and get may be used */
     bool            has_devices; /* the program has chosen UCX's devices */
-    bool            moves_cuda;  /* UCX reads and writes device memory */
+    umi_port_range  ports;
+    bool            moves_cuda; /* UCX reads and writes device memory */
     umi_datatypes   datatypes;
     uint64_t        id; /* random; the first bytes of its workers' ids */
     pthread_mutex_t memhs_lock;

@@ -41,6 +41,9 @@ umi_engine_create(umx_worker *worker, umi_engine **engine_p)
     if (!umi_descriptors_are_left(umi_descriptors_of_engine())) {
         return UMX_ERR_DESCRIPTOR_LIMIT;
     }
+    if (!umi_port_range_has_free(&worker->context->ports)) {
+        return UMX_ERR_PORT_LIMIT;
+    }
     engine = calloc(1, sizeof(*engine));
     if (engine == NULL) {
         return UMX_ERR_NO_MEMORY;

@@ -30,10 +30,7 @@ def check() -> Findings:
 
 
 def ports(needed: int) -> Findings:
-    """Has UCX_TCP_PORT_RANGE a port for each of so many workers?
-
-    UCX 1.22 searches for ever if no port of the range is free.
-    """
+    """Has UCX_TCP_PORT_RANGE a port for each of so many workers?"""
     try:
         numbers = [int(text) for text in os.environ.get(_RANGE, "0").split("-")]
     except ValueError:
@@ -45,7 +42,7 @@ def ports(needed: int) -> Findings:
         yield problem(
             "network",
             f"{_RANGE}={os.environ[_RANGE]} has {len(free)} free ports, and doctor's "
-            f"workers need {needed}: with none, UCX 1.22 searches for ever.",
+            f"workers need {needed}: with none, a worker raises UCXBusy.",
             "Make the range larger: every process, clients too, takes a port for each "
             "of its workers.",
         )

@@ -42,6 +42,7 @@ static const struct {
     {UMX_ERR_NO_MEMORY, EXC_UCXNoMemory},
     {UMX_ERR_SEGMENT_LIMIT, EXC_UCXNoMemory},
     {UMX_ERR_BUSY, EXC_UCXBusy},
+    {UMX_ERR_PORT_LIMIT, EXC_UCXBusy},
     {UMX_ERR_UNKNOWN_OPTION, EXC_UCXConfigError},
     {UMX_ERR_SEG_SIZE, EXC_UCXConfigError},
     {UMX_ERR_INVALID_KEY, EXC_UCXInvalidKey},
