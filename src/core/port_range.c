@@ -72,8 +72,8 @@ has_free(const umi_port_range *range, const struct sockaddr_in *address)
     return false;
 }
 
-/* Which of the interfaces UCX takes is known only if it takes all: else only a
- * range that is used up at each of them is. */
+/* UCX takes all interfaces, unless an option names some: then the range has to
+ * be used up at every interface, as it is not known here which UCX takes. */
 bool
 umi_port_range_has_free(const umi_port_range *range)
 {

@@ -280,8 +280,8 @@ NOUNS = {
     "core": """
         announcement block config configuration configurations context datatype
         datatypes descriptors engine engines ep fork guard key link links listener memh
-        must observe parked print request requests rkey rkeys routes segment segments
-        slab sockaddr socket spare status thread timer transport transports ucs
+        must observe parked port print request requests rkey rkeys routes segment
+        segments slab sockaddr socket spare status thread timer transport transports ucs
         waits watch worker""",
     "progress": "nap progress turn yields",
     "ops": "am flush follow ops post queue tag transfer turns",
