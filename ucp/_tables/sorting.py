@@ -98,10 +98,19 @@ def _indices(order: Order, keys: Sequence[_Key], rows: int, library: str) -> Any
     table = pa.Table.from_arrays([key.column for key in keys], names=names)
     place = "at_start" if order.nulls == "first" else "at_end"
     ways = ["descending" if key.is_descending else "ascending" for key in keys]
-    # It is stable.
-    return pc.sort_indices(
-        table, sort_keys=[(*its, place) for its in zip(names, ways, strict=True)]
-    )
+    keyed = list(zip(names, ways, strict=True))
+    try:
+        options = pc.SortOptions([(*its, place) for its in keyed])
+    except ValueError:  # Arrow before 25 has one place for all keys
+        options = pc.SortOptions(keyed, null_placement=place)
+    return pc.sort_indices(table, options=options)  # it is stable
+
+
+def _is_small_decimal(kind: Any) -> bool:
+    """Is it one of 32 or 64 bits? Arrow 18 has none."""
+    import pyarrow.types as is_type
+
+    return bool(is_type.is_decimal(kind) and kind.bit_width < 128)
 
 
 class _Key:
@@ -122,7 +131,7 @@ class _Key:
             column = _by_rank(column)
         elif is_type.is_float16(kind):
             column = column.cast(pa.float32())
-        elif is_type.is_decimal32(kind) or is_type.is_decimal64(kind):
+        elif _is_small_decimal(kind):
             # Arrow has no right order of these.
             column = column.cast(pa.decimal128(kind.precision, kind.scale))
         elif is_type.is_fixed_size_binary(kind):
@@ -188,9 +197,12 @@ def _by_rank(column: Any) -> Any:
         return pa.chunked_array([], pa.int64())
     values = column.chunk(0).dictionary
     kind = values.type
-    is_small = is_type.is_decimal32(kind) or is_type.is_decimal64(kind)
     # Ranks would not say which values are NaN.
-    if is_small or is_type.is_floating(kind) or len(values) > len(column):
+    if (
+        _is_small_decimal(kind)
+        or is_type.is_floating(kind)
+        or len(values) > len(column)
+    ):
         return _Key(column.cast(column.type.value_type), False).column
     try:
         ranks = pc.rank(values, "ascending", tiebreaker="dense").cast(pa.int64())
