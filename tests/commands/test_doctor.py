@@ -425,8 +425,12 @@ def test_a_range_of_few_ports_is_a_problem(monkeypatch, closed_port):
     assert only(network.ports(2), "problem") == []
 
 
-def test_the_way_to_a_host_is_not_looked_at_without_ucx():
-    done = ucp_command("doctor", "host:1", UCP_UCX="/nonexistent")
+@pytest.mark.parametrize("is_another_found", [False, True])
+def test_the_way_to_a_host_is_not_looked_at_without_ucx(is_another_found):
+    folder = os.path.dirname(ucp.which_ucx().path) if is_another_found else ""
+    done = ucp_command(
+        "doctor", "host:1", UCP_UCX="/nonexistent", LD_LIBRARY_PATH=folder
+    )
     assert (done.returncode, done.stderr) == (1, "")
     assert "'import ucp' fails: ImportError: UCP_UCX=/nonexistent" in done.stdout
 

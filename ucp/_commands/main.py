@@ -123,6 +123,9 @@ def exit_without_ucx() -> NoReturn:
     """
     global _without_ucx
     _without_ucx = True
+    # The dynamic linker may find another UCX than the one that was asked for, the
+    # system's; commands would then use the extension with that one.
+    sys.modules["ucp._ext"] = None  # type: ignore[assignment]
     sys.exit(main())
 
 
