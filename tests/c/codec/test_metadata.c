@@ -185,8 +185,8 @@ test_utf8(void **state)
                                        "\xef\xbf\xbf",
                                        "\xf0\x90\x80\x80",
                                        "\xf4\x8f\xbf\xbf",
-                                       "a\xc3\xbc"
-                                       "b"};
+                                       ("a\xc3\xbc"
+                                        "b")};
     static const char *const bad[]  = {"\x80",
                                        "\xbf",
                                        "\xc0\x80",

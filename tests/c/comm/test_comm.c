@@ -1053,8 +1053,8 @@ static bool
 is_refused(umi_comm_member_state from, umi_comm_member_state to)
 {
     umi_comm_member member = {.state = from};
-    int             status;
-    pid_t           child = fork();
+    int             status = 0;
+    pid_t           child  = fork();
 
     if (child == 0) {
         (void)close(STDERR_FILENO); /* assert() writes there */

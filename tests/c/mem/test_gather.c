@@ -50,7 +50,7 @@ test_any_range_is_read(void **state)
         for (size_t end = start; end <= 10; end++) {
             assert_int_equal(umi_gather_read(p.gather, start, out, end - start),
                              UMX_OK);
-            assert_memory_equal(out, "abcdefghij" + start, end - start);
+            assert_memory_equal(out, &"abcdefghij"[start], end - start);
         }
     }
     for (size_t start = 10; start-- > 0;) { /* backwards, too */
@@ -77,7 +77,7 @@ test_any_range_is_written(void **state)
             assert_int_equal(umi_gather_read(p.gather, 0, out, 10), UMX_OK);
             assert_memory_equal(out, "abcdefghij", start);
             assert_memory_equal(out + start, "0123456789", end - start);
-            assert_memory_equal(out + end, "abcdefghij" + end, 10 - end);
+            assert_memory_equal(out + end, &"abcdefghij"[end], 10 - end);
             assert_int_equal(p.memory[1][3], '.');
             free(p.gather);
         }
