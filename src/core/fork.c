@@ -95,7 +95,7 @@ ring(void)
     (void)!write(self.probe_fd, &one, sizeof(one));
 }
 
-/* Run in UCX's thread, or in ours that stands in for it. */
+/* Run in UCX's thread by UCX, or in ours that stands in for it. */
 static void
 on_probe(int fd, ucs_event_set_types_t events, void *arg)
 {
@@ -168,6 +168,12 @@ run_handlers(void *arg)
         for (int i = 0; i < n; i++) {
             int id = events[i].data.fd;
 
+            if (id == self.probe_fd) {
+                /* Not by UCX: fork() has copied a table in which UCX's thread
+                 * is in this handler, which UCX 1.13 of Debian asserts. */
+                on_probe(id, UCS_EVENT_SET_EVREAD, NULL);
+                continue;
+            }
             is_missed |= (ucs_async_dispatch_handlers(
                               &id, 1, event_types(events[i].events)) ==
                           UCS_ERR_NO_PROGRESS);
