@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Programs with a Dask cluster, each in a Python of its own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -33,14 +34,18 @@ if __name__ == "__main__":
 """
 
 
-def run_cluster(directory, program):
+def run_cluster(directory, program, **env):
     """Run ``program`` from a file, as processes it starts import it; its stderr."""
     file = directory / "program.py"
     file.write_text(
         CLUSTER.replace("PROGRAM", textwrap.indent(program, "    ").strip())
     )
     done = subprocess.run(
-        [sys.executable, "-P", str(file)], cwd=directory, capture_output=True, text=True
+        [sys.executable, "-P", str(file)],
+        cwd=directory,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     return done.stderr

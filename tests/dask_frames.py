@@ -16,8 +16,13 @@ from distributed.core import Status
 import ucp.dask
 from ucp.dask import _merge, _run, _worker_plugin
 
-# A cluster gives up a worker whose process is being started again after this time.
-SETTINGS = {"distributed.deploy.lost-worker-timeout": "300s"}
+SETTINGS = {
+    # A cluster gives up a worker whose process is being started again after it.
+    "distributed.deploy.lost-worker-timeout": "300s",
+    # Processes of workers are forked from one that has imported distributed and
+    # pandas, and has not used UCX: that is much quicker, most of all where many die.
+    "distributed.worker.multiprocessing-method": "forkserver",
+}
 
 
 @contextlib.contextmanager
