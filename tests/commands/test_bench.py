@@ -140,7 +140,7 @@ def test_sizes_have_units(text, sizes):
         (("--seconds", "nan"), "not a number of seconds: 'nan'"),
         (("--rounds", "0"), "expected 1 to 10000, not '0'"),
         (("host",), "expected HOST:PORT, not 'host'"),
-        (("host:70000",), "expected HOST:PORT, not 'host:70000'"),
+        (("host:70000",), "a port is at most 65535, not 70000"),
     ],
 )
 def test_wrong_arguments_are_told(arguments, why, capsys):

@@ -175,6 +175,24 @@ def test_numbers_of_events_have_limits(tmp_path, number):
     assert (tmp_path / "t.json").read_text() == "mine"
 
 
+def test_without_memory_the_error_says_how_much_was_asked_for(tmp_path):
+    run_script(
+        """
+        import resource, sys, ucp
+
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+        try:
+            ucp.trace(sys.argv[1], max_events=1 << 26).start()
+        except MemoryError as exc:
+            assert "no memory for a trace of 67108864 events" in str(exc)
+            with ucp.trace(sys.argv[1], max_events=8):
+                pass
+        """,
+        str(tmp_path / "t.json"),
+    )
+    checked(tmp_path / "t.json")
+
+
 def test_a_trace_is_written_after_an_exception(tmp_path):
     with pytest.raises(KeyError), ucp.trace(tmp_path / "t-%p.json"):
         raise KeyError

@@ -24,8 +24,10 @@ def address(text: str) -> tuple[str, int]:
     """Read ``HOST:PORT``, ``[IPV6]:PORT`` or ``PORT``, which has no host."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not port.isdecimal() or int(port) > 65535:
+    if not port.isdecimal():
         raise argparse.ArgumentTypeError(f"expected HOST:PORT, not {text!r}")
+    if len(port) > 5 or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"a port is at most 65535, not {port}")
     return host, int(port)
 
 

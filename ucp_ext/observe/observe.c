@@ -210,7 +210,11 @@ trace_start(PyObject *Py_UNUSED(module), PyObject *args)
     case UMX_ERR_BUSY:
         Py_RETURN_FALSE;
     case UMX_ERR_NO_MEMORY:
-        return PyErr_NoMemory();
+        PyErr_Format(PyExc_MemoryError,
+                     "there is no memory for a trace of %zd events: pass a "
+                     "smaller max_events",
+                     num_events);
+        return NULL;
     default:
         PyErr_Format(PyExc_ValueError,
                      "a trace has between 1 and 67108864 events, not %zd",
