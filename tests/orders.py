@@ -45,8 +45,10 @@ def plain(table):
 
 def in_order(table, by, descending, nulls):
     way = ["descending" if each else "ascending" for each in descending]
-    keys = [
-        (*pair, f"at_{'start' if nulls == 'first' else 'end'}")
-        for pair in zip(by, way, strict=True)
-    ]
-    return pc.sort_indices(plain(table), sort_keys=keys)
+    keys = list(zip(by, way, strict=True))
+    place = "at_start" if nulls == "first" else "at_end"
+    try:
+        options = pc.SortOptions([(*key, place) for key in keys])
+    except ValueError:  # before Arrow 25
+        options = pc.SortOptions(keys, null_placement=place)
+    return pc.sort_indices(plain(table), options=options)

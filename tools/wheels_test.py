@@ -40,6 +40,7 @@ TESTS = (
     "tests/core/test_loops.py",
     "tests/ext/test_buffers.py",
     "tests/table/test_parquet.py",
+    "tests/table/test_table.py",
     "tests/join/test_frames.py",
     "tests/dask/test_dask.py",
 )

@@ -159,7 +159,8 @@ def test_a_frame_without_rows_on_one_rank_has_the_types_of_the_others():
         return (await join(comm, "outer", left[: 3 * count], right)).table
 
     for found in good_world(2, main):
-        assert list(map(str, found.dtypes)) == ["str", "float64", "bool"]
+        text = str(pd.Series(["x"]).dtype)  # "object" before pandas 3
+    assert list(map(str, found.dtypes)) == [text, "float64", "bool"]
 
 
 # Tables of other libraries with frames, and types that metadata do not name.

@@ -108,9 +108,11 @@ def test_zeros_are_equal_and_nans_are_equal():
 
 def test_decimals_are_by_value_in_all_widths():
     values = [decimal.Decimal(n) for n in (0, 1, -1, 5, 10**8, -(10**8))]
-    kinds = [pa.decimal32(9), pa.decimal64(18), pa.decimal128(38), pa.decimal256(76)]
+    kinds = [pa.decimal128(38), pa.decimal256(76)]
+    if hasattr(pa, "decimal32"):  # Arrow 18 has none
+        kinds += [pa.decimal32(9), pa.decimal64(18)]
     found = [ids(pa.array(values, kind)) for kind in kinds]
-    assert found == [ids(pa.array([int(n) for n in values]))] * 4
+    assert found == [ids(pa.array([int(n) for n in values]))] * len(kinds)
     large = [decimal.Decimal(n) for n in (2**64, -(2**64), 10**30, -(10**30))]
     expected = [partition([int(n)], 65535) for n in large]
     assert ids(pa.array(large, pa.decimal128(38))) == expected

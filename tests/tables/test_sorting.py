@@ -111,10 +111,13 @@ def test_a_key_without_a_value_leaves_rows_in_memory_of_their_own():
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("kind", [pa.decimal32(9, 2), pa.decimal64(15, 2)])
+@pytest.mark.parametrize("kind", ["decimal32", "decimal64"])
 def test_short_decimals_have_the_order_of_long_ones(library, kind):
     if library == "polars":
         pytest.importorskip("polars")
+    if not hasattr(pa, kind):
+        pytest.skip("Arrow 18 has no such type")
+    kind = getattr(pa, kind)(9, 2)
     numbers = [-(10**6), -257, -1, 0, 255, 256, 65536]
     values = [decimal.Decimal(n).scaleb(-2) for n in numbers]
     mixed = random.Random(1).sample([*values, None], len(values) + 1)
