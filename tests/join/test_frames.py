@@ -160,7 +160,7 @@ def test_a_frame_without_rows_on_one_rank_has_the_types_of_the_others():
 
     for found in good_world(2, main):
         text = str(pd.Series(["x"]).dtype)  # "object" before pandas 3
-    assert list(map(str, found.dtypes)) == [text, "float64", "bool"]
+        assert list(map(str, found.dtypes)) == [text, "float64", "bool"]
 
 
 # Tables of other libraries with frames, and types that metadata do not name.

@@ -79,6 +79,16 @@ user_send(PyObject *module, PyObject *args)
     return request;
 }
 
+/* Make the request of an operation of a Worker. */
+static PyObject *
+begin(PyObject *object, PyObject *view, umx_worker **worker_p,
+      umx_op_params *params)
+{
+    *worker_p = ucp_api->worker_get(object);
+    return (*worker_p == NULL) ? NULL :
+                                 ucp_api->request_new(object, view, params);
+}
+
 /* recv(worker, view, tag, count, result=None): `count` messages of equal
  * lengths, with tags from `tag` on; posted without the GIL. */
 static PyObject *
@@ -95,9 +105,7 @@ user_recv(PyObject *module, PyObject *args)
                           &view, &tag, &count, &result)) {
         return NULL;
     }
-    worker  = ucp_api->worker_get(object);
-    request = (worker == NULL) ? NULL :
-                                 ucp_api->request_new(object, view, &params);
+    request = begin(object, view, &worker, &params);
     if (request == NULL) {
         return NULL;
     }
@@ -208,9 +216,7 @@ user_half(PyObject *module, PyObject *args)
                           &view, &tag, &is_returned)) {
         return NULL;
     }
-    worker  = ucp_api->worker_get(object);
-    request = (worker == NULL) ? NULL :
-                                 ucp_api->request_new(object, view, &params);
+    request = begin(object, view, &worker, &params);
     if (request == NULL) {
         return NULL;
     }
@@ -242,9 +248,7 @@ user_twice(PyObject *module, PyObject *args)
                           &view, &tag, &is_added)) {
         return NULL;
     }
-    worker  = ucp_api->worker_get(object);
-    request = (worker == NULL) ? NULL :
-                                 ucp_api->request_new(object, view, &params);
+    request = begin(object, view, &worker, &params);
     if (request == NULL) {
         return NULL;
     }
@@ -280,9 +284,7 @@ user_unnamed(PyObject *module, PyObject *args)
                           &view, &tag)) {
         return NULL;
     }
-    worker  = ucp_api->worker_get(object);
-    request = (worker == NULL) ? NULL :
-                                 ucp_api->request_new(object, view, &params);
+    request = begin(object, view, &worker, &params);
     if (request == NULL) {
         return NULL;
     }
