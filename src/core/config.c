@@ -2,6 +2,7 @@
 #include "core/config.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -210,6 +211,43 @@ apply_settings(const umx_context_params *params, ucp_config_t *config)
                     set->value);
         }
     }
+}
+
+static bool
+is_setting(const char *word)
+{
+    for (size_t i = 0; i < sizeof(umi_settings) / sizeof(*umi_settings); i++) {
+        const umx_option *set = &umi_settings[i];
+        size_t            len = strlen(set->key);
+
+        if (strncmp(word, set->key, len) == 0 && word[len] == '=' &&
+            strcmp(word + len + 1, set->value) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* UCX 1.13 warns of each setting of a transport that it has not opened yet. */
+bool
+umi_config_is_about_settings(const char *line)
+{
+    static const char start[] = "invalid configuration";
+
+    char        list[1024], *save = NULL;
+    const char *colon = strchr(line, ':');
+
+    if (strncmp(line, start, sizeof(start) - 1) != 0 || colon == NULL) {
+        return false;
+    }
+    snprintf(list, sizeof(list), "%s", colon + 1);
+    for (char *word = strtok_r(list, " ,", &save); word != NULL;
+         word       = strtok_r(NULL, " ,", &save)) {
+        if (!is_setting(word)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 typedef struct known_key {

@@ -21,6 +21,9 @@ umx_status umi_config_read(const umx_context_params *params,
 const char *umi_config_value(const umx_context_params *params, const char *key,
                              int *option_p);
 
+/* True if a line of UCX's log refuses nothing but settings of libumx. */
+bool umi_config_is_about_settings(const char *line);
+
 /* True if the program, or the environment, says which network devices UCX may
  * use. */
 bool umi_config_has_devices(const umx_context_params *params);

@@ -79,6 +79,8 @@ take_ucx_line(const char *file, unsigned line, const char *function,
     vsnprintf(text, sizeof(text), message, ap);
     if (our_level <= UMI_LOG_WARN && is_about_an_end(text)) {
         our_level = UMI_LOG_INFO;
+    } else if (umi_config_is_about_settings(text)) {
+        our_level = UMI_LOG_DEBUG;
     }
     umi_log(our_level, "UCX: %s", text);
     return UCS_LOG_FUNC_RC_STOP;

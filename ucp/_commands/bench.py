@@ -24,6 +24,7 @@ from .._communicator import environment
 from .._communicator.communicator import Communicator
 from .._core import loader
 from .._core.connect import create_endpoint
+from .._core.context import get_lanes
 from .._run.progress import Progress
 from .._version import __version__
 from ..exceptions import UCXBaseException, UCXConfigError
@@ -298,7 +299,7 @@ async def _lead_pair(
         side = Pair(ep, 0)
         try:
             await side.tell(Order("hello"))
-            report.lanes = service.lanes(ep)
+            report.lanes = get_lanes(ep)
             await _measure_all(side, report, options)
             await side.tell(Order("end"))
         finally:

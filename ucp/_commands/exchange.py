@@ -14,6 +14,7 @@ import os
 import socket
 
 from .._core.connect import create_endpoint
+from .._core.context import get_lanes
 from ..exceptions import (
     UCXAuthError,
     UCXBaseException,
@@ -121,7 +122,7 @@ async def _exchange(host: str, port: int, name: str, found: list[Finding]) -> No
         async with ep:
             texts = await _messages(ep)
     except (UCXBaseException, PairError, TimeoutError) as exc:
-        lanes = ", ".join(service.lanes(ep)) if not ep.closed() else "closed"
+        lanes = ", ".join(get_lanes(ep)) if not ep.closed() else "closed"
         raise _StepError(
             name,
             f"Messages fail after the handshake: {_why(exc)} (lanes: {lanes}).",
@@ -160,7 +161,7 @@ async def _messages(ep) -> str:  # type: ignore[no-untyped-def]
             seconds = await verify(side, size, rounds)
             what = "1 MiB" if size == 1 << 20 else f"{size} B"
             took.append(f"{what} in {seconds * 1e6:,.1f} us")
-        lanes = ", ".join(service.lanes(ep))
+        lanes = ", ".join(get_lanes(ep)) or "lanes that UCX 1.13 does not tell"
         await side.tell(Order("end"))
     return f"There and back, every byte compared: {' and '.join(took)}, by {lanes}"
 

@@ -39,11 +39,6 @@ def peer(text: str) -> tuple[str, int]:
     return host, port
 
 
-def lanes(ep: Endpoint) -> list[str]:
-    """The transports and devices of a connection."""
-    return sorted("/".join(filter(None, lane)) for lane in ep.transports())
-
-
 async def serve(host: str, port: int, *, end_with_input: bool) -> None:
     """Serve leaders, one after the other or several, until this is cancelled."""
     listener = create_listener(_serve_one, port, host=host or None)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .._core.connect import create_endpoint, create_listener
+from .._core.context import get_lanes
 from .._core.endpoint import Endpoint
 from ..exceptions import UCXBaseException, UCXCloseError
 from .progress import Progress
@@ -283,7 +284,7 @@ async def _echo(ep: Endpoint) -> None:
 
 
 def _print_head(sizes: list[int], ep: Endpoint) -> None:
-    lanes = sorted("/".join(filter(None, lane)) for lane in ep.transports())
+    lanes = get_lanes(ep) or ["UCX 1.13 does not tell"]
     print(f"{len(_DTYPES)} dtypes x {len(sizes)} sizes: every byte verified")
     print(f"lanes: {', '.join(lanes)}")
     print(f"{'size':>10} {'rounds':>8} {'us':>12} {'GB/s':>8}", flush=True)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/config.h"
 #include "core/context.h"
 
 static umx_status
@@ -341,6 +342,22 @@ test_the_log_can_be_taken(void **state)
     assert_true(lines > 0);
 }
 
+static void
+test_a_line_about_settings_of_libumx_is_known(void **state)
+{
+    (void)state;
+    assert_true(umi_config_is_about_settings(
+        "invalid configurations: TCP_CONN_NB=y,TCP_KEEPINTVL=75s"));
+    assert_true(
+        umi_config_is_about_settings("invalid configuration: TCP_CONN_NB=y"));
+    assert_false(umi_config_is_about_settings(
+        "invalid configurations: TCP_CONN_NB=y,TCP_CONNECT=y"));
+    assert_false(umi_config_is_about_settings(
+        "invalid configurations: TCP_CONN_NB=y,TCP_KEEPINTVL=7s"));
+    assert_false(umi_config_is_about_settings("invalid value: TCP_CONN_NB=y"));
+    assert_false(umi_config_is_about_settings("invalid configurations"));
+}
+
 /* UCX takes such sizes, and damages messages. */
 static void
 test_segments_whose_size_has_more_than_16_bits_are_refused(void **state)
@@ -406,6 +423,7 @@ main(void)
         cmocka_unit_test(test_the_token_is_copied),
         cmocka_unit_test(test_versions),
         cmocka_unit_test(test_the_log_can_be_taken),
+        cmocka_unit_test(test_a_line_about_settings_of_libumx_is_known),
     };
 
     return UNIT_RUN(tests);
