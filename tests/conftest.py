@@ -4,6 +4,7 @@
 import asyncio
 import gc
 import inspect
+import os
 
 import pytest
 import uvloop
@@ -17,8 +18,19 @@ _LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 TLS = {"shm": {}, "tcp": {"TLS": "tcp"}}
 
 
+# NumPy's library starts threads that wait busily, a large part of what a process
+# takes that imports it. No test multiplies large matrices.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def pytest_collection():
+    """What is made of modules of tests stays: the collector would find nothing."""
+    gc.disable()
+
+
 def pytest_collection_finish():
     """What pytest holds is not looked through by each gc.collect()."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
