@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # make demo   build in .venv and show an array going round between two processes
-# make test   C tests, C tests under ASan and UBSan, Python tests
+# make test   C tests, C tests under ASan and UBSan, Python tests; not what the
+#             pages show, which is run by docs-test
 # make bench  build with the peers to compare with, measure, and draw the pictures
 #             of docs/performance.md; MPI=python, one that has mpi4py
 # make docs   the site, in build/docs
@@ -68,9 +69,13 @@ test: test-c test-python
 test-c: cmocka $(VENV)/.ucp
 	set -e; for what in $(C_TESTS); do $(make_c) $$what; done
 
+# What is run by docs-test.
+pages := $(wildcard tests/project/test_docs*.py) tests/project/test_tutorial.py
+
 # The installed package is tested; no test run may last longer than this.
 test-python: $(VENV)/.ucp $(VENV)/.test
-	$(safe) timeout 2400 $(bin)/python -m pytest --junitxml build/tests.xml $(PYTEST_ARGS)
+	$(safe) timeout 2400 $(bin)/python -m pytest --junitxml build/tests.xml \
+	    $(pages:%=--ignore %) $(PYTEST_ARGS)
 
 # Each in a process of its own, over shared memory and over tcp.
 CONNECTS = 100000
@@ -164,8 +169,7 @@ docs: $(VENV)/.ucp $(VENV)/.docs
 # EXTERNAL=1: links to other sites as well.
 docs-test: docs $(VENV)/.test
 	$(if $(EXTERNAL),$(sphinx) -b linkcheck docs build/linkcheck)
-	$(safe) timeout 1200 $(bin)/python -m pytest $(PYTEST_ARGS) \
-	    tests/project -k 'test_docs or test_tutorial'
+	$(safe) timeout 1200 $(bin)/python -m pytest $(PYTEST_ARGS) $(pages)
 
 lint: lint-python lint-c
 
