@@ -72,7 +72,8 @@ def run(code: str, *arguments: str) -> list[str]:
 
 
 @pytest.mark.parametrize("code", list(programs()))
-def test_program_runs_and_prints_what_it_says(code):
+def test_program_runs_and_prints_what_it_says(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some write files
     printed = run(code)
     for promise in PROMISE.findall(code):
         assert promise in printed
