@@ -33,7 +33,8 @@ def create(comm, dtype="float32", **options):
 
 
 def layer_of(comm, dtype="float32", seed=0, num_tokens=T, **options):
-    return Layer((seed, comm.rank), E, num_tokens, K, H, dtype, **options)
+    seeds = seed if isinstance(seed, tuple) else (seed,)
+    return Layer((*seeds, comm.rank), E, num_tokens, K, H, dtype, **options)
 
 
 def same(out, want):
