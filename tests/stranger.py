@@ -83,10 +83,10 @@ class Hello:
 
     def __init__(self, message: bytes):
         self._begin = message[12:60]  # versions, nonce, limits, channels
-        length = int.from_bytes(message[132:134], "little")
-        self.address = message[134 : 134 + length]
+        length = int.from_bytes(message[136:138], "little")
+        self.address = message[138 : 138 + length]
         assert message[4:8] == _MAGIC
-        assert len(message) == 134 + length
+        assert len(message) == 138 + length
 
     def of(self, key: bytes, address: bytes) -> bytes:
         context = os.urandom(8)
@@ -95,7 +95,7 @@ class Hello:
             _HELLO,
             self._begin
             + identity
-            + struct.pack("<QII", 1 | int.from_bytes(os.urandom(7), "little"), 1, 0)
+            + struct.pack("<QIII", 1 | int.from_bytes(os.urandom(7), "little"), 1, 0, 0)
             + struct.pack("<QH", _ext.tag_hash(address), len(address))
             + address,
         )
@@ -129,8 +129,8 @@ class Stranger:
             self.refusal = answer[18:].decode()
             return
         assert answer[8] == _WELCOME
-        key, length = answer[76:108], int.from_bytes(answer[132:134], "little")
-        _peer, made = struct.unpack_from("<QQ", answer, 134 + length)
+        key, length = answer[76:108], int.from_bytes(answer[136:138], "little")
+        _peer, made = struct.unpack_from("<QQ", answer, 138 + length)
         secret = hmac.new(b"", x25519(self._secret, key), "sha256").digest()
         number = struct.pack("<Q", made + ahead)
         said = b"umx client" + b"".join(

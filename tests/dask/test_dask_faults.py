@@ -28,7 +28,7 @@ from distributed.protocol import to_serialize  # noqa: E402
 from ucp.testing import live_objects, until  # noqa: E402
 
 
-@pytest.fixture(params=["ucp", "tcp"] if os.environ.get("DASK_TCP") else ["ucp"])
+@pytest.fixture(params=["ucp", "tcp"] if os.environ.get("TCP_OF_TEST") else ["ucp"])
 def protocol(request):
     """Of Dask's: the same is expected of each. Over tcp nothing of ours runs."""
     return request.param
