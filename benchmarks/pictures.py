@@ -41,7 +41,7 @@ PROGRAMS: dict[str, tuple[str, str, str]] = {
     ),
     "bandwidth": (
         "bandwidth.py",
-        f"--only {PEERS} --sizes 64K,1M,16M --rounds 2 --seconds 0.3",
+        f"--only {PEERS} --sizes 64K,1M,16M --rounds 4 --seconds 0.3",
         f"--only {PEERS} --sizes 64K,1M --rounds 1 --seconds 0.05",
     ),
     "message_rate": (
