@@ -92,19 +92,20 @@ def compact(name: str, data: Any) -> Any:
 def measure(name: str, options: argparse.Namespace) -> None:
     program, whole, quick = PROGRAMS[name]
     words = (quick if options.quick else whole).split()
-    if name == "collectives" and options.mpi:
-        words += ["--mpi", "python"]
+    has_mpi = name == "collectives" and options.mpi
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ucp-bench-") as folder:
         path = Path(folder) / "result.json"
         command = [sys.executable, str(HERE / program), *words]
-        if command[-2] == "--mpi":  # the path of this machine is not shown
-            command[-1] = options.mpi
+        if has_mpi:
+            command += ["--mpi", options.mpi]
         done = subprocess.run([*command, "--json", str(path)], timeout=900)
         if done.returncode != 0 or not path.exists():
             print(f"{name}: no result (exit status {done.returncode})")
             return
         data = json.loads(path.read_text())
+    if has_mpi:
+        words += ["--mpi", "python"]  # the path of this machine is not shown
     result = {
         "command": " ".join(["python", f"benchmarks/{program}", *words]),
         "machine": {**_harness.machine(), "processor": processor()},

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from script import started
 
 HOST = "192.0.2.1"  # reserved for documentation, as is 192.0.2.2
 
@@ -57,16 +58,6 @@ def cut(namespaces):
     ip("-n", namespaces[0], "link", "set", first_device(), "down")
 
 
-@contextlib.contextmanager
 def start(namespace, program, *arguments):
     command = [sys.executable, "-P", "-c", program, *arguments]
-    with subprocess.Popen(
-        ["ip", "netns", "exec", namespace, *command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return started(["ip", "netns", "exec", namespace, *command], stdin=subprocess.PIPE)

@@ -19,6 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from script import started
+
 HOSTS = ("192.0.2.1", "192.0.2.2")  # reserved for documentation
 DEVICE = "net0"  # of both hosts
 
@@ -184,17 +186,7 @@ def as_host(namespace):
     return [*exec_in(namespace), *UNSHARE]
 
 
-@contextlib.contextmanager
 def start(namespace, program, *arguments):
     """A Python program on a host, with pipes; it is killed at the end."""
     command = [sys.executable, "-P", "-c", program, *map(str, arguments)]
-    with subprocess.Popen(
-        [*as_host(namespace), *command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return started([*as_host(namespace), *command], stdin=subprocess.PIPE)

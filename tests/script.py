@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Run a program of a test in a Python of its own."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -70,3 +71,15 @@ def run_script(source, *arguments, cwd=None, **env):
 def run_program(source, *arguments, **env):
     """Run ``source`` behind PRELUDE."""
     return run_script(PRELUDE + textwrap.dedent(source), *arguments, **env)
+
+
+@contextlib.contextmanager
+def started(command, **options):
+    """A process whose output is read as text; it is killed at the end."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, **options
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

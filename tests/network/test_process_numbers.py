@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Containers that share network and IPC, but not the numbers of their processes."""
 
-import contextlib
 import os
-import subprocess
 import sys
 
 import pytest
 from relay import UNSHARE, missing
+from script import started
 
 SERVER = """
 import asyncio, signal, ucp
@@ -68,20 +67,13 @@ def _root():
         pytest.skip(reason)
 
 
-@contextlib.contextmanager
 def container(program, *arguments, **environ):
     """A program whose namespace of process numbers is its own."""
     words = [word for word in UNSHARE if word not in ("--ipc", "--uts")]
-    with subprocess.Popen(
+    return started(
         [*words, sys.executable, "-P", "-c", program, *map(str, arguments)],
         env={**os.environ, **environ},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    )
 
 
 def connect(port, **environ):
