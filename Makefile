@@ -66,7 +66,7 @@ test: test-c test-python
 	@echo "asan: $$(cat src/build/asan/closing)"
 	@$(bin)/python tools/times.py
 
-test-c: cmocka $(VENV)/.ucp
+test-c: cmocka $(VENV)/.libucx
 	set -e; for what in $(C_TESTS); do $(make_c) $$what; done
 
 # What is run by docs-test.
@@ -137,17 +137,17 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	UCP_MODEL_EXAMPLES=$(PROGRAMS) $(safe) timeout 7200 $(bin)/python -m pytest \
 	    tests/channel/test_model.py
 
-fuzz: $(VENV)/.ucp
+fuzz: $(VENV)/.libucx
 	$(make_c) fuzz
 
-coverage: cmocka $(VENV)/.ucp
+coverage: cmocka $(VENV)/.libucx
 	$(make_c) coverage
 
-valgrind: cmocka $(VENV)/.ucp
+valgrind: cmocka $(VENV)/.libucx
 	$(make_c) valgrind
 
 # NOMEM_ONCE=1: see src/Makefile.
-nomem: cmocka $(VENV)/.ucp
+nomem: cmocka $(VENV)/.libucx
 	$(make_c) nomem
 
 # No test is tried again: the first that fails ends it.
@@ -227,6 +227,13 @@ $(VENV)/.made:
 	@$(need) python3-venv "The venv module of $(PYTHON)" \
 	    "$(PYTHON) -c 'import ensurepip, venv'"
 	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# UCX alone: tests in C need no Python package, and do not wait for one.
+$(VENV)/.libucx: pyproject.toml | $(VENV)/.made
+	@$(bin)/python -P -c 'import libucx' 2>/dev/null || $(bin)/pip install -q \
+	    $$($(bin)/python -c 'import tomllib; print(*tomllib.load( \
+	    open("pyproject.toml", "rb"))["project"]["dependencies"])')
 	@touch $@
 
 # The first time as a user gets it: an isolated build. Later builds use what

@@ -7,9 +7,6 @@
 
 #include <stdint.h>
 #include <time.h>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 
 static inline uint64_t
 umi_clock_ns(void)
@@ -24,7 +21,7 @@ static inline uint64_t
 umi_ticks(void)
 {
 #if defined(__x86_64__)
-    return __rdtsc();
+    return __builtin_ia32_rdtsc();
 #elif defined(__aarch64__)
     uint64_t ticks;
 
@@ -40,7 +37,7 @@ static inline void
 umi_cpu_relax(void)
 {
 #if defined(__x86_64__)
-    _mm_pause();
+    __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif

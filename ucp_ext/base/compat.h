@@ -12,9 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 
 #if PY_VERSION_HEX < 0x030b0000
 #error "CPython 3.11 or newer is needed"
