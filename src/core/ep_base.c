@@ -142,7 +142,7 @@ umi_ep_base_end_raw(umi_ep_base *ep, umx_status status)
     UMI_LIST_FOREACH_SAFE(node, &ep->worker->inflight) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
-        if (req->ep == ep) {
+        if (req->ep == ep && !req->is_detached) {
             req->ops->cancel(req);
         }
     }

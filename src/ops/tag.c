@@ -192,6 +192,35 @@ overlaps(const umx_request *req, uint64_t tag, uint64_t mask)
                            mask & umi_tag_op_of(req)->mask);
 }
 
+/* True if a receive of these tags comes behind `req`. `found` is the first of
+ * umi_tags.returned for it, or NULL. */
+static bool
+is_behind(const umx_request *req, uint64_t tag, uint64_t mask,
+          const umx_tag_message *found)
+{
+    const umi_tag_op *op = umi_tag_op_of(req);
+
+    return (op->is_behind ||
+            (op->is_awaited &&
+             (found == NULL || (int32_t)(op->order - found->info.seq) < 0))) &&
+           overlaps(req, tag, mask);
+}
+
+/* A message that has landed is not on umi_tags.returned until finish_recv(). */
+static bool
+must_wait_for_done(const umx_worker *worker, uint64_t tag, uint64_t mask,
+                   const umx_tag_message *found)
+{
+    UMI_LIST_FOREACH(node, &worker->done) {
+        const umx_request *req = umi_container_of(node, umx_request, node);
+
+        if (req->ops == &umi_tag_recv_ops && is_behind(req, tag, mask, found)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool
 umi_tag_must_wait(const umx_worker *worker, uint64_t tag, uint64_t mask,
                   const umx_tag_message *found, const umx_request *self)
@@ -202,19 +231,15 @@ umi_tag_must_wait(const umx_worker *worker, uint64_t tag, uint64_t mask,
     }
     UMI_LIST_FOREACH(node, &worker->inflight) {
         const umx_request *req = umi_container_of(node, umx_request, node);
-        const umi_tag_op  *op  = umi_tag_op_of(req);
 
         if (req == self) {
             break;
         }
-        if ((op->is_behind ||
-             (op->is_awaited &&
-              (found == NULL || (int32_t)(op->order - found->info.seq) < 0))) &&
-            overlaps(req, tag, mask)) {
+        if (is_behind(req, tag, mask, found)) {
             return true;
         }
     }
-    return false;
+    return must_wait_for_done(worker, tag, mask, found);
 }
 
 /* End the wait for the message of `req`. */

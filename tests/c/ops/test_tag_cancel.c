@@ -311,6 +311,37 @@ test_a_receive_that_is_complete_gives_its_message_back(void **state)
     }
 }
 
+/* UCX has completed the cancelled receive in a call that tells nobody, as
+ * before something is sent: its message is no longer UCX's, and not given back
+ * yet. */
+static void
+test_a_message_that_has_landed_is_not_overtaken(void **state)
+{
+    pair    *p = *state;
+    memories m = make_memories(8 * MIB);
+    char     other[SHORT];
+    op       sends[2], recv;
+
+    pair_open(p);
+    fill_pattern(m.out, 8 * MIB, 5);
+    fill_pattern(other, SHORT, 6);
+    tag_recv(&recv, p, 1, UINT64_MAX, m.in, 8 * MIB);
+    tag_send(&sends[0], p->client, 1, m.out, 8 * MIB);
+    tag_send(&sends[1], p->client, 1, other, SHORT);
+    PAIR_UNTIL(p, recv.req->moved != 0);
+    assert_int_equal(umx_request_cancel(recv.req), UMX_OK);
+    while (umi_list_is_empty(&p->server_worker->done)) {
+        (void)umi_worker_progress(p->server_worker);
+        (void)umx_worker_poll(p->client_worker);
+    }
+    check_next(p, m.next, 8 * MIB, 5);
+    check_next(p, m.last, SHORT, 6);
+    assert_int_equal(op_wait(p, &recv), UMX_ERR_CANCELED);
+    (void)op_wait(p, &sends[0]);
+    (void)op_wait(p, &sends[1]);
+    free_memories(&m);
+}
+
 /* ---- messages that were probed -------------------------------------------
  */
 
@@ -516,6 +547,32 @@ test_receives_wait_for_nothing_behind_an_abort(void **state)
     free_memories(&n);
 }
 
+/* What was left behind by a cancelled receive of an endpoint goes on when that
+ * ends. */
+static void
+test_a_receive_that_is_cancelled_ends_once(void **state)
+{
+    pair         *p = *state;
+    memories      m = make_memories(8 * MIB);
+    op            send, recv;
+    umx_op_params params = op_params(&recv);
+    umx_buffer    buffer = umx_host_buffer(m.in, 8 * MIB);
+
+    pair_open(p);
+    recv.status = umx_tag_recv(p->server_worker, p->server, 1, UINT64_MAX,
+                               &buffer, &params, &recv.req, &recv.info);
+    tag_send(&send, p->client, 1, m.out, 8 * MIB);
+    PAIR_UNTIL(p, recv.req->moved != 0);
+    assert_int_equal(umx_request_cancel(recv.req), UMX_OK);
+    assert_int_equal(op_wait(p, &recv), UMX_ERR_CANCELED);
+    umx_ep_abort(p->client);
+    umx_ep_abort(p->server);
+    replace_server(p);
+    assert_int_equal(recv.calls, 1);
+    (void)op_wait(p, &send); /* it may have gone before it was cancelled */
+    free_memories(&m);
+}
+
 int
 main(void)
 {
@@ -524,12 +581,14 @@ main(void)
         PAIR_TEST(test_a_send_that_waits_for_the_connection_is_not_sent),
         PAIR_TEST(test_the_next_receive_gets_the_message_whole),
         PAIR_TEST(test_a_receive_that_is_complete_gives_its_message_back),
+        PAIR_TEST(test_a_message_that_has_landed_is_not_overtaken),
         PAIR_TEST(test_a_taken_message_is_given_back_whole),
         PAIR_TEST(test_a_probe_waits_for_what_lands),
         PAIR_TEST(test_a_copy_beyond_the_limit_is_deferred),
         PAIR_TEST(test_who_cannot_wait_gets_a_copy_all_the_same),
         PAIR_TEST(test_what_goes_on_alone_ends_with_its_worker),
         PAIR_TEST(test_receives_wait_for_nothing_behind_an_abort),
+        PAIR_TEST(test_a_receive_that_is_cancelled_ends_once),
     };
 
     return UNIT_RUN(tests);
