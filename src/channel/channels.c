@@ -165,8 +165,11 @@ umi_channels_limit(umx_ep *ep)
 void
 umi_channels_each(umx_ep *ep, void (*fn)(umi_channel *channel))
 {
+    umi_list *others = &umi_channels_of(ep)->others;
+
+    /* `fn` may run UCX, and call back: channels come, and none goes. */
     fn(&umi_channels_of(ep)->channel0);
-    UMI_LIST_FOREACH(node, &umi_channels_of(ep)->others) {
+    for (umi_node *node = others->next; node != others; node = node->next) {
         fn(umi_container_of(node, umi_channel, node));
     }
 }

@@ -70,26 +70,52 @@ all_wait(const umx_request *req)
     return count == umi_split_send_of(req)->count;
 }
 
-/* Cancel the pieces of `req` on a list. False: the buffer of one of them stays
- * lent. */
-static bool
-cancel_pieces(umx_request *req, umi_list *list, bool is_whole)
+/* None of the pieces has been posted: nothing of them is sent. */
+static void
+drop_pieces(umx_request *req)
 {
-    bool is_free = true;
-
-    UMI_LIST_FOREACH_SAFE(node, list) {
+    UMI_LIST_FOREACH_SAFE(node, &umi_split_send_of(req)->channel->waiting) {
         umx_request *piece = umi_channel_request_at(node);
 
-        if (!is_piece_of(piece, req)) {
-            continue;
-        }
-        if (is_whole) {
+        if (is_piece_of(piece, req)) {
             piece->is_cancelled = true;
             umi_request_complete(piece, UMX_ERR_CANCELED);
-        } else {
-            piece->is_abandoned = req->is_abandoned;
-            is_free &= (umx_request_cancel(piece) == UMX_OK);
         }
+    }
+}
+
+/* True if `req` has been cancelled, or abandoned, since `piece` was. */
+static bool
+is_cancel_due(const umx_request *piece, const umx_request *req)
+{
+    return is_piece_of(piece, req) &&
+           (!piece->is_cancelled ||
+            (req->is_abandoned && !piece->is_abandoned));
+}
+
+/* The first piece on a list that is to be cancelled; or NULL. */
+static umx_request *
+next_piece(const umx_request *req, const umi_list *list)
+{
+    UMI_LIST_FOREACH(node, list) {
+        if (is_cancel_due(umi_channel_request_at(node), req)) {
+            return umi_channel_request_at(node);
+        }
+    }
+    return NULL;
+}
+
+/* Cancel the pieces of `req` on a list. UCX may run meanwhile, and pieces are
+ * on other lists then. False: the buffer of one of them stays lent. */
+static bool
+cancel_pieces(umx_request *req, const umi_list *list)
+{
+    bool         is_free = true;
+    umx_request *piece;
+
+    while ((piece = next_piece(req, list)) != NULL) {
+        piece->is_abandoned = req->is_abandoned;
+        is_free &= (umx_request_cancel(piece) == UMX_OK);
     }
     return is_free;
 }
@@ -101,12 +127,12 @@ umi_split_send_cancel(umx_request *req)
     bool         is_free;
 
     if (all_wait(req)) {
-        (void)cancel_pieces(req, &channel->waiting, true);
+        drop_pieces(req);
         umi_request_detach(req);
         return;
     }
-    is_free = cancel_pieces(req, &channel->waiting, false);
-    is_free &= cancel_pieces(req, &channel->ep->base.inflight, false);
+    is_free = cancel_pieces(req, &channel->waiting);
+    is_free &= cancel_pieces(req, &channel->ep->base.inflight);
     if (is_free) {
         umi_request_detach(req);
     }

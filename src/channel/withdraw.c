@@ -193,17 +193,30 @@ forget(umi_channel *channel, withdrawal *it)
     free(it);
 }
 
+/* The first of a message that has come; or NULL. */
+static withdrawal *
+first_due(const umi_channel *channel)
+{
+    UMI_LIST_FOREACH(node, &channel->withdrawn) {
+        withdrawal *it = umi_container_of(node, withdrawal, node);
+
+        if (umi_seq_diff(it->seq, channel->rx_seq) < 0) {
+            return it;
+        }
+    }
+    return NULL;
+}
+
 static void
 apply_all(umi_channel *channel)
 {
-    UMI_LIST_FOREACH_SAFE(node, &channel->withdrawn) {
-        withdrawal *it  = umi_container_of(node, withdrawal, node);
-        uint32_t    seq = it->seq;
+    withdrawal *it;
 
-        if (umi_seq_diff(seq, channel->rx_seq) < 0) {
-            forget(channel, it);
-            apply(channel, seq);
-        }
+    while ((it = first_due(channel)) != NULL) {
+        uint32_t seq = it->seq;
+
+        forget(channel, it);
+        apply(channel, seq);
     }
 }
 

@@ -199,32 +199,41 @@ on_pending(umi_comm_bootstrap *bootstrap, const void *data, size_t len)
     }
 }
 
-bool
-umi_comm_bootstrap_on_answer(umi_comm_dispatch *dispatch, umx_ep *ep,
-                             const umi_comm_header *header, const void *data,
-                             size_t len)
+static umi_comm_bootstrap *
+find_by_ep(const umi_comm_dispatch *dispatch, const umx_ep *ep)
 {
     UMI_LIST_FOREACH(node, &dispatch->groups) {
         umi_comm_bootstrap *bootstrap =
             umi_container_of(node, umi_comm_group, node)->bootstrap;
 
-        if (bootstrap == NULL || bootstrap->ep != ep) {
-            continue;
+        if (bootstrap != NULL && bootstrap->ep == ep) {
+            return bootstrap;
         }
-        if (header->kind == UMI_COMM_TABLE) {
-            on_table(bootstrap, header, data, len);
-        } else if (header->kind == UMI_COMM_PENDING) {
-            on_pending(bootstrap, data, len);
-        } else {
-            umx_status status = (umx_status)(int64_t)header->number;
-
-            umi_comm_bootstrap_fail(
-                bootstrap, (status < 0) ? status : UMX_ERR_REJECTED, "%.*s",
-                (int)((len < UMI_COMM_REASON_MAX) ? len :
-                                                    UMI_COMM_REASON_MAX - 1),
-                (const char *)data);
-        }
-        return true;
     }
-    return false;
+    return NULL;
+}
+
+bool
+umi_comm_bootstrap_on_answer(umi_comm_dispatch *dispatch, umx_ep *ep,
+                             const umi_comm_header *header, const void *data,
+                             size_t len)
+{
+    umi_comm_bootstrap *bootstrap = find_by_ep(dispatch, ep);
+
+    if (bootstrap == NULL) {
+        return false;
+    }
+    if (header->kind == UMI_COMM_TABLE) {
+        on_table(bootstrap, header, data, len);
+    } else if (header->kind == UMI_COMM_PENDING) {
+        on_pending(bootstrap, data, len);
+    } else {
+        umx_status status = (umx_status)(int64_t)header->number;
+
+        umi_comm_bootstrap_fail(
+            bootstrap, (status < 0) ? status : UMX_ERR_REJECTED, "%.*s",
+            (int)((len < UMI_COMM_REASON_MAX) ? len : UMI_COMM_REASON_MAX - 1),
+            (const char *)data);
+    }
+    return true;
 }

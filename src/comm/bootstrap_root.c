@@ -60,7 +60,10 @@ void
 umi_comm_bootstrap_refuse_guests(umi_comm_bootstrap *bootstrap,
                                  umx_status status, const char *text)
 {
-    UMI_LIST_FOREACH(node, &bootstrap->guests) {
+    size_t    left = umi_list_count(&bootstrap->guests);
+    umi_node *node;
+
+    while ((node = umi_list_turn(&bootstrap->guests, &left)) != NULL) {
         umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
 
         if (guest->ep == NULL) {
@@ -106,11 +109,13 @@ send_pending(umi_comm_bootstrap *bootstrap)
 {
     umi_comm_header header = {.kind = UMI_COMM_PENDING};
     uint32_t        ranks[1 + UMI_COMM_PENDING_MAX];
-    unsigned count = umi_comm_bootstrap_find_missing(bootstrap, ranks + 1,
-                                                     UMI_COMM_PENDING_MAX);
+    unsigned  count = umi_comm_bootstrap_find_missing(bootstrap, ranks + 1,
+                                                      UMI_COMM_PENDING_MAX);
+    size_t    left  = umi_list_count(&bootstrap->guests);
+    umi_node *node;
 
     ranks[0] = (uint32_t)(bootstrap->group->size - 1 - bootstrap->num_guests);
-    UMI_LIST_FOREACH(node, &bootstrap->guests) {
+    while ((node = umi_list_turn(&bootstrap->guests, &left)) != NULL) {
         umi_comm_guest *guest = umi_container_of(node, umi_comm_guest, node);
 
         if (guest->has_hello) {

@@ -277,21 +277,32 @@ call_of(const umi_comm_header *header)
                            .history = header->history};
 }
 
-bool
-umi_comm_coll_check_early(umi_comm_coll *coll)
+/* A message of the operation's number that is of another operation; or NULL. */
+static const umi_comm_header *
+find_other(const umi_comm_coll *coll)
 {
     UMI_LIST_FOREACH(node, &coll->comm->early) {
         const umi_comm_header *header =
             &umi_container_of(node, umi_comm_early, node)->parcel.header;
 
         if (header->number == coll->number && !is_same(coll, header)) {
-            umi_comm_call theirs = call_of(header);
-
-            return umi_comm_call_check(coll->comm, (int)header->source,
-                                       &theirs);
+            return header;
         }
     }
-    return true;
+    return NULL;
+}
+
+bool
+umi_comm_coll_check_early(umi_comm_coll *coll)
+{
+    const umi_comm_header *header = find_other(coll);
+    umi_comm_call          theirs;
+
+    if (header == NULL) {
+        return true;
+    }
+    theirs = call_of(header);
+    return umi_comm_call_check(coll->comm, (int)header->source, &theirs);
 }
 
 /* ---- receiving -----------------------------------------------------------
@@ -363,39 +374,49 @@ take(umi_comm_xfer *xfer, const umi_comm_parcel *parcel)
     return status;
 }
 
+static umi_comm_early *
+find_early(const umi_comm_coll *coll, int rank, unsigned round)
+{
+    UMI_LIST_FOREACH(node, &coll->comm->early) {
+        umi_comm_early *early = umi_container_of(node, umi_comm_early, node);
+
+        if (early->parcel.header.number == coll->number &&
+            early->parcel.header.source == (uint32_t)rank &&
+            early->parcel.header.round == round) {
+            return early;
+        }
+    }
+    return NULL;
+}
+
 umx_status
 umi_comm_coll_recv(umi_comm_coll *coll, int rank, unsigned round,
                    const umx_buffer *buf)
 {
-    umi_comm_xfer *xfer = new_xfer(coll, rank, round, buf);
-    umx_status     status;
+    umi_comm_xfer  *xfer = new_xfer(coll, rank, round, buf);
+    umi_comm_early *early;
+    umx_status      status;
 
     if (xfer == NULL) {
         return UMX_ERR_NO_RESOURCE;
     }
     umi_comm_inbox_offer(coll->comm, rank);
-    UMI_LIST_FOREACH(node, &coll->comm->early) {
-        umi_comm_early *early = umi_container_of(node, umi_comm_early, node);
-
-        if (early->parcel.header.number != coll->number ||
-            early->parcel.header.source != (uint32_t)rank ||
-            early->parcel.header.round != round) {
-            continue;
-        }
-        umi_node_remove(&early->node);
-        status = take(xfer, &early->parcel);
-        free(early);
-        if (status == UMX_INPROGRESS) {
-            coll->num_pending++;
-            status = UMX_OK;
-        } else if (status < 0 && coll->status == UMX_INPROGRESS) {
-            umi_comm_coll_fail(coll, rank, status, umx_status_string(status));
-        }
-        return status;
+    early = find_early(coll, rank, round);
+    if (early == NULL) {
+        umi_list_append(&coll->recvs, &xfer->node);
+        coll->num_pending++;
+        return UMX_OK;
     }
-    umi_list_append(&coll->recvs, &xfer->node);
-    coll->num_pending++;
-    return UMX_OK;
+    umi_node_remove(&early->node);
+    status = take(xfer, &early->parcel);
+    free(early);
+    if (status == UMX_INPROGRESS) {
+        coll->num_pending++;
+        status = UMX_OK;
+    } else if (status < 0 && coll->status == UMX_INPROGRESS) {
+        umi_comm_coll_fail(coll, rank, status, umx_status_string(status));
+    }
+    return status;
 }
 
 /* ---- arrival -------------------------------------------------------------

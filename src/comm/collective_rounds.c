@@ -352,7 +352,7 @@ umi_comm_coll_fail_all(umx_comm *comm)
 /* Ranks that call different operations may wait for each other, with nothing
  * sent: say what this one waits in. */
 static void
-say_state(const umi_comm_coll *coll)
+say_state(umi_comm_coll *coll)
 {
     umx_comm       *comm   = coll->comm;
     umi_comm_header header = {.kind   = UMI_COMM_STATE,
@@ -365,10 +365,12 @@ say_state(const umi_comm_coll *coll)
                               .bytes   = coll->bytes,
                               .history = coll->history};
     uint8_t         data[UMI_COMM_CALL_SIZE];
+    size_t          left = umi_list_count(&coll->recvs);
+    umi_node       *node;
 
     umi_comm_call_encode(&call, data);
 
-    UMI_LIST_FOREACH(node, &coll->recvs) {
+    while ((node = umi_list_turn(&coll->recvs, &left)) != NULL) {
         const umi_comm_xfer *xfer = umi_container_of(node, umi_comm_xfer, node);
 
         umi_comm_member_send(comm->ranks[xfer->rank].member, &header, data,

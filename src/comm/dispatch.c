@@ -312,26 +312,48 @@ is_busy(const umx_dependent *dependent)
 }
 
 static void
+end_groups(umi_comm_dispatch *dispatch)
+{
+    size_t    left = umi_list_count(&dispatch->groups);
+    umi_node *node;
+
+    while ((node = umi_list_turn(&dispatch->groups, &left)) != NULL) {
+        umi_comm_group *group = umi_container_of(node, umi_comm_group, node);
+
+        umx_timer_stop(&group->heartbeat);
+        if (group->bootstrap != NULL) {
+            umi_comm_bootstrap_cancel(group, UMX_ERR_CANCELED);
+        }
+    }
+}
+
+static umx_comm *
+first_that_goes_on(const umi_comm_dispatch *dispatch)
+{
+    UMI_LIST_FOREACH(node, &dispatch->comms) {
+        umx_comm *comm = umi_container_of(node, umx_comm, node);
+
+        if (!comm->is_revoked) {
+            return comm;
+        }
+    }
+    return NULL;
+}
+
+static void
 on_destroy(umx_dependent *dependent)
 {
     umi_comm_dispatch *dispatch = (umi_comm_dispatch *)(void *)dependent;
+    umx_comm          *comm;
 
     (void)!umx_worker_set_layer(dispatch->worker, UMX_AM_ID_COMM, NULL, NULL);
     while (!umi_list_is_empty(&dispatch->orphans)) {
         drop_orphan(dispatch, umi_container_of(dispatch->orphans.next,
                                                umi_comm_orphan, node));
     }
-    UMI_LIST_FOREACH_SAFE(node, &dispatch->groups) {
-        umi_comm_group *group = umi_container_of(node, umi_comm_group, node);
-
-        if (group->bootstrap != NULL) {
-            umi_comm_bootstrap_cancel(group, UMX_ERR_CANCELED);
-        }
-        umx_timer_stop(&group->heartbeat);
-    }
-    UMI_LIST_FOREACH_SAFE(node, &dispatch->comms) {
-        umi_comm_revoke(umi_container_of(node, umx_comm, node), -1,
-                        UMX_ERR_CLOSED, true, "the worker is gone");
+    end_groups(dispatch);
+    while ((comm = first_that_goes_on(dispatch)) != NULL) {
+        umi_comm_revoke(comm, -1, UMX_ERR_CLOSED, true, "the worker is gone");
     }
     dispatch->worker = NULL;
     umi_comm_dispatch_put(dispatch);

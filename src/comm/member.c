@@ -315,16 +315,19 @@ static void
 revoke_comms(const umi_comm_member *member, const char *why)
 {
     umi_list *comms = &member->group->comms;
+    size_t    left  = umi_list_count(comms);
+    umi_node *turn;
 
     UMI_LIST_FOREACH(node, comms) {
         umi_comm_hold(umi_container_of(node, umx_comm, group_node));
     }
-    UMI_LIST_FOREACH(node, comms) {
-        umi_comm_lose(umi_container_of(node, umx_comm, group_node), member,
+    while ((turn = umi_list_turn(comms, &left)) != NULL) {
+        umi_comm_lose(umi_container_of(turn, umx_comm, group_node), member,
                       why);
     }
-    UMI_LIST_FOREACH_SAFE(node, comms) {
-        umi_comm_put(umi_container_of(node, umx_comm, group_node));
+    left = umi_list_count(comms);
+    while ((turn = umi_list_turn(comms, &left)) != NULL) {
+        umi_comm_put(umi_container_of(turn, umx_comm, group_node));
     }
 }
 

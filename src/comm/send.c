@@ -112,7 +112,10 @@ cancel_send(umx_request *req)
 void
 umi_comm_sends_cancel(umx_comm *comm, int dest, umx_status status)
 {
-    UMI_LIST_FOREACH_SAFE(node, &comm->sends) {
+    size_t    left = umi_list_count(&comm->sends);
+    umi_node *node;
+
+    while ((node = umi_list_turn(&comm->sends, &left)) != NULL) {
         umi_comm_send *send = umi_container_of(node, umi_comm_send, node);
 
         if ((dest == -1 || send->dest == dest) && send->sub != NULL &&

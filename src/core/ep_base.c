@@ -46,7 +46,10 @@ umi_ep_base_use(umi_ep_base *ep, umi_engine *engine)
 void
 umi_ep_base_flush_gathered(umi_ep_base *ep, bool is_closing)
 {
-    UMI_LIST_FOREACH_SAFE(node, &ep->gathered) {
+    size_t    left = umi_list_count(&ep->gathered);
+    umi_node *node;
+
+    while ((node = umi_list_turn(&ep->gathered, &left)) != NULL) {
         umi_gathered *gathered = umi_container_of(node, umi_gathered, ep_node);
 
         if (is_closing) {

@@ -127,6 +127,7 @@ void umi_link_look(const umi_ep_base *ep); /* for the next */
 static inline void
 umi_link_look_first(const umi_ep_base *ep)
 {
+    UMI_ASSERT_NO_WALK(); /* also where there is nothing to look for */
     if (ep->worker->loses_unread) {
         umi_link_look(ep);
     }

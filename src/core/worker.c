@@ -226,11 +226,14 @@ free_stuck(umi_list *list)
     }
 }
 
-/* Cancel receives that UCX would keep for ever. */
+/* Cancel receives that UCX would keep for ever. Others move meanwhile. */
 static void
-cancel_list(umi_list *list)
+cancel_receives(umx_worker *worker)
 {
-    UMI_LIST_FOREACH_SAFE(node, list) {
+    size_t    left = umi_list_count(&worker->inflight);
+    umi_node *node;
+
+    while ((node = umi_list_turn(&worker->inflight, &left)) != NULL) {
         umx_request_cancel(umi_container_of(node, umx_request, node));
     }
 }
@@ -285,7 +288,7 @@ abort_all(umx_worker *worker)
         worker->hooks->drop_accepted(listener);
         listener->worker = NULL;
     }
-    cancel_list(&worker->inflight);
+    cancel_receives(worker);
     umi_waits_abort(worker);
     worker->hooks->abort(worker);
     UMI_LIST_FOREACH_SAFE(node, &worker->eps) {

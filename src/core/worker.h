@@ -288,8 +288,10 @@ void umi_worker_run_events(umx_worker *worker);
 static inline unsigned
 umi_worker_progress(umx_worker *worker)
 {
-    unsigned events = ucp_worker_progress(worker->ucp);
+    unsigned events;
 
+    UMI_ASSERT_NO_WALK();
+    events = ucp_worker_progress(worker->ucp);
     if (worker->has_other_engines) {
         events += umi_engines_progress(worker);
     }

@@ -39,11 +39,13 @@ close_outlet(umi_gathered *gathered)
     umx_message_sender *sender = batch->sender;
     const umx_ep       *ep     = (const umx_ep *)(void *)batch->base.ep;
     bool                was_advancing = sender->is_advancing;
+    size_t              left          = umi_list_count(&sender->waiting);
+    umi_node           *node;
 
     sender->refs++;
     batch->refs++;
     sender->is_advancing = true;
-    UMI_LIST_FOREACH_SAFE(node, &sender->waiting) {
+    while ((node = umi_list_turn(&sender->waiting, &left)) != NULL) {
         umi_send_op *send_op = umi_container_of(node, umi_send_op, node);
 
         umi_send_op_post(send_op, ep);

@@ -128,9 +128,11 @@ umi_sender_end(umx_message_sender *sender, uint64_t generation)
 static bool
 flush_batches(umx_message_sender *sender)
 {
-    bool has_flushed = false;
+    size_t    left        = umi_list_count(&sender->batches);
+    bool      has_flushed = false;
+    umi_node *node;
 
-    UMI_LIST_FOREACH_SAFE(node, &sender->batches) {
+    while ((node = umi_list_turn(&sender->batches, &left)) != NULL) {
         umi_batch *batch = umi_container_of(node, umi_batch, node);
 
         has_flushed = has_flushed || batch->pack != NULL;

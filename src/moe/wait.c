@@ -429,16 +429,16 @@ look(void *arg)
 bool
 umi_moe_look(umx_moe *moe)
 {
-    bool is_new = false, is_end;
+    size_t    left   = umi_list_count(&moe->waits);
+    bool      is_new = false, is_end;
+    umi_node *node;
 
     umi_moe_hold(moe);
-    UMI_LIST_FOREACH_SAFE(node, &moe->waits) {
+    while (moe->state == UMI_MOE_OPEN &&
+           (node = umi_list_turn(&moe->waits, &left)) != NULL) {
         umx_moe_call *call = umi_container_of(node, umx_moe_call, node);
         umx_status    status;
 
-        if (moe->state != UMI_MOE_OPEN) {
-            break;
-        }
         if (!is_over(call)) {
             continue;
         }

@@ -225,7 +225,10 @@ place_missing(umx_outputs_fetch *fetch)
 void
 umi_outputs_fetches_step(umx_outputs_reader *reader)
 {
-    UMI_LIST_FOREACH(node, &reader->fetches) {
+    size_t    left = umi_list_count(&reader->fetches);
+    umi_node *node;
+
+    while ((node = umi_list_turn(&reader->fetches, &left)) != NULL) {
         umx_outputs_fetch *fetch = umi_container_of(node, umx_outputs_fetch,
                                                     node);
 
@@ -242,11 +245,13 @@ void
 umi_outputs_fetches_on_entry(umx_outputs_reader *reader,
                              umi_outputs_entry  *entry)
 {
-    UMI_LIST_FOREACH(fetch_node, &reader->fetches) {
+    size_t    left = umi_list_count(&reader->fetches);
+    umi_node *fetch_node, *node;
+
+    while ((fetch_node = umi_list_turn(&reader->fetches, &left)) != NULL) {
         umx_outputs_fetch *fetch = umi_container_of(fetch_node,
                                                     umx_outputs_fetch, node);
         umi_list           all;
-        umi_node          *node;
 
         umi_list_init(&all);
         umi_list_splice(&all, &fetch->opening);

@@ -229,12 +229,14 @@ static bool
 look(void *arg)
 {
     umx_outputs *outputs = arg;
+    size_t       left    = umi_list_count(&outputs->readers);
+    umi_node    *node;
 
     if (!umi_outputs_table_has_news(outputs)) {
         return false;
     }
     umi_outputs_hold(outputs);
-    UMI_LIST_FOREACH_SAFE(node, &outputs->readers) {
+    while ((node = umi_list_turn(&outputs->readers, &left)) != NULL) {
         umi_outputs_fetches_step(
             umi_container_of(node, umx_outputs_reader, node));
     }

@@ -25,6 +25,7 @@ typedef struct part {
     uint64_t       *old;     /* of an atomic operation, or NULL */
     umx_buffer      payload; /* to be sent */
     umi_rma_request request;
+    bool            is_asked; /* by the cancel that is being done */
 } part;
 
 /* A flush, the first part it does not cover, and the first waiting message. */
@@ -320,22 +321,37 @@ cancel_part(part *p)
     return is_free;
 }
 
+/* The first part of `req` that the cancel has not come to; or NULL. */
+static part *
+next_to_cancel(const umx_request *req)
+{
+    UMI_LIST_FOREACH(node, &umi_endpoint_of(req->ep)->rma->parts) {
+        part *p = umi_container_of(node, part, node);
+
+        if (p->req == req && !p->is_asked) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
 /* Cancel an operation. What was sent is executed all the same, and flushes and
- * fences count it. */
+ * fences count it. UCX may run meanwhile, and other parts be gone then. */
 static void
 cancel_ask(umx_request *req)
 {
     umi_rma *rma     = umi_endpoint_of(req->ep)->rma;
     bool     is_free = true;
+    part    *p;
 
     umi_rma_op_of(req)->num_parts++; /* not to complete in here */
     note_status(req, UMX_ERR_CANCELED);
-    UMI_LIST_FOREACH_SAFE(node, &rma->parts) {
-        part *p = umi_container_of(node, part, node);
-
-        if (p->req == req) {
-            is_free = cancel_part(p) && is_free;
-        }
+    UMI_LIST_FOREACH(node, &rma->parts) {
+        umi_container_of(node, part, node)->is_asked = false;
+    }
+    while ((p = next_to_cancel(req)) != NULL) {
+        p->is_asked = true;
+        is_free     = cancel_part(p) && is_free;
     }
     if (is_free && umi_rma_op_of(req)->num_parts != 1) {
         umi_request_detach(req);

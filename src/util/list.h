@@ -4,6 +4,7 @@
 #ifndef UMI_LIST_H
 #define UMI_LIST_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -120,13 +121,77 @@ umi_list_splice(umi_list *to, umi_list *from)
     umi_list_init(from);
 }
 
+static inline size_t
+umi_list_count(const umi_list *list)
+{
+    size_t count = 0;
+
+    for (const umi_node *node = list->next; node != list; node = node->next) {
+        count++;
+    }
+    return count;
+}
+
+/* The first node, which goes to the end; NULL once `*left_p` nodes have had
+ * their turn, or if empty. What is done with it may run UCX, call back, and
+ * take any node off. Then one may get a second turn. */
+static inline umi_node *
+umi_list_turn(umi_list *list, size_t *left_p)
+{
+    umi_node *node;
+
+    if (*left_p == 0 || umi_list_is_empty(list)) {
+        return NULL;
+    }
+    --*left_p;
+    node = umi_list_pop(list);
+    umi_list_append(list, node);
+    return node;
+}
+
+/* ---- walks ----------------------------------------------------------------
+ *
+ * What runs UCX, or calls back, moves nodes that a walk is about to visit. No
+ * walk may be open then: builds with assertions count the walks of each thread
+ * that are. Instead nodes are taken off one by one, get turns, or are searched
+ * from the beginning again. */
+
+#ifdef NDEBUG
+#define UMI_WALK_VAR(node) umi_node *node
+#define UMI_WALK_BEGIN(list) ((list)->next)
+#define UMI_ASSERT_NO_WALK() ((void)0)
+#else
+extern _Thread_local unsigned umi_list_walks; /* open */
+
+static inline umi_node *
+umi_list_begin_walk(umi_node *first)
+{
+    umi_list_walks++;
+    return first;
+}
+
+/* However the walk is left. */
+static inline void
+umi_list_end_walk(umi_node **node)
+{
+    (void)node;
+    umi_list_walks--;
+}
+
+#define UMI_WALK_VAR(node) \
+    umi_node *node __attribute__((cleanup(umi_list_end_walk)))
+#define UMI_WALK_BEGIN(list) umi_list_begin_walk((list)->next)
+#define UMI_ASSERT_NO_WALK() assert(umi_list_walks == 0)
+#endif
+
 /* Walk; the body must not remove `node`. */
-#define UMI_LIST_FOREACH(node, list) \
-    for (umi_node *node = (list)->next; node != (list); node = node->next)
+#define UMI_LIST_FOREACH(node, list)                                \
+    for (UMI_WALK_VAR(node) = UMI_WALK_BEGIN(list); node != (list); \
+         node               = node->next)
 
 /* Walk; the body may remove `node`, and nothing else. */
-#define UMI_LIST_FOREACH_SAFE(node, list)                          \
-    for (umi_node *node = (list)->next, *node##_next = node->next; \
+#define UMI_LIST_FOREACH_SAFE(node, list)                                      \
+    for (UMI_WALK_VAR(node) = UMI_WALK_BEGIN(list), *node##_next = node->next; \
          node != (list); node = node##_next, node##_next = node->next)
 
 #endif

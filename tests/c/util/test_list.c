@@ -3,6 +3,10 @@
 
 #include "unit.h"
 
+#ifdef NDEBUG
+#error "the C tests have the library check itself"
+#endif
+
 typedef struct item {
     int      before; /* keeps the node from offset 0 */
     umi_node node;
@@ -189,11 +193,99 @@ test_foreach_safe_allows_removal(void **state)
     assert_true(umi_list_is_empty(&list));
 }
 
+static unsigned
+walks_at(umi_node *which)
+{
+    UMI_LIST_FOREACH(node, &list) {
+        if (node == which) {
+            return umi_list_walks;
+        }
+    }
+    return 0;
+}
+
+static void
+test_a_walk_is_open_until_it_is_left(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        umi_list_append(&list, &items[i].node);
+    }
+    assert_int_equal(umi_list_walks, 0);
+    UMI_LIST_FOREACH(node, &list) {
+        if (node == &items[1].node) {
+            continue;
+        }
+        assert_int_equal(umi_list_walks, 1);
+        UMI_LIST_FOREACH_SAFE(inner, &list) {
+            assert_int_equal(umi_list_walks, 2);
+            assert_int_equal(walks_at(node), 3);
+            break;
+        }
+        assert_int_equal(umi_list_walks, 1);
+        if (node == &items[2].node) {
+            goto left;
+        }
+    }
+left:
+    assert_int_equal(umi_list_walks, 0);
+}
+
+static void
+test_each_has_one_turn(void **state)
+{
+    size_t    left = 0;
+    umi_node *node;
+
+    (void)state;
+    assert_null(umi_list_turn(&list, &left));
+    left = 1;
+    assert_null(umi_list_turn(&list, &left));
+    for (int i = 0; i < 4; i++) {
+        umi_list_append(&list, &items[i].node);
+    }
+    left = umi_list_count(&list);
+    assert_int_equal(left, 4);
+    for (int i = 0; (node = umi_list_turn(&list, &left)) != NULL; i++) {
+        assert_ptr_equal(node, &items[i].node);
+        assert_int_equal(umi_list_walks, 0);
+    }
+    ASSERT_LIST(&list, 4, 0, 1, 2, 3);
+}
+
+static void
+test_a_turn_may_take_any_off(void **state)
+{
+    size_t    left  = 4;
+    unsigned  count = 0;
+    umi_node *node;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        umi_list_append(&list, &items[i].node);
+    }
+    while ((node = umi_list_turn(&list, &left)) != NULL) {
+        umi_node_remove(&items[0].node);
+        umi_node_remove(&items[1].node);
+        count++;
+    }
+    assert_in_range(count, 3, 4);
+    assert_int_equal(umi_list_count(&list), 2);
+    left = 2;
+    while (umi_list_turn(&list, &left) != NULL) {
+        umi_list_init(&list);
+    }
+    assert_int_equal(left, 1);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_empty, setup),
+        cmocka_unit_test_setup(test_a_walk_is_open_until_it_is_left, setup),
+        cmocka_unit_test_setup(test_each_has_one_turn, setup),
+        cmocka_unit_test_setup(test_a_turn_may_take_any_off, setup),
         cmocka_unit_test_setup(test_append_keeps_order, setup),
         cmocka_unit_test_setup(test_prepend_and_insert_before, setup),
         cmocka_unit_test_setup(test_insert_sorted_puts_equals_behind, setup),
