@@ -22,8 +22,9 @@
  * umx_rma_put_signal().
  *
  * Cancelled, an operation that was sent is executed all the same, and flushes and
- * fences count it: a put takes effect with the bytes that it had, or not at all.
- * UCX's own put and get are deferred until their bytes have moved.
+ * fences count it: a put takes effect with the bytes that it had, or not at all,
+ * and before what is posted later on the endpoint. UCX's own put and get are
+ * deferred until their bytes have moved.
  */
 #ifndef UMX_RMA_H
 #define UMX_RMA_H

@@ -25,7 +25,8 @@ typedef struct part {
     uint64_t       *old;     /* of an atomic operation, or NULL */
     umx_buffer      payload; /* to be sent */
     umi_rma_request request;
-    bool            is_asked; /* by the cancel that is being done */
+    bool            is_in_reach; /* UCX's put could reach the memory */
+    bool            is_asked;    /* by the cancel that is being done */
 } part;
 
 /* A flush, the first part it does not cover, and the first waiting message. */
@@ -335,6 +336,23 @@ next_to_cancel(const umx_request *req)
     return NULL;
 }
 
+/* What of `req`, which is cancelled, will write to the owner's memory does so
+ * before what is posted later. */
+static void
+order_later(const umx_request *req)
+{
+    umi_rma *rma = umi_endpoint_of(req->ep)->rma;
+
+    UMI_LIST_FOREACH(node, &rma->parts) {
+        const part *p = umi_container_of(node, part, node);
+
+        if (p->req == req && p->request.op != UMI_RMA_GET) {
+            rma->is_fence_due = true;
+            rma->is_fenced |= p->is_in_reach;
+        }
+    }
+}
+
 /* Cancel an operation. What was sent is executed all the same, and flushes and
  * fences count it. UCX may run meanwhile, and other parts be gone then. */
 static void
@@ -356,6 +374,7 @@ cancel_ask(umx_request *req)
     if (is_free && umi_rma_op_of(req)->num_parts != 1) {
         umi_request_detach(req);
     }
+    order_later(req);
     count_down(req);
 }
 
@@ -401,9 +420,10 @@ umi_initiator_transfer(umx_request *req, umx_rkey *rkey,
         note_status(req, UMX_ERR_NO_MEMORY);
         return;
     }
-    p->request = request;
-    buf        = is_write ? &p->payload : &p->buf;
-    *buf       = item->buf;
+    p->request     = request;
+    p->is_in_reach = (rkey->ucp != NULL);
+    buf            = is_write ? &p->payload : &p->buf;
+    *buf           = item->buf;
     umi_request_hold_part(req, buf);
     post_part(p);
 }

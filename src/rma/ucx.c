@@ -203,13 +203,18 @@ finish(umx_request *req)
     return true;
 }
 
-/* UCX has the memory itself until the bytes have moved. */
+/* UCX has the memory itself until the bytes have moved. What goes on then comes
+ * before what is posted later. */
 static void
 cancel(umx_request *req)
 {
+    umi_rma *rma = umi_endpoint_of(req->ep)->rma;
+
     if (umi_rma_op_of(req)->stage == STAGE_MOVING) {
         umi_endpoint_defer(umi_endpoint_of(req->ep));
     } else {
+        rma->is_fence_due = true;
+        rma->is_fenced    = true;
         umi_request_detach(req);
     }
 }

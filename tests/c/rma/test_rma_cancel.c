@@ -178,6 +178,60 @@ put_signal_round(arena *a)
     return is_cancelled;
 }
 
+enum {
+    FILLER      = 4000,
+    MAX_FILLERS = 64,
+    SHORT_PUT   = 6000
+};
+
+static int64_t
+credit_left(const pair *p)
+{
+    const umi_channels *channels = umi_channels_of(p->client);
+
+    return (int64_t)(channels->tx_limit.bytes - channels->tx_sent.bytes);
+}
+
+/* The cancelled put is announced for lack of credit, so its bytes are fetched.
+ * There is credit for the one behind it, which could overtake it. */
+static void
+test_what_is_put_later_stays(void **state)
+{
+    static char       mem[SHORT_PUT], mine[SHORT_PUT], filler[FILLER];
+    static const char later[8] = "later";
+    pair             *p        = *state;
+    op                fillers[MAX_FILLERS], o;
+    memory            m;
+    unsigned          n = 0;
+
+    p->config.credit_bytes = 64 * 1024;
+    pair_open(p);
+    m = memory_register(p, mem, sizeof(mem), 0);
+    while (credit_left(p) >= SHORT_PUT) {
+        assert_true(n < MAX_FILLERS);
+        op_send(&fillers[n++], p->client, 1, pair_tag(1), filler, FILLER);
+    }
+    fill_pattern(mine, SHORT_PUT, 3);
+    start(&o, umx_rma_put, m.rkey, item_of(0, mine, SHORT_PUT));
+    assert_int_equal(umx_request_cancel(o.req), UMX_OK);
+    memset(mine, POISON, SHORT_PUT);
+    assert_int_equal(
+        transfer(p, umx_rma_put, m.rkey, item_of(0, later, sizeof(later))),
+        UMX_OK);
+    assert_memory_equal(mem, later, sizeof(later));
+    flush(p);
+    assert_memory_equal(mem, later, sizeof(later));
+    fill_pattern(mem, sizeof(later), 3);
+    check_pattern(mem, SHORT_PUT, 3);
+    assert_int_equal(op_wait(p, &o), UMX_ERR_CANCELED);
+    while (n > 0) {
+        assert_int_equal(
+            pair_recv(p, p->server, 1, pair_tag(1), filler, FILLER), UMX_OK);
+        (void)op_wait(p, &fillers[--n]);
+    }
+    memory_free(&m);
+}
+
 /* The owner reads the bytes from the memory of this process. */
 static void
 test_a_cancelled_put_by_a_loan_too(void **state)
@@ -467,6 +521,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         PAIR_TEST(test_a_cancelled_put_is_done_whole_or_not_at_all),
+        PAIR_TEST(test_what_is_put_later_stays),
         PAIR_TEST_ONCE(test_a_cancelled_put_by_a_loan_too),
         PAIR_TEST(test_a_cancelled_signal_comes_behind_its_put),
         PAIR_TEST(test_a_cancelled_put_keeps_its_fence),
