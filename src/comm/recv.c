@@ -246,34 +246,44 @@ deliver(umi_comm_recv *recv, umx_comm_message *message)
     return status;
 }
 
+/* The first receive, or probe, that takes a message; or NULL. */
+static umi_comm_recv *
+find_recv(const umx_comm *comm, const umx_comm_message *message, bool is_back)
+{
+    UMI_LIST_FOREACH(node, &comm->posted) {
+        umi_comm_recv *recv = umi_container_of(node, umi_comm_recv, node);
+
+        if (!recv->is_lost &&
+            umi_comm_message_is_for(&message->info, recv->source, recv->tag,
+                                    recv->mask) &&
+            (recv->is_probe || !is_back ||
+             message->info.length <= recv->buf.len)) {
+            return recv;
+        }
+    }
+    return NULL;
+}
+
 bool
 umi_comm_recv_offer(umx_comm *comm, umx_comm_message *message, bool is_back)
 {
-    UMI_LIST_FOREACH_SAFE(node, &comm->posted) {
-        umi_comm_recv *recv = umi_container_of(node, umi_comm_recv, node);
-        umx_status     status;
+    umi_comm_recv *recv = find_recv(comm, message, is_back);
+    umx_status     status;
 
-        if (recv->is_lost ||
-            !umi_comm_message_is_for(&message->info, recv->source, recv->tag,
-                                     recv->mask)) {
-            continue;
-        }
-        if (recv->is_probe) {
-            recv->got = message->info;
-            umi_comm_recv_end(recv, UMX_OK);
-            continue;
-        }
-        if (is_back && message->info.length > recv->buf.len) {
-            continue;
-        }
-        umi_node_remove(&recv->node);
-        status = deliver(recv, message);
-        if (status != UMX_INPROGRESS) {
-            umi_comm_recv_end(recv, status);
-        }
-        return true;
+    while (recv != NULL && recv->is_probe) {
+        recv->got = message->info;
+        umi_comm_recv_end(recv, UMX_OK);
+        recv = find_recv(comm, message, is_back);
     }
-    return false;
+    if (recv == NULL) {
+        return false;
+    }
+    umi_node_remove(&recv->node);
+    status = deliver(recv, message);
+    if (status != UMX_INPROGRESS) {
+        umi_comm_recv_end(recv, status);
+    }
+    return true;
 }
 
 /* The message of a receive has been withdrawn: the receive waits for another

@@ -77,7 +77,9 @@ end(umx_outputs_fetch *fetch, umx_status status)
 void
 umi_outputs_fetches_end(umx_outputs_reader *reader, umx_status status)
 {
-    UMI_LIST_FOREACH_SAFE(node, &reader->fetches) {
+    umi_node *node;
+
+    while ((node = umi_list_pop(&reader->fetches)) != NULL) {
         end(umi_container_of(node, umx_outputs_fetch, node), status);
     }
 }

@@ -22,7 +22,9 @@ free_item(umi_outputs_item *item)
 void
 umi_outputs_items_free(umi_list *list)
 {
-    UMI_LIST_FOREACH_SAFE(node, list) {
+    umi_node *node;
+
+    while ((node = umi_list_pop(list)) != NULL) {
         free_item(umi_container_of(node, umi_outputs_item, node));
     }
 }

@@ -89,6 +89,9 @@ end_close(umx_outputs *outputs, umx_status status)
 static void
 shut(umx_outputs *outputs)
 {
+    size_t    left;
+    umi_node *node;
+
     if (outputs->state == UMI_OUTPUTS_CLOSED) {
         return;
     }
@@ -97,7 +100,8 @@ shut(umx_outputs *outputs)
         umx_lookout_stop(outputs->lookout);
         outputs->lookout = NULL;
     }
-    UMI_LIST_FOREACH(node, &outputs->readers) {
+    left = umi_list_count(&outputs->readers);
+    while ((node = umi_list_turn(&outputs->readers, &left)) != NULL) {
         umx_outputs_reader *reader = umi_container_of(node, umx_outputs_reader,
                                                       node);
 

@@ -297,11 +297,12 @@ on_exchanged(umx_request *part, umx_status status, void *arg)
 void
 umi_shmem_proposals_drop(umx_shmem *shmem)
 {
-    UMI_LIST_FOREACH_SAFE(node, &shmem->proposals) {
+    umi_node *node;
+
+    while ((node = umi_list_pop(&shmem->proposals)) != NULL) {
         umi_shmem_proposal *it = umi_container_of(node, umi_shmem_proposal,
                                                   node);
 
-        umi_node_remove(&it->node);
         it->shmem = NULL;
         if (!it->is_begun) {
             (void)end(it, UMX_ERR_CLOSED);

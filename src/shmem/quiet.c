@@ -66,11 +66,14 @@ end_if_over(umi_shmem_quiet *quiet)
 void
 umi_shmem_nbi_done(umx_shmem *shmem, umx_status status)
 {
+    size_t    left = umi_list_count(&shmem->quiets);
+    umi_node *node;
+
     if (status != UMX_OK && shmem->nbi_status == UMX_OK) {
         shmem->nbi_status = status;
     }
     shmem->num_nbi--;
-    UMI_LIST_FOREACH_SAFE(node, &shmem->quiets) {
+    while ((node = umi_list_turn(&shmem->quiets, &left)) != NULL) {
         end_if_over(umi_container_of(node, umi_shmem_quiet, node));
     }
     umi_shmem_put(shmem);

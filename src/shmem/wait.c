@@ -49,7 +49,10 @@ static const umx_request_class wait_class = {.name   = "wait_until",
 void
 umi_shmem_waits_end(umx_shmem *shmem, umx_status status)
 {
-    UMI_LIST_FOREACH_SAFE(node, &shmem->waits) {
+    size_t    left = umi_list_count(&shmem->waits);
+    umi_node *node;
+
+    while ((node = umi_list_turn(&shmem->waits, &left)) != NULL) {
         umi_shmem_wait *wait = umi_container_of(node, umi_shmem_wait, node);
 
         if (wait->status == UMX_OK) {

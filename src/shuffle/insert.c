@@ -119,7 +119,10 @@ void
 umi_shuffle_inserts_end(umx_shuffler *sh, const umi_shuffle_peer *peer,
                         umx_status status)
 {
-    UMI_LIST_FOREACH_SAFE(node, &sh->inserts) {
+    size_t    left = umi_list_count(&sh->inserts);
+    umi_node *node;
+
+    while ((node = umi_list_turn(&sh->inserts, &left)) != NULL) {
         umi_shuffle_insert *insert = umi_container_of(node, umi_shuffle_insert,
                                                       node);
 
