@@ -131,6 +131,10 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	done
 	set -e; for over in '' '--tls tcp'; do \
 	    $(safe) timeout 7200 $(bin)/python tests/soak/poison.py --growth $$over; \
+	    for what in frames words; do \
+	        $(safe) timeout 7200 $(bin)/python tests/soak/poison.py \
+	            --timeouts $$what $$over; \
+	    done; \
 	done
 	UCP_WORKERS=1000 $(safe) timeout 7200 $(bin)/python -m pytest \
 	    tests/endpoint/test_worker_address.py -k many_workers

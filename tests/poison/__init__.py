@@ -15,6 +15,7 @@ received contains a pattern, and no buffer that was filled holds anything else:
     report.py     counts and failures
     side.py       one of two processes: its rounds of lanes
     pair.py       starts them, and stops, blocks and kills the peer
+    timeouts.py   time limits that are too short, for what takes long or has an order
 
 ``test_poison.py`` here runs a share, ``tests/soak/poison.py`` as much as is wanted.
 """

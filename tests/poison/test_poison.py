@@ -115,6 +115,20 @@ def test_cancelled_operations_cost_no_memory(over):
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
+@pytest.mark.parametrize("over", ["shm", "tcp"])
+@pytest.mark.parametrize("subject", ["frames", "words"])
+def test_time_limits_that_are_too_short(subject, over):
+    """``--seconds 60`` is the long form, which ``make soak`` runs."""
+    words = ["timeouts", subject, "--rounds", "3", "--limit", "50"]
+    done = subprocess.run(
+        [sys.executable, "-P", _ENGINE, *words, *TRANSPORTS[over]],
+        capture_output=True,
+        text=True,
+        timeout=58,
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
 async def _cancelled(request):
     request.cancel()
     with pytest.raises(asyncio.CancelledError):

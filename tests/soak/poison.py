@@ -6,7 +6,8 @@
 ``tests/poison`` says how. Printed are the operations of each kind, how many of them
 were cancelled in which state, and what was wrong. The seed decides what is done, not
 when. With ``--growth`` instead: the memory that 1000 cancelled sends and receives of
-64 MiB cost.
+64 MiB cost. With ``--timeouts frames`` or ``--timeouts words``: a minute of time limits
+that are too short.
 """
 
 import argparse
@@ -19,15 +20,19 @@ _PRINTED = 20
 
 def main():
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from poison import growth, pair
+    from poison import growth, pair, timeouts
 
     parser = argparse.ArgumentParser(prog="poison", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=1, help="of one seed after another")
     parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--timeouts", help="frames or words")
     options, words = parser.parse_known_args()
     if options.growth:
         return growth.main([*words, "--seed", str(options.seed)])
+    if options.timeouts:
+        words = [options.timeouts, "--seconds", "60", *words]
+        return timeouts.main([*words, "--seed", str(options.seed)])
     if "--limit" not in words:
         words += ["--limit", "3600"]
     status = 0
