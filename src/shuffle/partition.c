@@ -429,7 +429,9 @@ umx_shuffler_extract(umx_shuffler *sh, uint32_t number,
         chunks[count++] = chunk;
         uncount(chunk);
     }
-    qsort(chunks, count, sizeof(*chunks), compare);
+    if (count != 0) { /* else `chunks` may be NULL, which qsort() may not get */
+        qsort(chunks, count, sizeof(*chunks), compare);
+    }
     partition->first = partition->last = NULL;
     set_state(partition, UMI_SHUFFLE_EXTRACTED);
     sh->num_extracted++;

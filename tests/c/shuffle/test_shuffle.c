@@ -143,8 +143,7 @@ take_all(shuffle *s, int rank, bool keeps, umx_shuffle_chunk **kept,
         if (partition == UMX_PARTITION_ALL) {
             return taken;
         }
-        status = umx_shuffler_extract(s->ranks[rank], partition, chunks,
-                                      &count);
+        status = umx_shuffler_extract(s->ranks[rank], partition, NULL, &count);
         if (status == UMX_ERR_BUFFER_TOO_SMALL) {
             status = umx_shuffler_extract(s->ranks[rank], partition, chunks,
                                           &count);
