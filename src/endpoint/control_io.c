@@ -230,6 +230,11 @@ act(umx_ep *ep, const umi_control *control)
         ep->hooks->on_credit(ep, control);
         break;
     case UMI_PING:
+        if (ep->is_server && control->u.ask.token == UMI_KNOCK) {
+            umi_heartbeat_on_knock(ep);
+        }
+        umi_query_answer(ep, control);
+        break;
     case UMI_INFO_REQUEST:
     case UMI_CLOSE_LISTENER:
         umi_query_answer(ep, control);

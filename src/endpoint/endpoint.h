@@ -400,8 +400,12 @@ bool umi_silence_count(umx_ep *ep, umi_silence *silence, bool is_alive,
 void umi_silence_explain(umx_ep *ep, const char *who, uint64_t silent_ns);
 
 /* heartbeat.c */
+/* The token of the PING that ends a handshake: wireup.c. */
+#define UMI_KNOCK 1u
+
 void umi_heartbeat_init(umx_ep *ep);
 void umi_heartbeat_start(umx_ep *ep);
+void umi_heartbeat_on_knock(umx_ep *ep);
 
 /* defer.c */
 void umi_defer_init(umx_ep *ep);

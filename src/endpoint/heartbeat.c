@@ -65,6 +65,16 @@ umi_heartbeat_start(umx_ep *ep)
     }
 }
 
+/* The question that ends a handshake has come over UCX: by a socket that UCX
+ * may have accepted after the handshake's own last word had come. */
+void
+umi_heartbeat_on_knock(umx_ep *ep)
+{
+    if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
+        keep_alive(ep);
+    }
+}
+
 /* ---- for layers ----------------------------------------------------------
  */
 

@@ -46,8 +46,7 @@
 #include "endpoint/log.h"
 
 enum {
-    WIRE_MINOR = 0,
-    KNOCK      = 1 /* the token of the PING that ends a handshake */
+    WIRE_MINOR = 0
 };
 
 _Static_assert((int)UMI_CONTROL_MAX <= (int)UMI_SOCKET_MESSAGE_MAX, "buffers");
@@ -469,7 +468,7 @@ on_open(umx_ep *ep, const umi_control *control)
 static void
 knock(umx_ep *ep)
 {
-    umi_control control = {.kind = UMI_PING, .u.ask.token = KNOCK};
+    umi_control control = {.kind = UMI_PING, .u.ask.token = UMI_KNOCK};
 
     ep->base.is_bound           = true;
     ep->handshake->is_knocking  = true;
