@@ -146,7 +146,8 @@ typedef struct umx_context_params {
  *         UMX_ERR_INVALID_PARAM for a value it refuses; UMX_ERR_SEG_SIZE for
  *         one that UCX takes and should not, of an option or the environment
  *         (then `*bad_option_p` is -1, and a message tells which); it would
- *         damage messages; UMX_ERR_NO_MEMORY; what UCX says
+ *         damage messages; UMX_ERR_DESCRIPTOR_LIMIT, UMX_ERR_THREAD_LIMIT: UCX
+ *         would abort the process; UMX_ERR_NO_MEMORY; what UCX says
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_context_create(const umx_context_params *params, umx_context **context_p,

@@ -31,8 +31,8 @@ extern "C" {
  * Start the thread. umx_worker_destroy() stops it. In a forked child there is
  * none.
  * @return UMX_OK; UMX_ERR_BUSY: it has one; UMX_ERR_UNSUPPORTED: a callback
- *         calls; UMX_ERR_NO_RESOURCE: the system has no
- *         thread or no descriptor left; UMX_ERR_NO_MEMORY
+ *         calls; UMX_ERR_THREAD_LIMIT; UMX_ERR_NO_RESOURCE: the
+ *         system has no descriptor left; UMX_ERR_NO_MEMORY
  */
 UMX_API UMX_MUST_CHECK umx_status umx_progress_start(umx_worker *worker);
 

@@ -67,8 +67,8 @@ typedef struct umx_proxy_params {
  *            if the request fails.
  * @param params  NULL: the defaults
  * @return UMX_INPROGRESS; UMX_ERR_OUT_OF_RANGE: the process may not run on that
- *         CPU; UMX_ERR_NO_RESOURCE: the system has no thread or descriptor left;
- *         UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY. If one rank
+ *         CPU; UMX_ERR_THREAD_LIMIT; UMX_ERR_NO_RESOURCE: the system has no
+ *         descriptor left; UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY. If one rank
  *         fails, all do; umx_proxy_reason() says why.
  *         Completion: also UMX_ERR_TIMED_OUT.
  */

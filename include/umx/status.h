@@ -82,7 +82,10 @@ extern "C" {
       "files (ulimit -n)")                                                   \
     X(UMX_ERR_PORT_LIMIT, -219,                                              \
       "no port of UCX_TCP_PORT_RANGE is free: every worker of a host needs " \
-      "one, those of clients, too")
+      "one, those of clients, too")                                          \
+    X(UMX_ERR_THREAD_LIMIT, -220,                                            \
+      "the system lets this process start no thread: raise the limit of "    \
+      "processes (ulimit -u) or of the control group (pids.max)")
 
 typedef enum umx_status {
 #define UMX_STATUS_ENUM(name, value, text) name = (value),

@@ -9,6 +9,8 @@
 #include <umx/version.h>
 
 #include "core/config.h"
+#include "core/descriptors.h"
+#include "core/thread_limit.h"
 #include "util/hash.h"
 #include "util/log.h"
 
@@ -251,6 +253,18 @@ read_ports(umx_context *context, const umx_context_params *params)
     context->ports.is_everywhere = !context->has_devices;
 }
 
+/* Tell what the process lacks. UCX starts a thread of its own, and aborts where
+ * that fails: for want of a descriptor, too. With few descriptors it finds no
+ * network device, and has none for as long as the context lives. */
+static umx_status
+check_limits(void)
+{
+    if (!umi_descriptors_are_left(umi_descriptors_of_engine())) {
+        return UMX_ERR_DESCRIPTOR_LIMIT;
+    }
+    return umi_thread_is_allowed() ? UMX_OK : UMX_ERR_THREAD_LIMIT;
+}
+
 umx_status
 umx_context_create(const umx_context_params *params, umx_context **context_p,
                    int *bad_option_p)
@@ -268,6 +282,13 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     context = context_new();
     if (context == NULL) {
         return UMX_ERR_NO_MEMORY;
+    }
+    if (bad_option_p != NULL) {
+        *bad_option_p = -1;
+    }
+    status = check_limits();
+    if (status != UMX_OK) {
+        goto free_context;
     }
     if (!umi_random_bytes(&context->id, sizeof(context->id))) {
         status = UMX_ERR_IO_ERROR;

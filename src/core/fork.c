@@ -201,7 +201,7 @@ start_thread(void)
     error = pthread_create(&self.thread, NULL, run_handlers, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     self.has_thread = (error == 0);
-    return self.has_thread ? UMX_OK : UMX_ERR_NO_RESOURCE;
+    return self.has_thread ? UMX_OK : UMX_ERR_THREAD_LIMIT;
 }
 
 static void

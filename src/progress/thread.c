@@ -258,7 +258,7 @@ umx_progress_start(umx_worker *worker)
         (void)pthread_setname_np(guard->thread, "umx progress");
     } else {
         umi_guard_destroy(guard);
-        status = UMX_ERR_NO_RESOURCE;
+        status = UMX_ERR_THREAD_LIMIT;
     }
     umi_guard_unlock(guard);
     return status;

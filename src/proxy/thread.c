@@ -451,7 +451,7 @@ umi_proxy_start_thread(umx_proxy *proxy)
     if (create_pinned(proxy) != 0) {
         umi_proxy_process_remove(proxy);
         umi_proxy_put(proxy);
-        return UMX_ERR_NO_RESOURCE;
+        return UMX_ERR_THREAD_LIMIT;
     }
     (void)pthread_setname_np(proxy->thread, "umx proxy");
     proxy->has_thread = true;

@@ -52,6 +52,46 @@ async def main():
 asyncio.run(main())
 """
 
+# A process calls UCX first when it has few descriptors left, and again with more.
+_FIRST = """
+import asyncio, logging, os, resource
+import ucp
+
+logging.disable()
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+
+def take_all():
+    taken = []
+    try:
+        while True:
+            taken.append(os.dup(0))
+    except OSError:
+        return taken
+
+async def listen():
+    ucp.create_listener(host="127.0.0.1").close()
+
+def attempt(loop, left):
+    taken = take_all()
+    for fd in taken[len(taken) - left :]:
+        os.close(fd)
+    try:
+        loop.run_until_complete(listen())
+        return "made"
+    except ucp.UCXNoMemory as exc:
+        return str(exc)
+    finally:
+        for fd in taken[: len(taken) - left]:
+            os.close(fd)
+
+said = []
+loop = asyncio.new_event_loop()
+while "made" not in said:
+    said.append(attempt(loop, len(said)))
+loop.close()
+print(*dict.fromkeys(said), sep="\\n")
+"""
+
 LIMIT = (
     "too few file descriptors are left for UCX: "
     "raise the limit of open files (ulimit -n)"
@@ -62,3 +102,10 @@ LIMIT = (
 def test_a_worker_is_made_or_an_error_names_the_limit(tls, monkeypatch):
     monkeypatch.setenv("UCX_TLS", tls)
     assert run_script(_WORKERS).splitlines() == ["60", f"Worker: {LIMIT}", "made"]
+
+
+@pytest.mark.parametrize("tls", ["all", "tcp,self", "sysv,self"])
+def test_the_first_call_of_a_process_names_the_limit(tls, monkeypatch):
+    monkeypatch.setenv("UCX_TLS", tls)
+    said = run_script(_FIRST).splitlines()
+    assert said == [f"init: {LIMIT}", f"Worker: {LIMIT}", "made"]

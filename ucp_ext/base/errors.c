@@ -41,6 +41,8 @@ static const struct {
     {UMX_ERR_AUTH, EXC_UCXAuthError},
     {UMX_ERR_NO_MEMORY, EXC_UCXNoMemory},
     {UMX_ERR_SEGMENT_LIMIT, EXC_UCXNoMemory},
+    {UMX_ERR_DESCRIPTOR_LIMIT, EXC_UCXNoMemory},
+    {UMX_ERR_THREAD_LIMIT, EXC_UCXNoMemory},
     {UMX_ERR_BUSY, EXC_UCXBusy},
     {UMX_ERR_PORT_LIMIT, EXC_UCXBusy},
     {UMX_ERR_UNKNOWN_OPTION, EXC_UCXConfigError},

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tests: core/config */
+/* tests: core/config core/thread_limit */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include <umx/umx.h>
 
 #include "unit.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "core/config.h"
 #include "core/context.h"
@@ -106,6 +111,61 @@ test_references(void **state)
     umx_context_release(context);
     assert_non_null(umx_context_handle(context));
     umx_context_release(context);
+}
+
+static bool is_thread_refused;
+
+#pragma GCC visibility push(default)
+
+/* Start a thread, or fail as where the system's limit is reached. */
+int
+pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+               void *(*fn)(void *), void               *arg)
+{
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+    if (is_thread_refused) {
+        return EAGAIN;
+    }
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    return real(thread, attr, fn, arg);
+}
+
+#pragma GCC visibility pop
+
+/* UCX would abort the process. */
+static void
+test_a_process_that_may_start_no_thread_is_told_so(void **state)
+{
+    umx_context *context = NULL;
+    int          bad     = 7;
+
+    (void)state;
+    is_thread_refused = true;
+    assert_int_equal(umx_context_create(NULL, &context, &bad),
+                     UMX_ERR_THREAD_LIMIT);
+    assert_null(context);
+    assert_int_equal(bad, -1);
+    is_thread_refused = false;
+    assert_int_equal(umx_context_create(NULL, &context, NULL), UMX_OK);
+    umx_context_release(context);
+}
+
+static void
+test_a_process_without_descriptors_is_told_so(void **state)
+{
+    struct rlimit limit, none;
+    umx_context  *context = NULL;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none          = limit;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(umx_context_create(NULL, &context, NULL),
+                     UMX_ERR_DESCRIPTOR_LIMIT);
+    assert_null(context);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 static void
@@ -410,6 +470,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_references),
+        cmocka_unit_test(test_a_process_that_may_start_no_thread_is_told_so),
+        cmocka_unit_test(test_a_process_without_descriptors_is_told_so),
         cmocka_unit_test(test_an_unknown_option_is_named),
         cmocka_unit_test(test_a_bad_value_is_named),
         cmocka_unit_test(test_ucx_refuses_what_it_cannot_do),

@@ -86,10 +86,11 @@ be_refused(pair *p)
     struct rlimit limit;
 
     (void)p;
-    check(umx_context_create(NULL, &context, NULL) == UMX_ERR_FORKED);
+    check(umx_context_create(NULL, &context, NULL) == UMX_ERR_DESCRIPTOR_LIMIT);
     check(getrlimit(RLIMIT_NOFILE, &limit) == 0);
     limit.rlim_cur = limit.rlim_max;
     check(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    check(umx_context_create(NULL, &context, NULL) == UMX_ERR_FORKED);
 }
 
 static void
