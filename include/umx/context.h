@@ -174,7 +174,11 @@ umx_context_options(const umx_context_params *params, umx_option_fn fn,
 UMX_API UMX_MUST_CHECK umx_status
 umx_context_info(const umx_context *context, char **text_p);
 
-/** UCX's `ucp_context_h`, for code that also calls UCX. */
+/**
+ * UCX's `ucp_context_h`, for code that also calls UCX. There is another one
+ * after networks of the host have come up or gone: this one stays valid as long
+ * as workers or registered memory of its time are there.
+ */
 UMX_API void *umx_context_handle(const umx_context *context);
 
 /** Take a log line. `level`: 0 error, 1 warning, 2 info, 3 debug. */

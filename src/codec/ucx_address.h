@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Zeros that should follow an address which UCX is given. */
 #define UMI_UCX_ADDRESS_PADDING 64
@@ -54,6 +55,15 @@ typedef struct umi_ucx_piece {
     const uint8_t *iface;
     size_t         iface_len;
 } umi_ucx_piece;
+
+/* True for a network device of tcp, whose address has the family behind its
+ * first byte, and then the bytes of an IP address. */
+static inline bool
+umi_ucx_is_tcp(const umi_ucx_piece *piece)
+{
+    return piece->transport != NULL && strcmp(piece->transport, "tcp") == 0 &&
+           (piece->device[0] & UMI_UCX_TCP_LOOPBACK) == 0;
+}
 
 typedef void (*umi_ucx_piece_fn)(const umi_ucx_piece *piece, void *arg);
 

@@ -49,12 +49,21 @@ say_hello(umi_comm_bootstrap *bootstrap)
     }
 }
 
+/* True if no transport leads to the root, which has answered: that does not
+ * change by itself. Where nobody has answered, the system's error says why. */
+static bool
+has_no_transport(const umx_ep *ep, umx_status status)
+{
+    return status == UMX_ERR_UNREACHABLE && umx_ep_errno(ep) == 0;
+}
+
 /* Does it help to connect again after `status`? */
 static bool
-may_retry(umx_status status)
+may_retry(const umx_ep *ep, umx_status status)
 {
-    return status == UMX_ERR_NOT_CONNECTED || status == UMX_ERR_UNREACHABLE ||
-           status == UMX_ERR_WORKER_GONE || status == UMX_ERR_TIMED_OUT;
+    return (status == UMX_ERR_UNREACHABLE && !has_no_transport(ep, status)) ||
+           status == UMX_ERR_NOT_CONNECTED || status == UMX_ERR_WORKER_GONE ||
+           status == UMX_ERR_TIMED_OUT;
 }
 
 static void
@@ -66,7 +75,7 @@ on_root_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
         say_hello(bootstrap);
         return;
     }
-    if (state != UMX_EP_OPEN && may_retry(status)) {
+    if (state != UMX_EP_OPEN && may_retry(ep, status)) {
         (void)snprintf(bootstrap->last_error, sizeof(bootstrap->last_error),
                        "%.*s", UMI_COMM_RANKS_TEXT_MAX - 1, umx_ep_reason(ep));
         umx_layer_ep_set_on_state(ep, NULL, NULL);
@@ -83,7 +92,8 @@ on_root_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
         status = UMX_ERR_PEER_CLOSED;
     }
     umi_comm_bootstrap_fail(
-        bootstrap, status, "the root, rank 0, has ended: %s",
+        bootstrap, status, "the root, rank 0, %s: %s",
+        has_no_transport(ep, status) ? "cannot be reached" : "has ended",
         (umx_ep_reason(ep)[0] != '\0') ? umx_ep_reason(ep) :
                                          umx_status_string(status));
 }

@@ -43,6 +43,7 @@ is_about_an_end(const char *text)
         "callback was not removed",
         "callbacks were not removed",
         "shmat(shmid=",
+        ") failed: No such device", /* a network's: see umi_engine_create() */
     };
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
@@ -125,7 +126,8 @@ static umx_status
 learn(umx_context *context)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
-    umx_status status = (umx_status)ucp_context_query(context->ucp, &attr);
+    umx_status status = (umx_status)ucp_context_query(context->ucx->handle,
+                                                      &attr);
 
     if (status != UMX_OK) {
         return status;
@@ -172,14 +174,12 @@ has_rdma_device(void)
     return has;
 }
 
-/* Choose UCX's features. With put and get each connection gets more lanes. */
-static uint64_t
-features_of(const umx_config *config)
+/* True if UCX's put and get are to be used: each connection gets more lanes. */
+static bool
+wants_rma(const umx_config *config)
 {
-    bool has_rma = config->rma_ucx == UMX_RMA_UCX_ALWAYS ||
-                   (config->rma_ucx == UMX_RMA_UCX_RDMA && has_rdma_device());
-
-    return ucx_features | (has_rma ? UCP_FEATURE_RMA : 0);
+    return config->rma_ucx == UMX_RMA_UCX_ALWAYS ||
+           (config->rma_ucx == UMX_RMA_UCX_RDMA && has_rdma_device());
 }
 
 /* Make a context without configuration and UCX; NULL when out of memory. */
@@ -191,6 +191,7 @@ context_new(void)
     if (context != NULL) {
         atomic_init(&context->refs, 1);
         context->generation = umi_fork_generation();
+        pthread_mutex_init(&context->ucx_lock, NULL);
         pthread_mutex_init(&context->memhs_lock, NULL);
         umi_slots_init(&context->memhs);
         pthread_mutex_init(&context->waits_lock, NULL);
@@ -206,52 +207,12 @@ context_free(umx_context *context)
     (void)umi_parked_fini(&context->parked);
     pthread_mutex_destroy(&context->waits_lock);
     pthread_mutex_destroy(&context->memhs_lock);
+    pthread_mutex_destroy(&context->ucx_lock);
     free(context);
 }
 
-/* Make UCX's context. */
-static umx_status
-open_ucx(umx_context *context, const ucp_config_t *config)
-{
-    /* Threads have workers of their own, and UCX's registrations in common. */
-    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
-                                         UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-                           .features          = features_of(&context->config),
-                           .mt_workers_shared = 1};
-    umx_status   status = umi_fork_enter();
-
-    if (status != UMX_OK) {
-        return status;
-    }
-    context->has_rma = (params.features & UCP_FEATURE_RMA) != 0;
-    status = (umx_status)ucp_init_version(UCP_API_MAJOR, UCX_MINOR, &params,
-                                          config, &context->ucp);
-    if (status != UMX_OK) {
-        goto leave_fork;
-    }
-    status = learn(context);
-    if (status != UMX_OK) {
-        goto clean_up_ucx;
-    }
-    return UMX_OK;
-
-clean_up_ucx:
-    ucp_cleanup(context->ucp);
-leave_fork:
-    umi_fork_leave();
-    return status;
-}
-
-static void
-read_ports(umx_context *context, const umx_context_params *params)
-{
-    int option;
-
-    umi_port_range_read(&context->ports,
-                        umi_config_value(params, "TCP_PORT_RANGE", &option),
-                        umi_config_value(params, "TLS", &option));
-    context->ports.is_everywhere = !context->has_devices;
-}
+/* ---- UCX's context -------------------------------------------------------
+ */
 
 /* Tell what the process lacks. UCX starts a thread of its own, and aborts where
  * that fails: for want of a descriptor, too. With few descriptors it finds no
@@ -265,15 +226,149 @@ check_limits(void)
     return umi_thread_is_allowed() ? UMX_OK : UMX_ERR_THREAD_LIMIT;
 }
 
+static umx_status
+ucx_new(const umx_context *context, umi_ucx **ucx_p)
+{
+    /* Threads have workers of their own, and UCX's registrations in common. */
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
+                                         UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+                           .features = ucx_features |
+                                       (context->has_rma ? UCP_FEATURE_RMA : 0),
+                           .mt_workers_shared = 1};
+    umi_ucx     *ucx    = calloc(1, sizeof(*ucx));
+    umx_status   status;
+
+    if (ucx == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    atomic_init(&ucx->refs, 1);
+    umi_routes_list(&ucx->interfaces);
+    status = (umx_status)ucp_init_version(UCP_API_MAJOR, UCX_MINOR, &params,
+                                          context->ucx_config, &ucx->handle);
+    if (status != UMX_OK) {
+        free(ucx);
+        return status;
+    }
+    *ucx_p = ucx;
+    return UMX_OK;
+}
+
+umi_ucx *
+umi_context_take_ucx(umx_context *context)
+{
+    umi_ucx *ucx;
+
+    pthread_mutex_lock(&context->ucx_lock);
+    ucx = context->ucx;
+    atomic_fetch_add_explicit(&ucx->refs, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&context->ucx_lock);
+    return ucx;
+}
+
+void
+umi_context_put_ucx(umi_ucx *ucx)
+{
+    if (atomic_fetch_sub_explicit(&ucx->refs, 1, memory_order_acq_rel) == 1) {
+        ucp_cleanup(ucx->handle);
+        free(ucx);
+    }
+}
+
+bool
+umi_context_is_newest(umx_context *context, const umi_ucx *ucx)
+{
+    bool is_newest;
+
+    pthread_mutex_lock(&context->ucx_lock);
+    is_newest = context->ucx == ucx;
+    pthread_mutex_unlock(&context->ucx_lock);
+    return is_newest;
+}
+
+/* True if peers may have keys with which UCX reaches memory. */
+static bool
+has_keys(umx_context *context)
+{
+    bool has;
+
+    pthread_mutex_lock(&context->memhs_lock);
+    has = context->has_rma && context->memhs.count != 0;
+    pthread_mutex_unlock(&context->memhs_lock);
+    return has;
+}
+
+umx_status
+umi_context_renew(umx_context *context, const umi_ucx *old)
+{
+    umi_ucx   *ucx;
+    umx_status status = UMX_OK;
+
+    pthread_mutex_lock(&context->ucx_lock);
+    if (context->ucx == old) {
+        status = has_keys(context) ? UMX_ERR_BUSY : check_limits();
+        if (status == UMX_OK) {
+            status = ucx_new(context, &ucx);
+        }
+        if (status == UMX_OK) {
+            umi_log(UMI_LOG_INFO, "UCX looks for network devices again: others "
+                                  "are up now");
+            umi_context_put_ucx(context->ucx);
+            context->ucx = ucx;
+        }
+    }
+    pthread_mutex_unlock(&context->ucx_lock);
+    return status;
+}
+
+/* Make the first one. */
+static umx_status
+open_ucx(umx_context *context)
+{
+    umx_status status = umi_fork_enter();
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    context->has_rma = wants_rma(&context->config);
+    status           = ucx_new(context, &context->ucx);
+    if (status != UMX_OK) {
+        goto leave_fork;
+    }
+    status = learn(context);
+    if (status != UMX_OK) {
+        goto put_ucx;
+    }
+    return UMX_OK;
+
+put_ucx:
+    umi_context_put_ucx(context->ucx);
+leave_fork:
+    umi_fork_leave();
+    return status;
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static void
+read_ports(umx_context *context, const umx_context_params *params)
+{
+    int option;
+
+    umi_port_range_read(&context->ports,
+                        umi_config_value(params, "TCP_PORT_RANGE", &option),
+                        umi_config_value(params, "TLS", &option));
+    context->ports.is_everywhere = !context->has_devices;
+}
+
 umx_status
 umx_context_create(const umx_context_params *params, umx_context **context_p,
                    int *bad_option_p)
 {
     static const umx_context_params defaults;
 
-    umx_context  *context;
-    ucp_config_t *config;
-    umx_status    status;
+    umx_context *context;
+    umx_status   status;
 
     if (params == NULL) {
         params = &defaults;
@@ -294,7 +389,7 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
         status = UMX_ERR_IO_ERROR;
         goto free_context;
     }
-    status = umi_config_read(params, &config, bad_option_p);
+    status = umi_config_read(params, &context->ucx_config, bad_option_p);
     if (status != UMX_OK) {
         goto free_context;
     }
@@ -302,15 +397,16 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     read_ports(context, params);
     status = context_set_config(context, params);
     if (status == UMX_OK) {
-        status = open_ucx(context, config);
+        status = open_ucx(context);
     }
-    ucp_config_release(config);
     if (status != UMX_OK) {
-        goto free_context;
+        goto release_config;
     }
     *context_p = context;
     return UMX_OK;
 
+release_config:
+    ucp_config_release(context->ucx_config);
 free_context:
     context_free(context);
     return status;
@@ -335,10 +431,12 @@ umx_context_release(umx_context *context)
             return; /* UCX cannot be given up */
         }
         umi_datatypes_destroy(&context->datatypes);
-        ucp_cleanup(context->ucp);
+        umi_context_put_ucx(context->ucx);
+        ucp_config_release(context->ucx_config);
         umi_fork_leave();
         pthread_mutex_destroy(&context->waits_lock);
         pthread_mutex_destroy(&context->memhs_lock);
+        pthread_mutex_destroy(&context->ucx_lock);
     }
     umi_slots_fini(&context->memhs);
     free(context);
@@ -353,7 +451,12 @@ umx_context_config(const umx_context *context)
 void *
 umx_context_handle(const umx_context *context)
 {
-    return context->ucp;
+    void    *handle;
+    umi_ucx *ucx = umi_context_take_ucx((umx_context *)context);
+
+    handle = ucx->handle;
+    umi_context_put_ucx(ucx);
+    return handle;
 }
 
 umx_status
@@ -378,13 +481,17 @@ umi_print_to_text(umi_print_fn print, const void *arg, char **text_p)
 static void
 print_context(FILE *stream, const void *arg)
 {
-    const umx_context *context = arg;
+    const umi_ucx *ucx = arg;
 
-    ucp_context_print_info(context->ucp, stream);
+    ucp_context_print_info(ucx->handle, stream);
 }
 
 umx_status
 umx_context_info(const umx_context *context, char **text_p)
 {
-    return umi_print_to_text(print_context, context, text_p);
+    umi_ucx   *ucx    = umi_context_take_ucx((umx_context *)context);
+    umx_status status = umi_print_to_text(print_context, ucx, text_p);
+
+    umi_context_put_ucx(ucx);
+    return status;
 }

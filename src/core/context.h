@@ -13,11 +13,22 @@
 #include "core/fork.h"
 #include "core/parked.h"
 #include "core/port_range.h"
+#include "core/routes.h"
 #include "util/list.h"
 #include "util/slots.h"
 
+/* A context of UCX. It has the network devices that were up when it was made.
+ * Engines and registered memories hold the one that they are of. */
+typedef struct umi_ucx {
+    ucp_context_h  handle;
+    atomic_uint    refs;
+    umi_interfaces interfaces; /* that were up */
+} umi_ucx;
+
 struct umx_context {
-    ucp_context_h   ucp;
+    pthread_mutex_t ucx_lock;
+    umi_ucx        *ucx;        /* of all that is new; ucx_lock; held */
+    ucp_config_t   *ucx_config; /* for another */
     atomic_uint     refs;
     unsigned        generation; /* umi_fork_generation() at creation */
     umx_config      config;     /* config.token leads to `token` */
@@ -36,6 +47,21 @@ struct umx_context {
 };
 
 void umi_context_hold(umx_context *context);
+
+/* Give the context of UCX that is to be used for what is new, held. */
+umi_ucx *umi_context_take_ucx(umx_context *context);
+
+/* Give it back. UCX closes it with the last one. */
+void umi_context_put_ucx(umi_ucx *ucx);
+
+/* True if `ucx` is that context. */
+bool umi_context_is_newest(umx_context *context, const umi_ucx *ucx);
+
+/* Make UCX's context anew: the devices that `old` has are not those that are up
+ * now. What is of `old` lives on. UMX_OK if there is another than `old`, which
+ * another thread may have made. UMX_ERR_BUSY: memory is registered, which peers
+ * reach by UCX itself, and the keys that they have are of `old`. */
+umx_status umi_context_renew(umx_context *context, const umi_ucx *old);
 
 /* True for device memory that UCX cannot reach: its bytes go by way of the
  * host. */

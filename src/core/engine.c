@@ -27,13 +27,45 @@ watch_fd(umi_engine *engine)
     return status;
 }
 
-umx_status
-umi_engine_create(umx_worker *worker, umi_engine **engine_p)
+/* Make UCX's worker. */
+static umx_status
+create_ucp(umi_engine *engine)
 {
     ucp_worker_params_t params = {
         .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* umx_worker_adopt() */
     };
+    umx_status status;
+
+    engine->ucx = umi_context_take_ucx(engine->worker->context);
+    status      = (umx_status)ucp_worker_create(engine->ucx->handle, &params,
+                                                &engine->ucp);
+    if (status != UMX_OK) {
+        umi_context_put_ucx(engine->ucx);
+    }
+    return status;
+}
+
+/* Make UCX's worker. It opens all devices that UCX's context has: where one has
+ * lost its address since, or its link, a new context is without it. */
+static umx_status
+create_ucp_anew(umi_engine *engine)
+{
+    umx_context *context = engine->worker->context;
+    umi_ucx     *ucx     = umi_context_take_ucx(context);
+    umx_status   status  = create_ucp(engine);
+
+    if (status == UMX_ERR_NO_DEVICE &&
+        umi_context_renew(context, ucx) == UMX_OK) {
+        status = create_ucp(engine);
+    }
+    umi_context_put_ucx(ucx);
+    return status;
+}
+
+umx_status
+umi_engine_create(umx_worker *worker, umi_engine **engine_p)
+{
     umi_engine *engine;
     umx_status  status;
 
@@ -51,8 +83,7 @@ umi_engine_create(umx_worker *worker, umi_engine **engine_p)
     engine->worker = worker;
     umi_node_init(&engine->node);
     umi_list_init(&engine->configurations);
-    status = (umx_status)ucp_worker_create(worker->context->ucp, &params,
-                                           &engine->ucp);
+    status = create_ucp_anew(engine);
     if ((status == UMX_ERR_NO_MEMORY || status == UMX_ERR_NO_RESOURCE) &&
         umi_segments_are_used_up()) {
         status = UMX_ERR_SEGMENT_LIMIT; /* UCX's sysv transport gets none */
@@ -69,6 +100,7 @@ umi_engine_create(umx_worker *worker, umi_engine **engine_p)
 
 destroy_ucp:
     ucp_worker_destroy(engine->ucp);
+    umi_context_put_ucx(engine->ucx);
 free_engine:
     free(engine);
     return status;
@@ -170,6 +202,7 @@ umi_engine_fini(umi_engine *engine)
     }
     ucp_worker_destroy(engine->ucp);
     engine->ucp = NULL;
+    umi_context_put_ucx(engine->ucx);
 }
 
 void

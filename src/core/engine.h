@@ -18,23 +18,24 @@
 #include "util/table.h"
 
 typedef struct umi_engine {
-    umi_node       node; /* worker->other_engines; by itself: worker->engine */
-    umx_worker    *worker;
-    ucp_worker_h   ucp;
-    int            fd;           /* UCX's event fd, in worker->fd */
-    bool           is_deaf;      /* that does not wake the owner */
-    uint64_t       busy_ns;      /* since when UCX is BUSY for nothing; or 0 */
-    unsigned       num_busy;     /* how often it has said so since then */
-    unsigned       refs;         /* of all that lives in it */
-    ucp_address_t *addresses[2]; /* [is_local]; NULL until needed */
-    size_t         address_lens[2];
-    umi_table      counts;         /* umi_engine_count() */
-    umi_list       configurations; /* umi_configuration.node */
-    bool           is_full;      /* UCX has no room for another configuration */
-    bool           is_guest;     /* endpoint/strangers.h */
-    uint64_t       tuned;        /* ticks: umi_engine_tune(); 0: never */
-    bool           is_unlimited; /* a peer's host may be silent for ever */
-    uint64_t       keepalive_ns; /* else for so long: unsent.h; 0: not known */
+    umi_node        node; /* worker->other_engines; by itself: worker->engine */
+    umx_worker     *worker;
+    struct umi_ucx *ucx; /* held: UCX's context that `ucp` is of */
+    ucp_worker_h    ucp;
+    int             fd;           /* UCX's event fd, in worker->fd */
+    bool            is_deaf;      /* that does not wake the owner */
+    uint64_t        busy_ns;      /* since when UCX is BUSY for nothing; or 0 */
+    unsigned        num_busy;     /* how often it has said so since then */
+    unsigned        refs;         /* of all that lives in it */
+    ucp_address_t  *addresses[2]; /* [is_local]; NULL until needed */
+    size_t          address_lens[2];
+    umi_table       counts;         /* umi_engine_count() */
+    umi_list        configurations; /* umi_configuration.node */
+    bool            is_full;  /* UCX has no room for another configuration */
+    bool            is_guest; /* endpoint/strangers.h */
+    uint64_t        tuned;    /* ticks: umi_engine_tune(); 0: never */
+    bool            is_unlimited; /* a peer's host may be silent for ever */
+    uint64_t        keepalive_ns; /* else for so long: unsent.h; 0: not known */
     struct umi_queue_probe *probe; /* ops/queue.h; owned; or NULL */
 } umi_engine;
 

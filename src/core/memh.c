@@ -35,10 +35,15 @@ map_memory(umx_memh *memh)
         return UMX_OK;
     }
     status = umi_memory_enter(&memh->buf);
-    if (status == UMX_OK) {
-        status = (umx_status)ucp_mem_map(memh->context->ucp, &params,
-                                         &memh->ucp);
-        umi_memory_leave(&memh->buf);
+    if (status != UMX_OK) {
+        return status;
+    }
+    memh->ucx = umi_context_take_ucx(memh->context);
+    status    = (umx_status)ucp_mem_map(memh->ucx->handle, &params, &memh->ucp);
+    umi_memory_leave(&memh->buf);
+    if (status != UMX_OK) {
+        umi_context_put_ucx(memh->ucx);
+        memh->ucx = NULL;
     }
     return status;
 }
@@ -46,8 +51,9 @@ map_memory(umx_memh *memh)
 static void
 unmap_memory(umx_memh *memh)
 {
-    if (memh->ucp != NULL) {
-        (void)ucp_mem_unmap(memh->context->ucp, memh->ucp);
+    if (memh->ucx != NULL) {
+        (void)ucp_mem_unmap(memh->ucx->handle, memh->ucp);
+        umi_context_put_ucx(memh->ucx);
     }
 }
 
@@ -94,7 +100,7 @@ make_key(umx_memh *memh)
         key.place = memh->block->place;
     }
     if (memh->ucp != NULL) {
-        status = (umx_status)ucp_rkey_pack(memh->context->ucp, memh->ucp, &rkey,
+        status = (umx_status)ucp_rkey_pack(memh->ucx->handle, memh->ucp, &rkey,
                                            &len);
         if (status != UMX_OK) {
             return status;

@@ -27,6 +27,7 @@ struct umx_memh {
     umi_waiters  own_waiters; /* ... this one */
     atomic_bool  is_ordered;  /* waits begin with a membarrier: wait.h */
     ucp_mem_h    ucp;         /* NULL: nothing to register */
+    umi_ucx     *ucx;         /* held: what `ucp` is of; or NULL */
     uint8_t     *key;
     size_t       key_len;
     void (*on_free)(void *arg);

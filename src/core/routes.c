@@ -228,14 +228,14 @@ has_ip(const struct sockaddr *addr, int family, const void *ip)
     return memcmp(own, ip, ip_size(family)) == 0;
 }
 
-/* Find the name of the interface that has an address; NULL: none has. */
-static const char *
-name_of(const struct ifaddrs *all, int family, const void *ip)
+/* Find the interface that has an address; NULL: none has. */
+static const struct ifaddrs *
+find_interface(const struct ifaddrs *all, int family, const void *ip)
 {
     for (const struct ifaddrs *each = all; each != NULL;
          each                       = each->ifa_next) {
         if (has_ip(each->ifa_addr, family, ip)) {
-            return each->ifa_name;
+            return each;
         }
     }
     return NULL;
@@ -250,36 +250,129 @@ names_same(const char *a, const char *b)
     return len == strcspn(b, ":") && memcmp(a, b, len) == 0;
 }
 
+/* The family and the bytes of an IP address; IPv4 in IPv6 is IPv4. NULL: it is
+ * none. */
+static const void *
+ip_of(const struct sockaddr *addr, int *family_p)
+{
+    const struct in6_addr *in6;
+
+    *family_p = addr->sa_family;
+    if (addr->sa_family == AF_INET) {
+        return &((const struct sockaddr_in *)addr)->sin_addr;
+    }
+    if (addr->sa_family != AF_INET6) {
+        return NULL;
+    }
+    in6 = &((const struct sockaddr_in6 *)addr)->sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(in6)) {
+        *family_p = AF_INET;
+        return &in6->s6_addr[12];
+    }
+    return in6;
+}
+
 bool
 umi_routes_is_same_interface(const struct sockaddr *local, int family,
                              const void *ip)
 {
-    struct ifaddrs *all = NULL;
-    const char     *here, *there;
-    int             local_family = local->sa_family;
-    const void     *local_ip;
-    bool            is_same = false;
+    struct ifaddrs       *all = NULL;
+    const struct ifaddrs *here, *there;
+    int                   local_family;
+    const void           *local_ip = ip_of(local, &local_family);
+    bool                  is_same;
 
-    if (local_family == AF_INET) {
-        local_ip = &((const struct sockaddr_in *)local)->sin_addr;
-    } else if (local_family == AF_INET6) {
-        const struct in6_addr *in6 =
-            &((const struct sockaddr_in6 *)local)->sin6_addr;
-
-        local_ip = in6;
-        if (IN6_IS_ADDR_V4MAPPED(in6)) {
-            local_family = AF_INET;
-            local_ip     = &in6->s6_addr[12];
-        }
-    } else {
+    if (local_ip == NULL || getifaddrs(&all) != 0) {
         return false;
     }
-    if (getifaddrs(&all) != 0) {
-        return false;
-    }
-    here    = name_of(all, local_family, local_ip);
-    there   = name_of(all, family, ip);
-    is_same = here != NULL && there != NULL && names_same(here, there);
+    here    = find_interface(all, local_family, local_ip);
+    there   = find_interface(all, family, ip);
+    is_same = here != NULL && there != NULL &&
+              names_same(here->ifa_name, there->ifa_name);
     freeifaddrs(all);
     return is_same;
+}
+
+bool
+umi_routes_is_own(int family, const void *ip)
+{
+    struct ifaddrs *all = NULL;
+    bool            is_own;
+
+    if (getifaddrs(&all) != 0) {
+        return true;
+    }
+    is_own = find_interface(all, family, ip) != NULL;
+    freeifaddrs(all);
+    return is_own;
+}
+
+static uint64_t
+hash_name(const char *name)
+{
+    return umi_siphash(name, strcspn(name, ":"));
+}
+
+static bool
+is_listed(const umi_interfaces *interfaces, const char *name)
+{
+    uint64_t hash = hash_name(name);
+
+    for (size_t i = 0; i < interfaces->num; i++) {
+        if (interfaces->names[i] == hash) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* UCX's tcp leaves out others. */
+static bool
+is_up(const struct ifaddrs *each)
+{
+    unsigned needed = IFF_UP | IFF_RUNNING;
+
+    return (each->ifa_flags & needed) == needed && each->ifa_addr != NULL &&
+           (each->ifa_addr->sa_family == AF_INET ||
+            each->ifa_addr->sa_family == AF_INET6);
+}
+
+void
+umi_routes_list(umi_interfaces *interfaces)
+{
+    struct ifaddrs *all = NULL;
+
+    interfaces->num = 0;
+    if (getifaddrs(&all) != 0) {
+        return;
+    }
+    for (const struct ifaddrs *each = all; each != NULL;
+         each                       = each->ifa_next) {
+        if (is_up(each) && !is_listed(interfaces, each->ifa_name) &&
+            interfaces->num < UMI_INTERFACES_MAX) {
+            interfaces->names[interfaces->num++] = hash_name(each->ifa_name);
+        }
+    }
+    freeifaddrs(all);
+}
+
+bool
+umi_routes_is_new(const umi_interfaces  *interfaces,
+                  const struct sockaddr *local)
+{
+    struct ifaddrs       *all = NULL;
+    int                   family;
+    const void           *ip = ip_of(local, &family);
+    const struct ifaddrs *here;
+    bool                  is_new;
+
+    if (ip == NULL || interfaces->num == UMI_INTERFACES_MAX ||
+        getifaddrs(&all) != 0) {
+        return false;
+    }
+    here   = find_interface(all, family, ip);
+    is_new = here != NULL && is_up(here) &&
+             !is_listed(interfaces, here->ifa_name);
+    freeifaddrs(all);
+    return is_new;
 }

@@ -91,6 +91,14 @@ write_out(umi_socket *sock)
     return UMX_OK;
 }
 
+void
+umi_socket_unsend(umi_socket *sock)
+{
+    if (sock->buffers != NULL) {
+        sock->buffers->out_len = 0;
+    }
+}
+
 umx_status
 umi_socket_send(umi_socket *sock, const void *data, size_t len)
 {
@@ -271,6 +279,9 @@ end_connecting(umi_socket *sock)
     if (error != 0) {
         sock->error = error;
         return umi_status_from_errno(error);
+    }
+    if (sock->ops->on_connected != NULL) {
+        sock->ops->on_connected(sock);
     }
     sock->is_connecting = false;
     return UMX_OK;

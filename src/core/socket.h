@@ -19,6 +19,8 @@
 typedef struct umi_socket umi_socket;
 
 typedef struct umi_socket_ops {
+    /* The socket is connected; nothing has been sent. NULL: never called. */
+    void (*on_connected)(umi_socket *sock);
     /* A message; `data` is valid during the call. */
     void (*on_message)(umi_socket *sock, const void *data, size_t len);
     /* Tell whether a message begins with these bytes, `len` of them so far.
@@ -61,6 +63,9 @@ umx_status umi_socket_connect(umi_socket *sock, const struct sockaddr *addr,
 umx_status umi_socket_take(umi_socket *sock, int fd);
 
 umx_status umi_socket_send(umi_socket *sock, const void *data, size_t len);
+
+/* Take back all that was to be sent: in on_connected(). */
+void umi_socket_unsend(umi_socket *sock);
 
 /* Tell the peer, after what has been sent, that nothing more comes. */
 void umi_socket_finish(umi_socket *sock);

@@ -10,9 +10,7 @@
 #include "util/log.h"
 
 /* Why UCX has none. */
-#define WHY                                                                 \
-    ": its options TLS and NET_DEVICES leave all out, or none was up when " \
-    "its process called UCX first"
+#define WHY ": its options TLS and NET_DEVICES leave out all that are up"
 
 /* `own` is one of ours, of the same transport. */
 static umx_status
@@ -93,8 +91,7 @@ is_of_another(umx_worker *worker, uint64_t uuid)
 }
 
 /* Tell which side of a connection between hosts has no network in UCX; NULL:
- * both have. UCX has the devices that were there when the worker's context
- * began. */
+ * both have. */
 static const char *
 why_no_network(const umx_ep *ep, const umi_ucx_address *own,
                const umi_ucx_address *peers)

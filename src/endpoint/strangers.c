@@ -44,6 +44,15 @@ leave_guest(umx_worker *worker)
     }
 }
 
+void
+umi_strangers_leave(umx_worker *worker)
+{
+    leave_guest(worker);
+    UMI_LIST_FOREACH(node, &worker->other_engines) {
+        umi_container_of(node, umi_engine, node)->is_full = true;
+    }
+}
+
 static void
 wait_for_idle(umx_worker *worker)
 {

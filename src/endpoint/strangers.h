@@ -40,6 +40,9 @@ void umi_strangers_note_kind(umx_ep *ep);
  * yet: a new one. */
 umx_status umi_strangers_begin_anew(umx_ep *ep);
 
+/* Place no stranger in the guest engines that there are. */
+void umi_strangers_leave(umx_worker *worker);
+
 /* Replace the worker's own engine if it has no room for configurations. */
 void umi_strangers_renew(umx_worker *worker);
 

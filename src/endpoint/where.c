@@ -21,23 +21,17 @@ _Static_assert((int)UMI_WHERE_ID_SIZE == (int)UMI_WORKER_ID_SIZE,
  * other device of tcp. */
 
 static bool
-is_tcp(const umi_ucx_piece *piece)
-{
-    return piece->transport != NULL && strcmp(piece->transport, "tcp") == 0 &&
-           (piece->device[0] & UMI_UCX_TCP_LOOPBACK) == 0;
-}
-
-static bool
 is_of_connection(const umi_ucx_piece *piece, void *arg)
 {
-    return !is_tcp(piece) || umi_routes_is_same_interface(arg, piece->device[1],
-                                                          piece->device + 2);
+    return !umi_ucx_is_tcp(piece) ||
+           umi_routes_is_same_interface(arg, piece->device[1],
+                                        piece->device + 2);
 }
 
 static void
 count_tcp(const umi_ucx_piece *piece, void *arg)
 {
-    *(unsigned *)arg += is_tcp(piece);
+    *(unsigned *)arg += umi_ucx_is_tcp(piece);
 }
 
 static unsigned

@@ -40,6 +40,7 @@
 #include "core/configuration.h"
 #include "core/descriptors.h"
 #include "endpoint/connect_hosts.h"
+#include "endpoint/network.h"
 #include "endpoint/strangers.h"
 #include "endpoint/wireup.h"
 #include "util/hash.h"
@@ -251,6 +252,7 @@ umi_handshake_on_connection(umx_listener *listener, int fd)
         umi_ep_base_release(&ep->base);
         return;
     }
+    (void)umi_network_follow(ep);
     ep->handshake->listener = listener;
     umi_listener_hold(listener);
     ep->accepted_by = listener;
@@ -305,7 +307,7 @@ why_unlinked(umx_status status)
         return "UCX has no room for another kind of address: connect again";
     default:
         return umi_descriptors_are_left(UMI_DESCRIPTORS_OF_EP) ?
-                   "no transport leads to the connecting side" :
+                   umi_network_no_transport(true) :
                    busy;
     }
 }
@@ -588,7 +590,7 @@ why_unbound(umx_status status)
         return "UCX has no room for another kind of address";
     default:
         return umi_descriptors_are_left(UMI_DESCRIPTORS_OF_EP) ?
-                   "no transport leads to the listening side" :
+                   umi_network_no_transport(false) :
                    "too few file descriptors are left (ulimit -n)";
     }
 }
@@ -732,9 +734,10 @@ on_end(umi_socket *sock, umx_status status)
 }
 
 static const umi_socket_ops socket_ops = {
-    .on_message = on_message,
-    .may_begin  = may_begin,
-    .on_end     = on_end,
+    .on_connected = umi_network_on_connected,
+    .on_message   = on_message,
+    .may_begin    = may_begin,
+    .on_end       = on_end,
 };
 
 void

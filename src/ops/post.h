@@ -9,16 +9,19 @@
 #include "core/worker.h"
 #include "mem/memtype.h"
 
-/* Tell UCX the registration that `buf` names. For a layout UCX would take it,
- * too, where it means nothing; and staged bytes are not in it. */
+/* Tell UCX the registration that `buf` names, if it is of the context of UCX in
+ * which the operation is. For a layout UCX would take it, too, where it means
+ * nothing; and staged bytes are not in it. */
 static inline void
-umi_post_memh(ucp_request_param_t *params, const umx_worker *worker,
+umi_post_memh(ucp_request_param_t *params, const umx_request *req,
               const umx_buffer *buf)
 {
-    const umx_memh *memh = buf->memh;
+    const umx_memh   *memh   = buf->memh;
+    const umi_engine *engine = (req->ep != NULL) ? req->ep->engine :
+                                                   req->worker->engine;
 
     if (memh != NULL && memh->ucp != NULL && buf->layout == NULL &&
-        memh->context == worker->context && umi_memh_covers(memh, buf)) {
+        memh->ucx == engine->ucx && umi_memh_covers(memh, buf)) {
         params->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
         params->memh = memh->ucp;
     }
@@ -60,7 +63,7 @@ umi_post_memory(umx_request *req, ucp_request_param_t *params, size_t *count_p,
     *count_p        = req->buf.len;
     req->is_movable = umi_post_is_movable(req, has_hardware);
     if (!req->is_movable) {
-        umi_post_memh(params, req->worker, &req->buf);
+        umi_post_memh(params, req, &req->buf);
         return req->buf.data;
     }
     params->op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;

@@ -36,7 +36,7 @@ umi_post_rma(umx_request *req, ucp_rkey_h rkey, uint64_t address,
     if (status != UMX_OK) {
         return status;
     }
-    umi_post_memh(&params, req->worker, buf);
+    umi_post_memh(&params, req, buf);
     result =
         is_write ?
             ucp_put_nbx(handle, buf->data, buf->len, address, rkey, &params) :

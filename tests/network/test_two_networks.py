@@ -130,18 +130,6 @@ def test_who_has_no_network_is_told_at_both_ends(hosts, side):
         assert any(why in logged for logged in lines)
 
 
-def test_a_worker_that_began_before_its_network_says_so(hosts):
-    there = ("-n", hosts.namespaces[1])
-    for device in (DEVICE, "other"):
-        _ip(*there, "link", "set", device, "down")
-    with served(hosts, "0.0.0.0") as port:
-        _ip(*there, "link", "set", "other", "up")
-        while "state UP" not in _ip(*there, "link", "show", "other"):
-            pass
-        [line] = connect(hosts, OTHER[1], port, 10)
-    assert "none was up when its process called UCX first" in line
-
-
 # Prints how long each network may be silent, in ms: the system ends sockets then.
 LIMITS = """
 import asyncio, os, signal, socket, sys, ucp

@@ -288,7 +288,7 @@ NOUNS = {
     "lend": "lend",
     "endpoint": """
         accept addressed close connect defer drain endpoint handshake heartbeat
-        info peer proof query settle silence strangers where""",
+        info network peer proof query settle silence strangers where""",
     "channel": """
         assembly channel channels charge credit frames land landing match
         message piece pieces recv split stream tagged withdraw""",

@@ -15,6 +15,8 @@
 
 #include "core/config.h"
 #include "core/context.h"
+#include "core/memh.h"
+#include "core/worker.h"
 
 static umx_status
 create(const umx_option *options, size_t count, uint64_t flags,
@@ -110,6 +112,40 @@ test_references(void **state)
     umi_context_hold(context);
     umx_context_release(context);
     assert_non_null(umx_context_handle(context));
+    umx_context_release(context);
+}
+
+/* What is of the old context of UCX lives on. */
+static void
+test_ucx_is_begun_anew(void **state)
+{
+    char           data[64];
+    umx_buffer     buf = umx_host_buffer(data, sizeof(data));
+    umx_context   *context;
+    umx_worker    *worker;
+    umx_memh      *before, *after;
+    const umi_ucx *old;
+    char          *text;
+
+    (void)state;
+    assert_int_equal(umx_context_create(NULL, &context, NULL), UMX_OK);
+    assert_int_equal(umx_worker_create(context, &worker), UMX_OK);
+    assert_int_equal(umx_memh_register(context, &buf, NULL, &before), UMX_OK);
+    old = worker->engine->ucx;
+    assert_true(umi_context_is_newest(context, old));
+    assert_int_equal(umi_context_renew(context, old), UMX_OK);
+    assert_false(umi_context_is_newest(context, old));
+    assert_ptr_equal(worker->engine->ucx, old);
+    assert_ptr_equal(before->ucx, old);
+
+    assert_int_equal(umi_context_renew(context, old), UMX_OK); /* it has been */
+    assert_int_equal(umx_memh_register(context, &buf, NULL, &after), UMX_OK);
+    assert_true(umi_context_is_newest(context, after->ucx));
+    assert_int_equal(umx_context_info(context, &text), UMX_OK);
+    free(text);
+    umx_memh_release(before);
+    umx_worker_destroy(worker);
+    umx_memh_release(after);
     umx_context_release(context);
 }
 
@@ -470,6 +506,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_references),
+        cmocka_unit_test(test_ucx_is_begun_anew),
         cmocka_unit_test(test_a_process_that_may_start_no_thread_is_told_so),
         cmocka_unit_test(test_a_process_without_descriptors_is_told_so),
         cmocka_unit_test(test_an_unknown_option_is_named),

@@ -138,6 +138,33 @@ test_sends_pass_the_registration(void **state)
     umx_memh_release(l.memh);
 }
 
+/* UCX would take it for one of its own. */
+static void
+test_the_registration_of_another_context_of_ucx_is_not_passed(void **state)
+{
+    pair          *p = *state;
+    const umi_ucx *old;
+    lent           l;
+
+    open_pair(p);
+    old = p->client->base.engine->ucx;
+    l   = lend(p->client_context, 0);
+    assert_int_equal(umi_context_renew(p->client_context, old), UMX_ERR_BUSY);
+    umx_memh_release(l.memh);
+    assert_int_equal(umi_context_renew(p->client_context, old), UMX_OK);
+    assert_false(umi_context_is_newest(p->client_context, old));
+    l = lend(p->client_context, 0);
+    for (int i = 0; i < NUM_SENDS; i++) {
+        op o;
+
+        assert_int_equal(sends[i](p, &l.buf, &o), UMX_INPROGRESS);
+        assert_null(fake.memh);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+    }
+    fake.is_pending = false;
+    umx_memh_release(l.memh);
+}
+
 static umx_buffer
 outside(const lent *l, ptrdiff_t at, size_t len)
 {
@@ -514,6 +541,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         PAIR_TEST_FAKE(test_sends_pass_the_registration),
+        PAIR_TEST_FAKE(
+            test_the_registration_of_another_context_of_ucx_is_not_passed),
         PAIR_TEST_FAKE(test_what_is_not_inside_is_refused),
         PAIR_TEST_FAKE(test_another_context_s_is_not_used),
         PAIR_TEST_FAKE(test_nothing_is_registered_for_no_bytes),
