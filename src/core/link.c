@@ -205,7 +205,7 @@ on_linger(umi_timer *timer)
 {
     umi_link *link = umi_container_of(timer, umi_link, linger);
 
-    if (link->is_failed && link->is_ending) {
+    if (link->is_ending && (link->is_failed || link->is_close_due)) {
         free_link(link);
     } else if (link->is_ending) {
         look_if_quiet(link);
@@ -295,6 +295,42 @@ forget_link(umi_link *link)
     free(link);
 }
 
+/* A flush of UCX's (1.22) that is done on one of several lanes, and waits for
+ * the next, is in its queue of callbacks only. A close by force does not take
+ * it out, and ucp_ep_flush_resume_slow_path_callback() uses the endpoint that
+ * is gone. So the endpoint is not closed while UCX has a flush for it, but
+ * where the worker ends by UCX itself, which calls no callbacks any more. */
+umi_link *
+umi_link_begin_flush(umi_link *link)
+{
+    if (!link->has_tcp || link->num_lanes == 1) {
+        return NULL;
+    }
+    link->num_flushes++;
+    return link;
+}
+
+void
+umi_link_end_flush(umi_link *held)
+{
+    if (held != NULL && --held->num_flushes == 0 && held->is_close_due &&
+        !held->worker->is_ending) {
+        umi_timer_start(held->worker, &held->linger, 0);
+    }
+}
+
+/* Close the link when its flushes have ended: see on_linger(). */
+static void
+put_off_close(umi_link *link)
+{
+    link->is_close_due = true;
+    if (!link->is_ending) {
+        link->is_ending = true;
+        umi_node_remove(&link->node);
+        umi_list_append(&link->worker->ending_links, &link->node);
+    }
+}
+
 /* Close UCX's endpoint. What UCX has begun may end later: on_drained(). */
 static void
 free_link(umi_link *link)
@@ -302,6 +338,10 @@ free_link(umi_link *link)
     bool is_draining = link->is_draining;
 
     umi_timer_stop(&link->linger);
+    if (link->num_flushes != 0) {
+        put_off_close(link);
+        return;
+    }
     explicit_bzero(link->shared, sizeof(link->shared));
     link->is_closed = true;
     umi_engine_close(link->engine, link->handle);
@@ -331,9 +371,10 @@ on_drained(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
     link->worker->closes_in_ucx--;
     link->is_draining = false;
+    umi_link_end_flush(link->drain_hold);
     if (link->is_closed) {
         forget_link(link);
-    } else {
+    } else if (!link->is_close_due) {
         look_later(link);
     }
 }
@@ -354,6 +395,7 @@ look_if_quiet(umi_link *link)
     link->num_quiet++;
     if (UCS_PTR_IS_PTR(request)) {
         link->is_draining = true;
+        link->drain_hold  = umi_link_begin_flush(link);
         link->num_quiet   = 0;
         link->worker->closes_in_ucx++;
     } else if (UCS_PTR_IS_ERR(request) || link->num_quiet >= QUIET_TIMES) {

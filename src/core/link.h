@@ -49,15 +49,18 @@ typedef struct umi_link {
     umi_timer linger;      /* until it is closed, or freed */
     bool      is_failed;   /* UCX's error handler ran */
     bool      is_ending;   /* worker->ending_links: nobody uses it */
-    bool      is_draining; /* UCX has a flush for it */
+    unsigned  num_flushes; /* that UCX has and that hold it */
     unsigned  num_quiet;   /* flushes in a row that were done at once */
-    bool      is_closed;   /* and freed once that has ended */
-    bool      has_shm;
-    bool      has_tcp;
-    bool      has_rdma;
-    bool      loses_unread;  /* messages go over tcp: umi_link_look_first() */
-    bool      has_hardware;  /* a transport may read memory by itself */
-    unsigned  num_lanes;     /* 0: not known */
+    struct umi_link *drain_hold;   /* umi_link_begin_flush() of its own */
+    bool             is_close_due; /* once these have ended */
+    bool             is_draining;  /* UCX has a flush of its own for it */
+    bool             is_closed;    /* and freed once that has ended */
+    bool             has_shm;
+    bool             has_tcp;
+    bool             has_rdma;
+    bool     loses_unread;   /* messages go over tcp: umi_link_look_first() */
+    bool     has_hardware;   /* a transport may read memory by itself */
+    unsigned num_lanes;      /* 0: not known */
     struct umi_turns *turns; /* ops/turns.h */
 } umi_link;                  /* behind it: umi_worker_hooks.link_size */
 
@@ -101,6 +104,12 @@ umx_status umi_link_get(const umi_ep_base *ep, const umi_peer_claim *claim,
 /* Note of which configurations peers have become trusted: something of theirs
  * has been received. */
 void umi_links_note_trust(umx_worker *worker);
+
+/* UCX has a flush for the link. Returns the link if it is held until the flush
+ * ends; NULL: it is not. */
+umi_link *umi_link_begin_flush(umi_link *link);
+/* That flush has ended; NULL: nothing happens. Safe inside UCX's callbacks. */
+void umi_link_end_flush(umi_link *held);
 
 /* Fail the link's connections with CONNECTION_RESET. UCX's endpoint is closed
  * by force, over tcp after a while. */

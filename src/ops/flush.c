@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/flush.h"
 
+#include "core/link.h"
 #include "ops/post.h"
 
 /* The flush of a worker. */
@@ -11,11 +12,19 @@ typedef struct worker_flush {
 
 UMI_REQUEST_TAIL(worker_flush, flush_of);
 
+/* That of an endpoint. */
+typedef struct ep_flush {
+    umi_link *held; /* umi_link_begin_flush() */
+} ep_flush;
+
+UMI_REQUEST_TAIL(ep_flush, ep_flush_of);
+
 /* End the flush of an endpoint. */
 static void
 on_flushed(void *request, ucs_status_t status, void *arg)
 {
     ucp_request_free(request);
+    umi_link_end_flush(ep_flush_of(arg)->held);
     umi_request_complete(arg, umi_ep_status(status));
 }
 
@@ -112,6 +121,10 @@ umi_flush_post(umx_request *req)
     umi_post_params(&params, req);
     params.cb.send = on_flushed;
     result         = ucp_ep_flush_nbx(req->ep->handle, &params);
+
+    ep_flush_of(req)->held = UCS_PTR_IS_PTR(result) ?
+                                 umi_link_begin_flush(req->ep->link) :
+                                 NULL;
     return umi_post_result(req, result, &req->ep->inflight);
 }
 

@@ -82,6 +82,7 @@ typedef struct request {
     bool                            is_live;    /* the caller has it */
     bool                            is_over;    /* the callback has run */
     bool                            is_waiting; /* nothing completes it */
+    bool                            is_flush;
     request_kind                    kind;
     ucp_worker_h                    worker;
     ucp_ep_h                        ep;
@@ -771,6 +772,7 @@ ucp_ep_close_nbx(ucp_ep_h ep, const ucp_request_param_t *param)
         request *req = &requests[i];
 
         if (req->is_live && !req->is_over && req->ep == ep) {
+            fake.closed_in_flush += req->is_flush;
             req->status     = UCS_ERR_CANCELED;
             req->is_waiting = false;
         }
@@ -782,8 +784,13 @@ ucp_ep_close_nbx(ucp_ep_h ep, const ucp_request_param_t *param)
 ucs_status_ptr_t
 ucp_ep_flush_nbx(ucp_ep_h ep, const ucp_request_param_t *param)
 {
+    ucs_status_ptr_t result = post(__func__, ep->worker, ep, param);
+
     fake.flushes++;
-    return post(__func__, ep->worker, ep, param);
+    if (UCS_PTR_IS_PTR(result)) {
+        ((request *)result)->is_flush = true;
+    }
+    return result;
 }
 
 ucs_status_t

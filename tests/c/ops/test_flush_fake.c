@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* link: pair fake_ucp wrap=malloc wrap=calloc wrap=strndup */
+/* Flushes that UCX does not end. The sockets are real, UCX is not. */
+#include "fake_ucp.h"
+#include "pair.h"
+
+#include "core/link.h"
+
+/* Flush a connection of two lanes; UCX keeps the flush. */
+static umi_link *
+flush_for_ever(pair *p, op *o)
+{
+    umx_op_params params = op_params(o);
+    umi_link     *link;
+
+    fake_reset();
+    pair_open(p);
+    link            = p->client->base.link;
+    link->num_lanes = 2;
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    assert_int_equal(umx_ep_flush(p->client, &params, &o->req), UMX_INPROGRESS);
+    o->status = UMX_INPROGRESS;
+    return link;
+}
+
+/* UCX 1.22 would use the endpoint that is gone. */
+static void
+test_an_endpoint_is_not_closed_while_ucx_flushes_it(void **state)
+{
+    pair     *p = *state;
+    op        o;
+    umi_link *link = flush_for_ever(p, &o);
+
+    umi_link_break(link, UMX_ERR_CONNECTION_RESET, NULL);
+    for (int i = 0; i < 100 || !link->is_close_due; i++) {
+        (void)!umx_worker_drain(p->client_worker);
+    }
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_FAILED);
+    assert_int_equal(fake.closed_in_flush, 0);
+    fake.is_wedged  = false;
+    fake.is_pending = false;
+    while (!umi_list_is_empty(&p->client_worker->ending_links)) {
+        (void)!umx_worker_drain(p->client_worker);
+    }
+    assert_int_equal(fake.closed_in_flush, 0);
+}
+
+static void
+test_nor_where_the_worker_ends(void **state)
+{
+    pair *p = *state;
+    op    o;
+
+    (void)flush_for_ever(p, &o);
+    umx_worker_destroy(p->client_worker);
+    assert_int_equal(fake.closed_in_flush, 0);
+    assert_int_equal(o.status, UMX_ERR_CANCELED);
+    umx_ep_destroy(p->client);
+    p->client       = NULL;
+    fake.is_wedged  = false;
+    fake.is_pending = false;
+    assert_int_equal(umx_worker_create(p->client_context, &p->client_worker),
+                     UMX_OK);
+    umx_ep_abort(p->server);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PAIR_TEST_FAKE(test_an_endpoint_is_not_closed_while_ucx_flushes_it),
+        PAIR_TEST_ONCE(test_nor_where_the_worker_ends),
+    };
+
+    return UNIT_RUN(tests);
+}
