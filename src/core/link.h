@@ -108,7 +108,8 @@ void umi_links_note_trust(umx_worker *worker);
 /* UCX has a flush for the link. Returns the link if it is held until the flush
  * ends; NULL: it is not. */
 umi_link *umi_link_begin_flush(umi_link *link);
-/* That flush has ended; NULL: nothing happens. Safe inside UCX's callbacks. */
+/* Note that the flush has ended; NULL: nothing happens. Safe inside UCX's
+ * callbacks. */
 void umi_link_end_flush(umi_link *held);
 
 /* Fail the link's connections with CONNECTION_RESET. UCX's endpoint is closed

@@ -12,7 +12,7 @@ typedef struct worker_flush {
 
 UMI_REQUEST_TAIL(worker_flush, flush_of);
 
-/* That of an endpoint. */
+/* The flush of an endpoint. */
 typedef struct ep_flush {
     umi_link *held; /* umi_link_begin_flush() */
 } ep_flush;
