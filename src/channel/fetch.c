@@ -34,8 +34,9 @@ fetch_finish(umx_request *req)
 }
 
 static const umi_request_ops fetch_ops = {
-    .name   = "fetch",
-    .finish = fetch_finish,
+    .name           = "fetch",
+    .finish         = fetch_finish,
+    .has_own_memory = true,
 };
 
 bool

@@ -142,8 +142,9 @@ umi_request_lose(umx_request *req, umx_status status)
     }
     req->is_lost = true;
     req->worker->stats->requests_lost++;
-    if (req->ep == NULL || !req->ep->is_outlived ||
-        umi_request_copy(req, req->buf.len, req->buf.len, true) != UMX_OK) {
+    if (!req->ops->has_own_memory &&
+        (req->ep == NULL || !req->ep->is_outlived ||
+         umi_request_copy(req, req->buf.len, req->buf.len, true) != UMX_OK)) {
         (void)umi_request_void(req);
     }
     if (req->on_lost != NULL && !req->is_detached) {

@@ -42,6 +42,9 @@ typedef struct umi_request_ops {
     /* Add to the event of its end what traces say of it: bytes, tag, flags.
      * NULL: nothing. */
     void (*describe)(const umx_request *req, umx_trace_event *event);
+    /* The memory is the library's: it is given to nobody before `finish`, which
+     * finds it where it was. */
+    bool has_own_memory;
 } umi_request_ops;
 
 enum {

@@ -73,8 +73,9 @@ control_finish(umx_request *req)
 }
 
 static const umi_request_ops control_ops = {
-    .name   = "control",
-    .finish = control_finish,
+    .name           = "control",
+    .finish         = control_finish,
+    .has_own_memory = true,
 };
 
 static bool
@@ -85,8 +86,9 @@ answer_finish(umx_request *req)
 }
 
 static const umi_request_ops answer_ops = {
-    .name   = "answer",
-    .finish = answer_finish,
+    .name           = "answer",
+    .finish         = answer_finish,
+    .has_own_memory = true,
 };
 
 /* Choose the operations of a control message; count it if it is an answer. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair fake_ucp wrap=malloc wrap=calloc wrap=strndup */
-/* Flushes that UCX does not end. The sockets are real, UCX is not. */
+/* tests: core/request */
+/* Flushes and others that UCX does not end. The sockets are real, UCX is not.
+ */
 #include "fake_ucp.h"
 #include "pair.h"
 
@@ -65,12 +67,42 @@ test_nor_where_the_worker_ends(void **state)
     umx_ep_abort(p->server);
 }
 
+/* Its memory is found by its address when UCX gives it back. UCX has a copy of
+ * shorter ones. */
+static void
+test_a_lost_control_message_keeps_its_memory(void **state)
+{
+    static const char text[1000];
+
+    umi_control  info = {.kind = UMI_INFO, .u.info = {7, sizeof(text), text}};
+    pair        *p    = *state;
+    umx_request *req;
+    void        *data;
+
+    fake_reset();
+    pair_open(p);
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    assert_false(umi_endpoint_send_control(p->client, &info));
+    req = umi_container_of(p->client->base.inflight.prev, umx_request, node);
+    assert_true(req->is_movable);
+    data                        = req->buf.data;
+    p->client->base.is_outlived = true; /* another connection has the link */
+    umi_request_lose(req, UMX_ERR_CONNECTION_RESET);
+    assert_ptr_equal(req->buf.data, data);
+    p->client->base.is_outlived = false;
+    fake.is_wedged              = false;
+    fake.is_pending             = false;
+    PAIR_UNTIL(p, umi_list_is_empty(&p->client->base.inflight));
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         PAIR_TEST_FAKE(test_an_endpoint_is_not_closed_while_ucx_flushes_it),
         PAIR_TEST_ONCE(test_nor_where_the_worker_ends),
+        PAIR_TEST_FAKE(test_a_lost_control_message_keeps_its_memory),
     };
 
     return UNIT_RUN(tests);
