@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -276,8 +277,8 @@ def test_a_rank_that_has_ended_without_coming_is_named_so(tmp_path):
     code = (
         COME
         + f"""
-if rank == 1: kept = open({fifo!r}, "w"); sys.exit()
-open({fifo!r}).read()  # until the other one has ended
+if rank == 1: os.open({fifo!r}, os.O_WRONLY); sys.exit()
+open({fifo!r}).read()  # until the system has closed it: the other one has ended
 try: come()
 except ucp.UCXTimeout: pass
 """
@@ -948,6 +949,84 @@ def test_a_rank_that_is_stopped_is_named_and_ended():
             "ucp run: rank 0 was killed by SIGKILL; ending 1 more\n"
         )
         assert not any(map(is_there, pids))
+
+
+# ---- sessions and groups -----------------------------------------------------
+
+WHERE = """
+group = "/proc/self/autogroup"  # as "/autogroup-12 nice 0"
+own = open(group).read().split()[0] if os.path.exists(group) else "-"
+print(os.getsid(0), os.getpgrp(), os.getpid(), os.getppid(), own)
+"""
+
+
+def test_ranks_are_in_one_session_each_with_a_process_group_of_its_own():
+    lines = by_rank(run_code(3, WHERE).stdout)
+    ranks = [lines[rank][0].split() for rank in range(3)]
+    sessions, groups, pids, parents, autogroups = zip(*ranks, strict=True)
+    assert set(sessions) == set(parents) and len(set(parents)) == 1  # the supervisor
+    assert groups == pids and len(set(pids)) == 3
+    assert len(set(autogroups)) == 1
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTSTP, signal.SIGTTIN])
+def test_a_rank_is_stopped_by_the_signals_of_a_terminal_and_named(signum):
+    with started(2, "up(); wait()") as (launcher, pids):
+        os.kill(pids[1], signum)
+        name = signum.name
+        assert launcher.stderr.readline() == f"ucp run: rank 1 was stopped by {name}\n"
+        launcher.terminate()
+        assert end_of(launcher)[0] == -signal.SIGTERM
+        assert not any(map(is_there, pids))
+
+
+# A shell with job control, which says so when its job has stopped, and continues
+# it for a line of input.
+SHELL = 'set -m; "$@"; echo "is stopped"; read line; fg; echo "has ended: $?"'
+
+
+def test_ctrl_z_stops_the_launcher_while_the_ranks_go_on():
+    code = """
+def wait_for(name):
+    while not os.path.exists(os.path.join(os.environ["FOLDER"], name)): time.sleep(0.01)
+up()
+wait_for("go")
+open(os.path.join(os.environ["FOLDER"], f"went{rank}"), "w").close()
+wait_for("end")
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["env", f"FOLDER={folder}", *RUN, "-n", "2", "-c", UP + code]
+        with in_terminal("/bin/sh", "-c", SHELL, "sh", *command) as (shell, master):
+            seen = b""
+            while seen.count(b" up ") < 2:
+                seen += os.read(master.fileno(), 1000)
+            master.write(b"\x1a")
+            read_until(master, b"is stopped\r")
+            Path(folder, "go").touch()
+            while not all(Path(folder, f"went{rank}").exists() for rank in range(2)):
+                time.sleep(0.01)
+            Path(folder, "end").touch()
+            master.write(b"\n")
+            read_until(master, b"has ended: 0\r")
+            assert shell.wait(LIMIT) == 0
+
+
+def test_a_signal_to_the_own_group_reaches_what_the_rank_has_started_only():
+    code = """
+if rank == 0:
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    child = subprocess.Popen(["sleep", "100"])
+    os.killpg(0, signal.SIGUSR1)
+    print(child.wait())
+    open(os.environ["GO"], "w").close()
+else:
+    while not os.path.exists(os.environ["GO"]): time.sleep(0.01)
+    print("here")
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        done = run_code(2, code, env=os.environ | {"GO": f"{folder}/go"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert by_rank(done.stdout) == {0: [str(-signal.SIGUSR1)], 1: ["here"]}
 
 
 def test_too_many_ranks_for_the_limit_of_files_end():

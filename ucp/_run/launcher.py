@@ -5,7 +5,12 @@ Three generations::
 
     launcher      what the user started: passes signals on, has the exit status
       supervisor  starts the ranks, relays their output, ends what is left
-        ranks     each leads a session of its own, with what it starts
+        ranks     each leads a process group of its own, with what it starts
+
+The supervisor leads a session, which has no terminal, and the ranks are part of
+it. The kernel divides the processors between sessions first (autogroups), and
+sched_yield() lets only processes of the same session run: ranks that outnumber
+the processors hand them to each other within one session only.
 
 Launcher and supervisor adopt orphans, so that whatever a rank starts stays
 below them. If the launcher is killed, the supervisor is told and ends all; if
@@ -252,8 +257,8 @@ def _environment(size: int, port: int) -> dict[str, str]:
 def _may_read_input() -> bool:
     """Is standard input other than the terminal of a background job?
 
-    Ranks have sessions of their own: the terminal would not stop one that reads
-    what is typed for another program.
+    It is not the terminal of the ranks' session: the terminal would not stop a
+    rank that reads what is typed for another program.
     """
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
@@ -355,7 +360,7 @@ class _Supervisor:
                 stdin=None if rank == 0 and self._job.has_input else subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
-                start_new_session=True,
+                process_group=0,  # the session stays the supervisor's
                 # Safe: this process has one thread as yet.
                 preexec_fn=functools.partial(
                     _prepare_rank, os.getpid(), self._job.mask
