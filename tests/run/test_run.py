@@ -988,14 +988,14 @@ SHELL = 'set -m; "$@"; echo "is stopped"; read line; fg; echo "has ended: $?"'
 def test_ctrl_z_stops_the_launcher_while_the_ranks_go_on():
     code = """
 def wait_for(name):
-    while not os.path.exists(os.path.join(os.environ["FOLDER"], name)): time.sleep(0.01)
+    while not os.path.exists(os.path.join(sys.argv[1], name)): time.sleep(0.01)
 up()
 wait_for("go")
-open(os.path.join(os.environ["FOLDER"], f"went{rank}"), "w").close()
+open(os.path.join(sys.argv[1], f"went{rank}"), "w").close()
 wait_for("end")
 """
     with tempfile.TemporaryDirectory() as folder:
-        command = ["env", f"FOLDER={folder}", *RUN, "-n", "2", "-c", UP + code]
+        command = [*RUN, "-n", "2", "-c", UP + code, folder]
         with in_terminal("/bin/sh", "-c", SHELL, "sh", *command) as (shell, master):
             seen = b""
             while seen.count(b" up ") < 2:
@@ -1018,13 +1018,13 @@ if rank == 0:
     child = subprocess.Popen(["sleep", "100"])
     os.killpg(0, signal.SIGUSR1)
     print(child.wait())
-    open(os.environ["GO"], "w").close()
+    open(sys.argv[1], "w").close()
 else:
-    while not os.path.exists(os.environ["GO"]): time.sleep(0.01)
+    while not os.path.exists(sys.argv[1]): time.sleep(0.01)
     print("here")
 """
     with tempfile.TemporaryDirectory() as folder:
-        done = run_code(2, code, env=os.environ | {"GO": f"{folder}/go"})
+        done = run("-n", "2", "-c", UP + code, f"{folder}/go")
     assert (done.returncode, done.stderr) == (0, "")
     assert by_rank(done.stdout) == {0: [str(-signal.SIGUSR1)], 1: ["here"]}
 
