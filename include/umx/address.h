@@ -99,6 +99,11 @@ enum {
  * peer's. False: `ep` is not open. */
 UMX_API bool umx_ep_peer_worker_id(const umx_ep *ep, uint8_t *id);
 
+/** Are these the addresses of workers in one network namespace, and so on one
+ * host? False also where a system has not said, or a side is no address. */
+UMX_API bool umx_address_is_beside(const void *address, size_t len,
+                                   const void *other, size_t other_len);
+
 /** The number of the worker whose address it is. False: it is no address. */
 UMX_API bool umx_address_worker_id(const void *address, size_t len,
                                    uint8_t *id);

@@ -54,6 +54,8 @@ struct umx_comm {
     umi_list posted;     /* umi_comm_recv.node: receives and probes */
     umi_list unexpected; /* umx_comm_message.node */
     umi_list sends;      /* umi_comm_send.node: in progress */
+    unsigned num_large;  /* of `sends`: UMI_COMM_LEND_MIN bytes or more */
+    unsigned crossings;  /* >0: large messages are sent both ways at a time */
     uint64_t num_came;
     uint64_t num_recvs; /* that were posted */
     /* collective operations */

@@ -11,6 +11,7 @@
 #include "comm/group.h"
 #include "comm/member.h"
 #include "util/clock.h"
+#include "util/cpu.h"
 #include "util/log.h"
 
 enum {
@@ -521,10 +522,29 @@ umi_comm_group_put(umi_comm_group *group)
     free(group);
 }
 
+/* Have more processes of the group met on this host than it has processors? */
+static bool
+is_crowded(const umi_comm_group *group)
+{
+    const umi_comm_member *self = &group->members[group->rank];
+    unsigned               here = 1; /* this process */
+
+    for (int i = 0; i < group->size; i++) {
+        const umi_comm_member *other = &group->members[i];
+
+        here += other != self &&
+                umx_address_is_beside(self->address, self->address_len,
+                                      other->address, other->address_len);
+    }
+    return here > umi_cpu_count();
+}
+
 void
 umi_comm_group_start(umi_comm_group *group)
 {
     uint64_t now = umi_clock_ns();
+
+    group->is_crowded = is_crowded(group);
 
     for (int i = 0; i < group->size; i++) {
         umi_comm_member_heard(&group->members[i], now);

@@ -23,6 +23,7 @@ struct umi_comm_group {
     uint64_t  num_suspicions;
     unsigned  num_judging; /* verdicts that are being carried out */
     uint64_t  late_ns;     /* by which the last beat was too late; 0: in time */
+    bool      is_crowded;  /* more processes on this host than processors */
     unsigned  refs;    /* one of each communicator, and of each closing ep */
     bool      is_left; /* this process closes its endpoints */
     unsigned  num_closing; /* endpoints; the root's is not closed before */

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/inbox.h"
 #include "comm/inbox_cell.h"
@@ -240,12 +239,7 @@ umi_comm_inbox_on_offer(umx_comm *comm, int rank, umx_ep *ep, const void *key,
 bool
 umi_comm_inbox_is_busy_wait(const umx_comm *comm)
 {
-    static long cpus;
-
-    if (cpus == 0) {
-        cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    }
-    return comm->inbox != NULL && comm->size <= cpus &&
+    return comm->inbox != NULL && !comm->group->is_crowded &&
            comm->inbox->num_mapped == (unsigned)comm->size - 1;
 }
 

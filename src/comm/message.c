@@ -346,6 +346,9 @@ umi_comm_message_arrive(umx_comm *comm, int source, uint64_t tag,
         return;
     }
     message->message = came;
+    if (message->info.length >= UMI_COMM_LEND_MIN) {
+        umi_comm_send_note_crossing(comm);
+    }
     if (is_withdrawn(message)) { /* it had come before its communicator */
         umi_comm_message_free(message);
     } else if (!umi_comm_recv_offer(comm, message, false)) {

@@ -8,7 +8,9 @@
 #include "util/trace.h"
 
 enum {
-    EAGER_SELF_SIZE = 64 * 1024 /* bytes: a send to oneself copies them */
+    EAGER_SELF_SIZE = 64 * 1024, /* bytes: a send to oneself copies them */
+    LEND_ALWAYS     = 8 * 1024 * 1024, /* bytes */
+    MAX_CROSSINGS   = 8
 };
 
 /* ---- the end of a send ---------------------------------------------------
@@ -33,6 +35,7 @@ umi_comm_send_end(umi_comm_send *send, umx_status status)
     umx_comm *comm = send->comm;
 
     umi_node_remove(&send->node);
+    comm->num_large -= send->is_large;
     end_send_request(send, status);
     free(send);
     umi_comm_put(comm);
@@ -255,6 +258,31 @@ on_send_lost(umx_request *sub, umx_status status, void *arg)
     }
 }
 
+void
+umi_comm_send_note_crossing(umx_comm *comm)
+{
+    if (comm->num_large != 0) {
+        comm->crossings = MAX_CROSSINGS;
+    } else {
+        comm->crossings -= comm->crossings != 0;
+    }
+}
+
+/* Is a message to be lent, if the rank is of this host? Its receiver reads a
+ * loan by one copy, while nobody else works for it: UCX makes two copies, of
+ * which the sender makes one at the same time as the receiver the other. So a
+ * message that is alone is sent in about half the time, unless it is very long;
+ * and lending is faster where both processes have something to copy meanwhile,
+ * or have to share a core. Messages that cross now and then are enough: which
+ * rank is the first changes. */
+static bool
+is_to_lend(const umx_comm *comm, size_t len)
+{
+    return len >= UMI_COMM_LEND_MIN &&
+           (len >= LEND_ALWAYS || comm->crossings != 0 ||
+            comm->group->is_crowded);
+}
+
 /* Send a message by an endpoint. */
 static umx_status
 send_by(umi_comm_send *send, umx_ep *ep, uint64_t tag)
@@ -275,7 +303,7 @@ send_by(umi_comm_send *send, umx_ep *ep, uint64_t tag)
                               .on_lost = on_send_lost};
     umx_status      status;
 
-    if (send->buf.len >= UMI_COMM_LEND_MIN) {
+    if (is_to_lend(comm, send->buf.len)) {
         params.flags |= UMX_OP_FLAG_LEND;
     }
     status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, len, &send->buf,
@@ -285,6 +313,8 @@ send_by(umi_comm_send *send, umx_ep *ep, uint64_t tag)
     }
     if (status == UMX_INPROGRESS) {
         send->is_counted = true;
+        send->is_large   = send->buf.len >= UMI_COMM_LEND_MIN;
+        comm->num_large += send->is_large;
     } else {
         send->sub = NULL;
     }

@@ -45,6 +45,7 @@ typedef struct umi_comm_send {
     umx_request      *req;        /* NULL: ended, but the channel goes on */
     umx_request      *sub;        /* NULL: to oneself, or lost */
     bool              is_counted; /* in umi_comm_rank.num_sent */
+    bool              is_large;   /* in umx_comm.num_large */
     bool              is_lost;    /* the rank may have ended */
     umx_comm_message *message;    /* to oneself, in `unexpected`; or NULL */
     umx_buffer        buf;
@@ -150,6 +151,10 @@ void umi_comm_messages_end_rank(umx_comm *comm, int rank);
 
 /* ---- send.c --------------------------------------------------------------
  */
+
+/* A large message has come: note whether large ones are sent both ways at a
+ * time. */
+void umi_comm_send_note_crossing(umx_comm *comm);
 
 /* Complete the request, and free the send. */
 void umi_comm_send_end(umi_comm_send *send, umx_status status);

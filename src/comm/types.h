@@ -28,8 +28,8 @@
 
 enum {
     UMI_COMM_REASON_MAX = 256,      /* bytes */
-    UMI_COMM_LEND_MIN   = 64 * 1024 /* bytes: so many are lent to ranks of this
-                                       host, and not sent */
+    UMI_COMM_LEND_MIN   = 64 * 1024 /* bytes: so many may be lent to ranks of
+                                       this host, and not sent */
 };
 
 typedef struct umi_comm_dispatch  umi_comm_dispatch;

@@ -399,6 +399,28 @@ umx_worker_find_addressed(const umx_worker *worker, const uint8_t *worker_id,
     return ep;
 }
 
+/* Read the network namespace of an address; 0: unknown. */
+static uint64_t
+network_of(const void *address, size_t len)
+{
+    umi_address decoded;
+    size_t      used;
+    const char *why;
+
+    return umi_address_decode(&decoded, address, len, &used, &why) ?
+               decoded.network_id :
+               0;
+}
+
+bool
+umx_address_is_beside(const void *address, size_t len, const void *other,
+                      size_t other_len)
+{
+    uint64_t network = network_of(address, len);
+
+    return network != 0 && network == network_of(other, other_len);
+}
+
 bool
 umx_address_worker_id(const void *address, size_t len, uint8_t *id)
 {

@@ -24,6 +24,7 @@ from script import run_script
 from worlds import Ranks, free_port, free_root, good_world, sync_world, world
 
 import ucp
+from ucp._commands.system import _cpu_quota
 from ucp.testing import live_objects, until
 
 SIZES = (1, 2, 3, 4)
@@ -1657,28 +1658,98 @@ def test_a_nul_in_a_reason_is_shown(reason):
 # ---- messages on one host --------------------------------------------------------
 
 
-def test_large_messages_are_read_in_the_memory_of_their_sender():
+def test_very_long_messages_are_read_in_the_memory_of_their_sender():
     """The ranks agree on that after they have met."""
     source = """
     async def main():
         async with await connect() as comm:
-            small, large = b"x" * (64 * 1024 - 1), b"y" * (64 * 1024)
+            small, long = b"x" * (64 * 1024 - 1), b"y" * (8 << 20)
             if comm.rank == 0:
                 while comm.worker.statistics.loans == 0:
-                    await comm.send(large, 1)
+                    await comm.send(long, 1)
                 before = comm.worker.statistics.loans
                 await comm.send(small, 1)
-                await comm.send(large, 1, 1)
+                await comm.send(long, 1, 1)
                 print(comm.worker.statistics.loans - before)
                 return
-            got = bytearray(64 * 1024)
+            got = bytearray(8 << 20)
             tag = 0
             while tag == 0:
                 status = await comm.recv(got)
                 tag = status.tag
-                assert got[: status.nbytes] in (small, large)
+                assert got[: status.nbytes] in (small, long)
     asyncio.run(main())
     """
     with Ranks(2, source) as ranks:
         ranks.end(1)
         assert ranks.end(0) == "1"
+
+
+def has_a_core_for_each_of_two():
+    quota = _cpu_quota()
+    return len(os.sched_getaffinity(0)) >= 2 and (quota is None or quota >= 2)
+
+
+@pytest.mark.skipif(not has_a_core_for_each_of_two(), reason="two cores needed")
+def test_large_messages_one_at_a_time_are_sent():
+    source = """
+    async def main():
+        async with await connect() as comm:
+            peer, data = 1 - comm.rank, bytearray(8 << 20)
+            async def there_and_back(nbytes):
+                with memoryview(data)[:nbytes] as part:
+                    for turn in (0, 1):
+                        call = comm.send if turn == comm.rank else comm.recv
+                        await call(part, peer)
+            others = np.ones(1)
+            while others.min() == 0 or comm.worker.statistics.loans == 0:
+                await there_and_back(8 << 20)  # until both may lend
+                others[0] = comm.worker.statistics.loans
+                await comm.allreduce(ucp.IN_PLACE, others, "min")
+            before = comm.worker.statistics.loans
+            for nbytes in (64 << 10, 256 << 10, 1 << 20, (8 << 20) - 1):
+                for _ in range(5):
+                    await there_and_back(nbytes)
+            print(comm.worker.statistics.loans - before)
+    asyncio.run(main())
+    """
+    with Ranks(2, source) as ranks:
+        assert [ranks.end(rank) for rank in range(2)] == ["0", "0"]
+
+
+def test_large_messages_that_cross_are_read_in_the_memory_of_their_sender():
+    source = """
+    async def main():
+        async with await connect() as comm:
+            peer = 1 - comm.rank
+            sent, got = bytes([comm.rank + 1]) * (256 << 10), bytearray(256 << 10)
+            least = np.zeros(1)
+            while least[0] < 10:
+                await asyncio.gather(comm.send(sent, peer), comm.recv(got, peer))
+                assert got == bytes([peer + 1]) * len(got)
+                least[0] = comm.worker.statistics.loans
+                await comm.allreduce(ucp.IN_PLACE, least, "min")
+            print(least[0])
+    asyncio.run(main())
+    """
+    with Ranks(2, source) as ranks:
+        assert ranks.end(0) == ranks.end(1)
+
+
+def test_ranks_that_outnumber_the_cores_read_large_messages_in_memory():
+    source = """
+    async def main():
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+        async with await connect() as comm:
+            data = bytearray(64 << 10)
+            while comm.rank == 0 and comm.worker.statistics.loans < 5:
+                await comm.send(data, 1)
+            if comm.rank == 0:
+                await comm.send(data, 1, 1)
+            while comm.rank == 1 and (await comm.recv(data, 0)).tag == 0:
+                pass
+    asyncio.run(main())
+    """
+    with Ranks(3, source) as ranks:
+        for rank in range(3):
+            ranks.end(rank)

@@ -84,7 +84,8 @@ UNLOCKED = {
     "it takes no worker, nor anything under one": """
         umx_moe_dtype_size umx_moe_from_fp8 umx_moe_layout umx_moe_memory_size
         umx_moe_to_fp8
-        umx_address_check umx_address_worker_id umx_config_check umx_config_default
+        umx_address_check umx_address_is_beside umx_address_worker_id umx_config_check
+        umx_config_default
         umx_cuda_is_present umx_cuda_wait umx_dtype_size umx_hash_partition
         umx_layout_init umx_partition_destroy umx_partition_offsets
         umx_partition_read umx_partition_rows umx_partition_write umx_range_partition
