@@ -12,7 +12,8 @@
  *
  * Where processes outnumber cores the peer may be waiting for this one: a yield
  * tells. If another process has had the core meanwhile, yields go on instead of
- * polls, as a yield that shares the core takes it from nobody. */
+ * polls, as a yield that shares the core takes it from nobody, and the next wait
+ * begins with them. */
 #include "progress/event_fd.h"
 #include "progress/yield.h"
 
@@ -101,18 +102,18 @@ spin_for(umx_worker *worker, const volatile bool *done_p, uint64_t budget)
 {
     uint64_t start       = umi_ticks();
     uint64_t end         = umi_turn_end(worker, start);
-    uint64_t until_yield = worker->yields.is_shared ?
-                               0 :
-                               umi_ticks_from_ns(YIELD_NS);
+    bool     is_shared   = worker->yields.is_shared;
+    uint64_t until_yield = is_shared ? 0 : umi_ticks_from_ns(YIELD_NS);
     uint64_t last_event  = start;
     uint64_t now;
     bool     has_yielded = false;
 
     do {
         unsigned events = 0;
+        int      polls  = (is_shared && !has_yielded) ? 1 : POLLS_PER_CLOCK;
 
         /* Look at the clock again: UCX may have copied for long. */
-        for (int i = 0; i < POLLS_PER_CLOCK && events == 0; i++) {
+        for (int i = 0; i < polls && events == 0; i++) {
             if (poll_once(worker, done_p, &events)) {
                 return true;
             }
