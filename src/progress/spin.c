@@ -12,8 +12,8 @@
  *
  * Where processes outnumber cores the peer may be waiting for this one: a yield
  * tells. If another process has had the core meanwhile, yields go on instead of
- * polls, as a yield that shares the core takes it from nobody, and the next wait
- * begins with them. */
+ * polls, as a yield that shares the core takes it from nobody, and the next
+ * wait begins with them. */
 #include "progress/event_fd.h"
 #include "progress/yield.h"
 
