@@ -185,12 +185,17 @@ class Ranks:
     def measure(self, case: Case, seconds: float) -> float:
         """Microseconds, by as many operations as fill the seconds.
 
-        How many these are is found out by the first call.
+        How many these are is found out by the first call, and follows the machine:
+        beside other work an operation may take a hundred times as long.
         """
         if case not in self._counts:
             few = min(self._ask(case, 3), self._ask(case, 10))
             self._counts[case] = max(3, min(MAX_TIMES, int(seconds / few)))
-        return case.microseconds(self._ask(case, self._counts[case]))
+        times = self._counts[case]
+        took = self._ask(case, times)
+        wanted = max(times // 4, min(4 * times, int(seconds / took)))
+        self._counts[case] = max(3, min(MAX_TIMES, wanted))
+        return case.microseconds(took)
 
 
 def start(contenders: Iterable[Contender], count: int) -> Iterator[Ranks]:
@@ -205,10 +210,20 @@ def start(contenders: Iterable[Contender], count: int) -> Iterator[Ranks]:
 
 
 def run_round(
-    results: Results, number: int, sides: list[Ranks], cases: list[Case], plan: Plan
+    results: Results,
+    number: int,
+    sides: list[Ranks],
+    cases: list[Case],
+    plan: Plan,
+    end: float,
 ) -> None:
-    """Take a sample of each case and side, the sides in random order."""
+    """Take a sample of each case and side, the sides in random order.
+
+    A round but the first stops at the time `end`.
+    """
     for case in cases:
+        if number > 0 and time.monotonic() > end:
+            return
         _harness.progress(
             plan, f"ranks: round {number + 1}/{plan.rounds} of {plan.rounds}, {case}"
         )
@@ -223,16 +238,18 @@ def run_round(
 
 
 def measure(
-    contenders: Sequence[Contender], cases: Sequence[Case], plan: Plan
+    contenders: Sequence[Contender], cases: Sequence[Case], plan: Plan, limit: float
 ) -> Results:
+    """All samples; `limit` is in seconds, for each number of ranks."""
     names = [contender.name for contender in contenders]
     results = Results("ranks", "us", BASE, names)
     for count in dict.fromkeys(case.ranks for case in cases):
         with contextlib.ExitStack() as stack:
             sides = [stack.enter_context(side) for side in start(contenders, count)]
             mine = [case for case in cases if case.ranks == count]
+            end = time.monotonic() + limit
             for number in range(plan.rounds):
-                run_round(results, number, sides, mine, plan)
+                run_round(results, number, sides, mine, plan, end)
     _harness.progress(plan, "")
     return results
 
@@ -309,7 +326,8 @@ def main() -> None:
         for kind in options.kinds.split(",")
         for size in sizes_of(kind, options.sizes)
     ]
-    results = measure(find_contenders(options), cases, plan)
+    limit = 60.0 if options.quick else 300.0  # on a machine that is busy otherwise
+    results = measure(find_contenders(options), cases, plan, limit)
     print(table(results))
     print("\n" + "\n".join(bars(results, cases)))
     for line in _harness.errors(results):
