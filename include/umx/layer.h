@@ -62,6 +62,10 @@ UMX_API bool umx_request_is_cancelled(const umx_request *req);
 /** Has umx_request_abandon() been called: can the caller not wait? */
 UMX_API bool umx_request_is_abandoned(const umx_request *req);
 
+/** Is the operation over, though `on_done` may not have been called yet? Until
+ * `on_done` has returned. */
+UMX_API bool umx_request_is_over(const umx_request *req);
+
 /** Note, once, the buffer of a request, for
  * umx_request_class.cancel_complete().
  */

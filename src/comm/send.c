@@ -258,10 +258,29 @@ on_send_lost(umx_request *sub, umx_status status, void *arg)
     }
 }
 
+/* Is a large send under way? One that has ended, and has not been reported yet,
+ * is not: what answers it may come in the same call. */
+static bool
+is_sending_large(const umx_comm *comm)
+{
+    if (comm->num_large != 0) {
+        UMI_LIST_FOREACH(node, &comm->sends) {
+            const umi_comm_send *send = umi_container_of(node, umi_comm_send,
+                                                         node);
+
+            if (send->is_large && send->sub != NULL &&
+                !umx_request_is_over(send->sub)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 void
 umi_comm_send_note_crossing(umx_comm *comm)
 {
-    if (comm->num_large != 0) {
+    if (is_sending_large(comm)) {
         comm->crossings = MAX_CROSSINGS;
     } else {
         comm->crossings -= comm->crossings != 0;

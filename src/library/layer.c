@@ -89,6 +89,12 @@ umx_request_is_abandoned(const umx_request *req)
     return req->is_abandoned;
 }
 
+bool
+umx_request_is_over(const umx_request *req)
+{
+    return req->status != UMX_INPROGRESS || req->is_done || req->is_detached;
+}
+
 void
 umx_request_set_buffer(umx_request *req, const umx_buffer *buf)
 {

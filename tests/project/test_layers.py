@@ -146,7 +146,8 @@ UNLOCKED = {
         umx_comm_reason umx_comm_result umx_ep_get_arg umx_message_copy_frames
         umx_message_data umx_message_frames umx_message_has_frames
         umx_message_header umx_message_info umx_request_info
-        umx_request_is_abandoned umx_request_is_cancelled umx_request_message
+        umx_request_is_abandoned umx_request_is_cancelled umx_request_is_over
+        umx_request_message
         umx_request_status
         umx_request_tag_message umx_request_time_ns umx_tag_message_info
         umx_worker_begin_turn umx_worker_divide_turn

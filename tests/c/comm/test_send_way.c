@@ -156,6 +156,26 @@ test_messages_that_cross_are_lent_until_no_more_do(void **state)
 }
 
 static void
+test_what_answers_a_message_does_not_cross_it(void **state)
+{
+    world *w = *state;
+    job    j;
+
+    open_with(w, 2, false);
+    assert_false(send_alone(w, 0, LARGE));
+    assert_false(post(w, 0, HUGE - 1, &j));
+    umi_comm_send_note_crossing(w->comms[0]);
+    assert_int_equal(w->comms[0]->crossings, MAX_CROSSINGS);
+    w->comms[0]->crossings = 0;
+    /* The send has ended, which the communicator hears of in the next call. */
+    assert_int_equal(umx_request_cancel(j.req), UMX_OK);
+    assert_int_equal(w->comms[0]->num_large, 1);
+    umi_comm_send_note_crossing(w->comms[0]);
+    assert_int_equal(w->comms[0]->crossings, 0);
+    assert_int_equal(world_wait_one(w, &j), UMX_ERR_CANCELED);
+}
+
+static void
 test_ranks_without_a_processor_each_lend(void **state)
 {
     world *w = *state;
@@ -230,6 +250,7 @@ main(void)
         {"test_messages_that_cross_are_lent_until_no_more_do",
          test_messages_that_cross_are_lent_until_no_more_do, world_setup,
          world_teardown, NULL},
+        WORLD_TEST(test_what_answers_a_message_does_not_cross_it),
         WORLD_TEST(test_ranks_without_a_processor_each_lend),
         WORLD_TEST(
             test_a_large_message_that_is_lost_or_cancelled_is_not_under_way),
