@@ -77,11 +77,11 @@ def start_peer(request):
     """Start a peer process, of the test's transport; killed at the end."""
     peers = []
 
-    def start(**env):
+    def start(before=(), **env):
         if "transport" in request.fixturenames:
             if request.getfixturevalue("transport") == "tcp":
                 env.setdefault("UCX_TLS", "tcp")
-        peers.append(Peer(env))
+        peers.append(Peer(env, before))
         return peers[-1]
 
     yield start

@@ -23,9 +23,9 @@ _LITERALS = int | float | str | bytes | list | tuple | dict
 class Peer:
     """The test's end."""
 
-    def __init__(self, env):
+    def __init__(self, env, before=()):
         self._process = subprocess.Popen(
-            [sys.executable, "-P", __file__],
+            [*before, sys.executable, "-P", __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **env},

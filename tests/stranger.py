@@ -16,6 +16,8 @@ from ucp import _ext
 _PRIME = 2**255 - 19
 _MAGIC = b"UMX1"
 _HELLO, _REJECT, _WELCOME, _OPEN = 1, 5, 4, 14
+APART = 1  # the feature of that name
+_SYSV_SUM, _SYSV_NAME = b"\x8dS", 2  # how addresses of UCX name the transport
 
 
 def x25519(secret: bytes, point: bytes) -> bytes:
@@ -78,6 +80,15 @@ def of_kind(address: bytes, kind: int) -> bytes:
     return bytes(changed)
 
 
+def naming(address: bytes, segment: int) -> bytes:
+    """Return the address of a worker whose System V segment is another one."""
+    changed = bytearray(address)
+    head = _SYSV_NAME + (8 if address[0] & 15 else 16)  # and the attributes
+    pos = address.index(_SYSV_SUM) + head + 1
+    changed[pos : pos + 8] = segment.to_bytes(8, "little")
+    return bytes(changed)
+
+
 class Hello:
     """What a real peer has said first; ``address`` is its UCX address."""
 
@@ -87,6 +98,10 @@ class Hello:
         self.address = message[138 : 138 + length]
         assert message[4:8] == _MAGIC
         assert len(message) == 138 + length
+
+    def claim(self, features: int) -> None:
+        """Have it say that it has these features."""
+        self._begin = self._begin[:4] + struct.pack("<Q", features) + self._begin[12:]
 
     def of(self, key: bytes, address: bytes) -> bytes:
         context = os.urandom(8)
@@ -119,6 +134,7 @@ class Stranger:
         self._key = x25519(self._secret, (9).to_bytes(32, "little"))
         self._hello = hello.of(self._key, address)
         self.refusal = ""
+        self.features = 0  # what the listener says
 
     async def connect(self, port: int, ahead: int = 0) -> None:
         """Choose UCX's endpoint that is so far ahead of what the listener has."""
@@ -129,6 +145,7 @@ class Stranger:
             self.refusal = answer[18:].decode()
             return
         assert answer[8] == _WELCOME
+        self.features = int.from_bytes(answer[16:24], "little")
         key, length = answer[76:108], int.from_bytes(answer[136:138], "little")
         _peer, made = struct.unpack_from("<QQ", answer, 138 + length)
         secret = hmac.new(b"", x25519(self._secret, key), "sha256").digest()

@@ -108,14 +108,15 @@ def sync_world(size, main):
 class Ranks:
     """Processes that run a program, as a context: all are gone after it."""
 
-    def __init__(self, size, source, root=None):
+    def __init__(self, size, source, root=None, before=None):
         self.root = free_root() if root is None else root
+        self._before = before or [[]] * size  # the beginnings of their commands
         self.source = PRELUDE + textwrap.dedent(source)
         self.processes = [self._start(rank, size) for rank in range(size)]
 
     def _start(self, rank, size):
         return subprocess.Popen(
-            [sys.executable, "-P", "-c", self.source],
+            [*self._before[rank], sys.executable, "-P", "-c", self.source],
             env={
                 **os.environ,
                 "RANK_OF_TEST": str(rank),

@@ -51,6 +51,7 @@
  *   WITHDRAW      channel u32, seq u32: the bytes of that message, which was
  *                 announced, cannot be had any more; it counts as read. What the
  *                 receiver has asked for meanwhile comes, and means nothing
+ *   features      bits of umi_feature; others mean nothing
  *   channel       kind << 16 | number, as in the header of data
  *   limits        bytes u64 (of all channels), messages u32 (of each), rndv
  *                 u32 (of all); what is counted as how much: credit.c
@@ -99,6 +100,12 @@ typedef enum umi_control_kind {
     UMI_NOTIFY,
     UMI_WITHDRAW
 } umi_control_kind;
+
+typedef enum umi_feature {
+    /* The sender uses no shared memory with the receiver: one of them may not
+     * map that of the other. WELCOME repeats it if HELLO has it. */
+    UMI_FEATURE_APART = 1u << 0
+} umi_feature;
 
 typedef struct umi_limits {
     uint64_t bytes;

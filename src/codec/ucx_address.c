@@ -431,7 +431,7 @@ umi_ucx_address_filter(const void *data, size_t len, umi_ucx_keep_fn keep,
         return 0;
     }
     size = (size_t)(d.r.pos - (const uint8_t *)data);
-    memcpy(to, data, size);
+    memmove(to, data, size);
     to += size;
     while (!is_last) {
         const uint8_t *device = d.r.pos;
@@ -443,7 +443,7 @@ umi_ucx_address_filter(const void *data, size_t len, umi_ucx_keep_fn keep,
         }
         if (f.is_kept) {
             size = (size_t)(d.r.pos - device);
-            memcpy(to, device, size);
+            memmove(to, device, size);
             mark = to + (d.device_mark - device);
             *mark &= (uint8_t)~LAST;
             to += size;

@@ -76,7 +76,7 @@ void umi_ucx_address_walk(const void *data, size_t len, umi_ucx_piece_fn fn,
 typedef bool (*umi_ucx_keep_fn)(const umi_ucx_piece *piece, void *arg);
 
 /* Copy an address to `out`, of `len` bytes, without the devices that `keep`
- * refuses.
+ * refuses. `out` may be `data`.
  *
  * @return the length of the copy; 0: the address is of a form that is not known
  *         here, or no device would be left

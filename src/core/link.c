@@ -250,7 +250,8 @@ link_new(const umi_ep_base *ep, const umi_peer_claim *claim, uint64_t id,
     memcpy(link->key, claim->key, UMI_X25519_SIZE);
     memcpy(link->shared, claim->shared, UMI_X25519_SIZE);
     umi_sha256(claim->address, claim->address_len, link->address_hash);
-    link->uuid = claim->uuid;
+    link->uuid  = claim->uuid;
+    link->apart = claim->apart;
     umi_list_init(&link->eps);
     umi_timer_init(&link->linger, on_linger);
     link->configuration = umi_configuration_get(&link->engine->configurations,

@@ -51,13 +51,14 @@ typedef struct umi_link {
     bool      is_ending;   /* worker->ending_links: nobody uses it */
     unsigned  num_flushes; /* that UCX has and that hold it */
     unsigned  num_quiet;   /* flushes in a row that were done at once */
-    struct umi_link *drain_hold;   /* umi_link_begin_flush() of its own */
-    bool             is_close_due; /* once these have ended */
-    bool             is_draining;  /* UCX has a flush of its own for it */
-    bool             is_closed;    /* and freed once that has ended */
-    bool             has_shm;
-    bool             has_tcp;
-    bool             has_rdma;
+    struct umi_link        *drain_hold; /* umi_link_begin_flush() of its own */
+    bool                    is_close_due; /* once these have ended */
+    bool                    is_draining; /* UCX has a flush of its own for it */
+    bool                    is_closed;   /* and freed once that has ended */
+    const struct umi_apart *apart; /* as in the claim that it was made for */
+    bool                    has_shm;
+    bool                    has_tcp;
+    bool                    has_rdma;
     bool     loses_unread;   /* messages go over tcp: umi_link_look_first() */
     bool     has_hardware;   /* a transport may read memory by itself */
     unsigned num_lanes;      /* 0: not known */
@@ -73,6 +74,7 @@ typedef struct umi_peer_claim {
     size_t      address_len;
     uint8_t     kind[UMI_SHA256_SIZE]; /* of the address: address_kind.h */
     bool        is_trusted;            /* it is no stranger: strangers.h */
+    const struct umi_apart *apart;     /* endpoint/apart.c; NULL: it is not */
     uint64_t
         uuid; /* UCX's number of the worker, in the address; 0: not known */
 } umi_peer_claim;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/ipc.h>
 #include <sys/shm.h>
+#include <unistd.h>
 
 #include "core/segment_limit.h"
 #include "core/status.h"
@@ -177,7 +178,8 @@ umi_segment_map(const umi_key *key, char **data_p)
         goto unmap;
     }
     offset = *(volatile uint64_t *)&segment->offset; /* once */
-    if (is_of_key(segment, key, info.shm_segsz, offset)) {
+    if (is_of_key(segment, key, info.shm_segsz, offset) &&
+        info.shm_perm.cuid == geteuid()) { /* the superuser may map any */
         *data_p = (char *)address + offset;
         return segment;
     }

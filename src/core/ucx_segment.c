@@ -27,20 +27,22 @@
 
 static const char name_begin[] = "/dev/shm/ucx_shm_posix_";
 
-static umx_status
-size_of(const char *path, size_t *size_p)
+static umi_ucx_segment_state
+look_at_file(const char *path, size_t *size_p)
 {
     struct stat what;
 
     if (stat(path, &what) != 0) {
-        *size_p = SIZE_MAX; /* nor can UCX open it */
-        return UMX_OK;
+        return UMI_UCX_SEGMENT_CLOSED; /* nor can UCX open it */
     }
-    if (!S_ISREG(what.st_mode) || what.st_uid != geteuid()) {
-        return UMX_ERR_PROTOCOL;
+    if (!S_ISREG(what.st_mode)) {
+        return UMI_UCX_SEGMENT_NONE;
+    }
+    if (what.st_uid != geteuid()) {
+        return UMI_UCX_SEGMENT_FOREIGN;
     }
     *size_p = (size_t)what.st_size;
-    return UMX_OK;
+    return UMI_UCX_SEGMENT_OPEN;
 }
 
 /* The link to the descriptor in an id with PROCFS. */
@@ -109,44 +111,50 @@ is_own_namespace(uint32_t pid_ns)
     return own == 0 || own == (pid_ns != 0 ? pid_ns : FIRST_PID_NS);
 }
 
-umx_status
-umi_segment_ucx_posix_size(uint64_t id, uint64_t own_id, uint32_t pid_ns,
-                           size_t *size_p)
+umi_ucx_segment_state
+umi_segment_ucx_posix(uint64_t id, uint64_t own_id, uint32_t pid_ns,
+                      size_t *size_p)
 {
     char path[64];
 
     if (!is_own_namespace(pid_ns)) {
-        *size_p = SIZE_MAX;
-        return UMX_OK;
+        return UMI_UCX_SEGMENT_CLOSED;
     }
     if (id & POSIX_PROCFS) { /* whatever the other flags say */
         link_path(id, path, sizeof(path));
-        return leads_elsewhere(path, own_id) ? UMX_ERR_PROTOCOL :
-                                               size_of(path, size_p);
+        return leads_elsewhere(path, own_id) ? UMI_UCX_SEGMENT_NONE :
+                                               look_at_file(path, size_p);
     }
     if (!(id & POSIX_SHM_OPEN)) {
-        return UMX_ERR_PROTOCOL; /* in a directory that the peer names */
+        return UMI_UCX_SEGMENT_NONE; /* in a directory that the peer names */
     }
     snprintf(path, sizeof(path), "%s%llx", name_begin,
              (unsigned long long)(id & POSIX_NUMBER));
-    return size_of(path, size_p);
+    return look_at_file(path, size_p);
 }
 
-umx_status
-umi_segment_ucx_sysv_size(uint64_t id, size_t *size_p)
+umi_ucx_segment_state
+umi_segment_ucx_sysv(uint64_t id, size_t *size_p)
 {
     struct shmid_ds what;
 
     if (id > INT_MAX) {
-        return UMX_ERR_PROTOCOL;
+        return UMI_UCX_SEGMENT_NONE;
     }
     if (shmctl((int)id, IPC_STAT, &what) != 0) {
-        return (errno == EINVAL || errno == EIDRM) ? UMX_ERR_CONNECTION_RESET :
-                                                     UMX_ERR_PROTOCOL;
+        switch (errno) {
+        case EINVAL:
+        case EIDRM:
+            return UMI_UCX_SEGMENT_GONE;
+        case EACCES: /* UCX lets its own user read them */
+            return UMI_UCX_SEGMENT_FOREIGN;
+        default:
+            return UMI_UCX_SEGMENT_CLOSED; /* EPERM, ENOSYS: no system call */
+        }
     }
     if (what.shm_perm.cuid != geteuid()) {
-        return UMX_ERR_PROTOCOL;
+        return UMI_UCX_SEGMENT_FOREIGN;
     }
     *size_p = what.shm_segsz;
-    return UMX_OK;
+    return UMI_UCX_SEGMENT_OPEN;
 }

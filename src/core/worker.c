@@ -119,6 +119,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     worker->hooks      = hooks;
     worker->context    = context;
     worker->owner      = umi_thread_id();
+    worker->user       = geteuid();
     worker->generation = context->generation;
     worker->turn_ticks = umi_ticks_from_ns(context->config.drain_ns);
     if (!make_identity(worker)) {

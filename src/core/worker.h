@@ -190,6 +190,7 @@ struct umx_worker {
     uint8_t                 id[UMI_WORKER_ID_SIZE];  /* umi_worker_id_of() */
     uint8_t                 key[UMI_X25519_SIZE];    /* tells it from others; */
     uint8_t                 secret[UMI_X25519_SIZE]; /* shows that it is ours */
+    uid_t                   user; /* of the process when it was made */
     umi_list                links;
     umi_list                ending_links; /* umi_link.node */
     umi_list                eps;

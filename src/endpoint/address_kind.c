@@ -123,8 +123,8 @@ reaches_posix(const umi_ucx_piece *own, const umi_ucx_piece *piece)
         piece->iface_len >= sizeof(id) + sizeof(pid_ns)) {
         memcpy(&pid_ns, piece->iface + sizeof(id), sizeof(pid_ns));
     }
-    return umi_segment_ucx_posix_size(id, own_id, pid_ns, &size) == UMX_OK &&
-           size != SIZE_MAX;
+    return umi_segment_ucx_posix(id, own_id, pid_ns, &size) ==
+           UMI_UCX_SEGMENT_OPEN;
 }
 
 /* Write the namespace of processes, and whether UCX can read: it tries, and the

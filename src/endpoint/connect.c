@@ -173,14 +173,20 @@ remember(umx_ep *ep)
     return true;
 }
 
+static void
+fail(umx_ep *ep, umx_status status, const char *why)
+{
+    umi_endpoint_set_reason(ep, why, strlen(why));
+    umi_endpoint_finish(ep, UMX_EP_FAILED, status);
+}
+
 void
 umi_connect_again(umx_ep *ep, umx_status status, const char *why)
 {
     umi_connect_hosts *hosts = ep->handshake->hosts;
 
     if (!remember(ep) || umi_strangers_begin_anew(ep) != UMX_OK) {
-        umi_endpoint_set_reason(ep, why, strlen(why));
-        umi_endpoint_finish(ep, UMX_EP_FAILED, status);
+        fail(ep, status, why);
         return;
     }
     if (hosts != NULL) {
@@ -188,6 +194,16 @@ umi_connect_again(umx_ep *ep, umx_status status, const char *why)
     }
     umi_socket_close(&ep->socket);
     umi_endpoint_due(ep, UMI_DUE_CONNECT);
+}
+
+void
+umi_connect_give_up(umx_ep *ep, umx_status status, const char *why)
+{
+    if (ep->handshake->must_say_apart) {
+        umi_connect_again(ep, status, why);
+    } else {
+        fail(ep, status, why);
+    }
 }
 
 void

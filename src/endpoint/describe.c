@@ -122,6 +122,9 @@ umi_endpoint_describe(const umx_ep *ep, const umi_lines *lines)
                   (double)(umi_clock_ns() - ep->begun_ns) / 1e9,
                   ep->stats.sent_messages, ep->stats.sent_bytes,
                   ep->stats.received_messages, ep->stats.received_bytes);
+    if (ep->apart != NULL) {
+        umi_lines_add(lines, "    without shared memory: %s", ep->apart);
+    }
     describe_queue(&ep->base.waiting,
                    "operations wait until the connection is open", lines);
     describe_inflight(&ep->base.inflight, lines);

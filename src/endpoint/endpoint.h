@@ -49,14 +49,16 @@ enum umi_endpoint_due {
 
 /* Needed until the endpoint is open. */
 typedef struct umi_handshake {
-    umx_listener  *listener;    /* held; NULL on the connecting side */
-    bool           has_hello;   /* connecting side: has had a CHALLENGE */
-    bool           is_welcomed; /* listening side: WELCOME sent */
-    bool           is_checked;  /* UCX may map what `address` names */
-    bool           is_rejected; /* listening side: the peer should go now */
-    umi_peer_claim claim;       /* who the peer says it is; of its ... */
-    void          *address;     /* ... address; owned */
-    uint8_t       *selected;    /* devices of the own address; owned; or NULL */
+    umx_listener  *listener;       /* held; NULL on the connecting side */
+    bool           has_hello;      /* connecting side: has had a CHALLENGE */
+    bool           is_welcomed;    /* listening side: WELCOME sent */
+    bool           is_checked;     /* UCX may map what `address` names */
+    bool           is_rejected;    /* listening side: the peer should go now */
+    bool           is_peer_apart;  /* the peer says so: apart.c */
+    bool           must_say_apart; /* connecting side: HELLO has to say so */
+    umi_peer_claim claim;          /* who the peer says it is; of its ... */
+    void          *address;        /* ... address; owned */
+    uint8_t       *selected; /* devices of the own address; owned; or NULL */
     struct umi_configuration *configuration; /* held for the peer; or NULL */
     umi_ucx_address           own_address;   /* decoded, unless `is_checked` */
     umi_ucx_address           peers_address;
@@ -180,30 +182,31 @@ struct umx_ep {
     char           *info;        /* the peer's last INFO, or NULL */
     uint32_t        peer_pid;
     bool            shares_pids; /* `peer_pid` means that process here, too */
-    uint32_t        peer_version;
-    umx_ep_stats    stats;
-    uint64_t        begun_ns; /* when it was made */
-    unsigned        ways;     /* bits of umi_way: those that are logged */
-    uint64_t        unsent_bytes;
-    uint64_t        recv_count;
-    uint64_t        close_after;   /* 0: never */
-    unsigned        num_landing;   /* receives whose bytes are on their way */
-    unsigned        num_announced; /* kept announcements nobody reads yet */
-    unsigned        num_to_fetch;  /* messages that are `is_to_fetch` */
-    bool            is_server;
-    bool            is_dropped;     /* the user has given it back */
-    bool            is_peer_closed; /* GOODBYE processed */
-    bool            has_goodbye;    /* GOODBYE came, all parts */
-    bool            is_goodbye_sent;
-    bool            is_ack_sent;
-    bool            is_last_look;  /* the deadline of its close has passed */
-    bool            is_unanswered; /* it has closed without the peer's answer */
-    umi_settle      settle;
-    bool            is_closing; /* counted in worker->num_closing */
-    uint64_t        close_deadline_ns;
-    unsigned        attempt;      /* to connect; grows */
-    uint64_t        begun;        /* ticks, if that is observed; else 0 */
-    umi_node        untaken_node; /* umx_listener.accepted, or
+    const char  *apart; /* why there is no shared memory; NULL: UCX decides */
+    uint32_t     peer_version;
+    umx_ep_stats stats;
+    uint64_t     begun_ns; /* when it was made */
+    unsigned     ways;     /* bits of umi_way: those that are logged */
+    uint64_t     unsent_bytes;
+    uint64_t     recv_count;
+    uint64_t     close_after;   /* 0: never */
+    unsigned     num_landing;   /* receives whose bytes are on their way */
+    unsigned     num_announced; /* kept announcements nobody reads yet */
+    unsigned     num_to_fetch;  /* messages that are `is_to_fetch` */
+    bool         is_server;
+    bool         is_dropped;     /* the user has given it back */
+    bool         is_peer_closed; /* GOODBYE processed */
+    bool         has_goodbye;    /* GOODBYE came, all parts */
+    bool         is_goodbye_sent;
+    bool         is_ack_sent;
+    bool         is_last_look;  /* the deadline of its close has passed */
+    bool         is_unanswered; /* it has closed without the peer's answer */
+    umi_settle   settle;
+    bool         is_closing; /* counted in worker->num_closing */
+    uint64_t     close_deadline_ns;
+    unsigned     attempt;         /* to connect; grows */
+    uint64_t     begun;           /* ticks, if that is observed; else 0 */
+    umi_node     untaken_node;    /* umx_listener.accepted, or
                                      umi_addressed.waiting */
     bool        is_ended_untaken; /* counted there */
     bool        is_layers;        /* `on_state` runs in the thread, too */

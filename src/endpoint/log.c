@@ -82,10 +82,12 @@ umi_endpoint_log_open(const umx_ep *ep)
 
     umi_endpoint_name(ep, name);
     umi_endpoint_lanes(ep, lanes);
-    umi_log_line(umi_endpoint_log_level(ep), "%s: %s after %.1f ms, by %s",
+    umi_log_line(umi_endpoint_log_level(ep), "%s: %s after %.1f ms, by %s%s%s",
                  name, ep->is_server ? "accepted" : "connected",
                  ms_since(ep->begun_ns),
-                 (lanes[0] != '\0') ? lanes : "transports that are not known");
+                 (lanes[0] != '\0') ? lanes : "transports that are not known",
+                 (ep->apart != NULL) ? "; without shared memory: " : "",
+                 (ep->apart != NULL) ? ep->apart : "");
 }
 
 /* Tell how an endpoint ends whose connection was open. */

@@ -1,70 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* peer_address.c: may UCX be given the address that a peer names? UCX maps the
- * memory that an address names, and does not survive what is none of its own.
- */
+/* peer_address.c: may UCX be given the address that a peer names? apart.c looks
+ * at the memory that it names. */
 #include <string.h>
 
 #include "codec/ucx_address.h"
-#include "core/ucx_segment.h"
 #include "endpoint/wireup.h"
 #include "util/log.h"
 
 /* Why UCX has none. */
 #define WHY ": its options TLS and NET_DEVICES leave out all that are up"
-
-/* `own` is one of ours, of the same transport. */
-static umx_status
-segment_size(const umi_ucx_segment *segment, const umi_ucx_segment *own,
-             size_t *size_p)
-{
-    return segment->is_posix ?
-               umi_segment_ucx_posix_size(segment->id, own->id, segment->pid_ns,
-                                          size_p) :
-               umi_segment_ucx_sysv_size(segment->id, size_p);
-}
-
-/* UCX maps as much of a peer's segment as its own have. */
-static umx_status
-check_segment(const umi_ucx_address *own, const umi_ucx_segment *segment)
-{
-    size_t     size, own_size;
-    umx_status status;
-
-    for (unsigned i = 0; i < own->num_segments; i++) {
-        const umi_ucx_segment *ours = &own->segments[i];
-
-        if (ours->is_posix != segment->is_posix ||
-            ours->host != segment->host) {
-            continue;
-        }
-        status = segment_size(segment, ours, &size);
-        if (status != UMX_OK) {
-            return status;
-        }
-        if (segment_size(ours, ours, &own_size) != UMX_OK || size < own_size) {
-            return UMX_ERR_PROTOCOL;
-        }
-    }
-    return UMX_OK;
-}
-
-/* A status and its reason. */
-static umx_status
-check_segments(const umi_ucx_address *own, const umi_ucx_address *peers,
-               const char **reason_p)
-{
-    umx_status status = UMX_OK;
-
-    for (unsigned i = 0; status == UMX_OK && i < peers->num_segments; i++) {
-        status = check_segment(own, &peers->segments[i]);
-    }
-    if (status == UMX_ERR_CONNECTION_RESET) {
-        *reason_p = "the peer's shared memory is gone";
-    } else if (status != UMX_OK) {
-        *reason_p = "UCX's address names memory that is no segment of UCX's";
-    }
-    return status;
-}
 
 static bool
 has_uuid(umi_engine *engine, uint64_t uuid)
@@ -153,22 +97,4 @@ umi_peer_address_check(umx_ep *ep, const umi_where *where,
     }
     ep->handshake->claim.uuid = peers->uuid;
     return UMX_OK;
-}
-
-umx_status
-umi_peer_address_check_memory(umx_ep *ep, uint64_t id, const char **reason_p)
-{
-    umi_handshake        *handshake = ep->handshake;
-    const umi_peer_claim *claim     = &handshake->claim;
-    const umi_link       *link      = umi_link_find(&ep->base, claim);
-    umx_status            status;
-
-    if (handshake->is_checked ||
-        (link != NULL && (id == 0 || link->id == id))) {
-        return UMX_OK;
-    }
-    status = check_segments(&handshake->own_address, &handshake->peers_address,
-                            reason_p);
-    handshake->is_checked = (status == UMX_OK);
-    return status;
 }

@@ -75,57 +75,6 @@ select_devices(umx_ep *ep, umi_where *where)
     return UMX_OK;
 }
 
-/* ---- process numbers -----------------------------------------------------
- *
- * UCX looks whether a peer lives by the number of its process, and gives a
- * connection over shared memory up where it finds no process of that number.
- * Two containers may share memory, but not the numbers. So UCX is not told of
- * the shared memory of a peer whose numbers are of another namespace. */
-
-static bool
-shares_pids(const umx_ep *ep, const umi_where *where)
-{
-    uint32_t own = umi_host_process_namespace();
-
-    return ep->socket.is_local &&
-           (own == 0 || where->process_ns == 0 || own == where->process_ns);
-}
-
-static bool
-leaves_host(const umi_ucx_piece *piece, void *arg)
-{
-    (void)arg;
-    return !piece->is_local;
-}
-
-/* Copy what UCX is told of the peer into the claim, of which `address` has room
- * for all that the peer has said. */
-static umx_status
-keep_address(umx_ep *ep, const umi_where *where, uint8_t *address,
-             const char **reason_p)
-{
-    umi_handshake   *handshake = ep->handshake;
-    umi_ucx_address *peers     = &handshake->peers_address;
-    size_t           len       = where->address_len;
-    const char      *why;
-
-    memcpy(address, where->address, len);
-    if (ep->socket.is_local && !ep->shares_pids && !handshake->is_checked) {
-        len = umi_ucx_address_filter(where->address, where->address_len,
-                                     leaves_host, NULL, address);
-        if (len == 0 || !umi_ucx_address_decode(peers, address, len, &why) ||
-            peers->num_transports == 0) {
-            *reason_p = "the two do not share process numbers, which UCX needs "
-                        "for shared memory, and UCX has no other transport: "
-                        "its option TLS leaves tcp out";
-            return UMX_ERR_UNREACHABLE;
-        }
-    }
-    handshake->claim.address     = address;
-    handshake->claim.address_len = (uint16_t)len;
-    return UMX_OK;
-}
-
 /* ---- both sides ----------------------------------------------------------
  */
 
@@ -171,7 +120,8 @@ share(umx_worker *worker, umi_peer_claim *claim)
 }
 
 umx_status
-umi_where_keep(umx_ep *ep, const umi_where *where, const char **reason_p)
+umi_where_keep(umx_ep *ep, const umi_where *where, uint64_t features,
+               const char **reason_p)
 {
     umi_handshake    *handshake = ep->handshake;
     umi_peer_claim   *claim     = &handshake->claim;
@@ -199,14 +149,16 @@ umi_where_keep(umx_ep *ep, const umi_where *where, const char **reason_p)
         *reason_p = "";
         return UMX_ERR_NO_MEMORY;
     }
-    ep->shares_pids = shares_pids(ep, where);
-    status          = keep_address(ep, where, handshake->address, reason_p);
-    if (status != UMX_OK) {
-        return status;
-    }
-    claim->is_trusted  = config->token != NULL || !ep->is_server;
-    ep->base.remote_id = where->endpoint;
-    ep->peer_pid       = where->pid;
-    ep->peer_version   = where->version;
-    return umi_peer_address_check_memory(ep, 0, reason_p);
+    memcpy(handshake->address, where->address, where->address_len);
+    claim->address           = handshake->address;
+    claim->address_len       = where->address_len;
+    claim->is_trusted        = config->token != NULL || !ep->is_server;
+    handshake->is_peer_apart = (features & UMI_FEATURE_APART) != 0;
+    claim->apart             = NULL;
+    ep->apart                = NULL;
+    ep->shares_pids          = umi_apart_shares_pids(ep, where);
+    ep->base.remote_id       = where->endpoint;
+    ep->peer_pid             = where->pid;
+    ep->peer_version         = where->version;
+    return umi_apart_check(ep, 0, reason_p);
 }

@@ -20,8 +20,8 @@
  * connecting side says touches another connection.
  *
  * Neighbours: proof.c makes the HMACs, peer_address.c decides whether UCX may
- * be given the peer's address, connect.c is umx_ep_connect() and tells people
- * why a handshake failed.
+ * be given the peer's address, apart.c whether the two use shared memory,
+ * connect.c is umx_ep_connect() and tells people why a handshake failed.
  *
  * AUTH proves the token before the listening side does any more work. A
  * peer that is refused gets REJECT, and goes; one that stays mute or speaks
@@ -325,7 +325,7 @@ welcome(umx_ep *ep)
         fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
         return;
     }
-    status = umi_peer_address_check_memory(ep, 0, &reason);
+    status = umi_apart_check(ep, 0, &reason);
     if (status != UMX_OK) {
         fail(ep, status, reason);
         return;
@@ -345,6 +345,7 @@ welcome(umx_ep *ep)
     umi_link_attach(link, &ep->base);
     control.u.welcome.major    = UMX_WIRE_VERSION;
     control.u.welcome.minor    = WIRE_MINOR;
+    control.u.welcome.features = umi_apart_features(ep);
     control.u.welcome.limits   = ep->own_limits;
     control.u.welcome.channels = umi_endpoint_config(ep)->channels_max;
     control.u.welcome.peer     = link->id;
@@ -385,7 +386,8 @@ on_hello(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     }
     umi_sha256(data, len, ep->handshake->hello_hash);
     set_peer_limits(ep, &control->u.hello.limits, control->u.hello.channels);
-    status = umi_where_keep(ep, &control->u.hello.where, &reason);
+    status = umi_where_keep(ep, &control->u.hello.where,
+                            control->u.hello.features, &reason);
     if (status == UMX_ERR_PROTOCOL) {
         umi_endpoint_protocol_error(ep, reason);
     } else if (status == UMX_ERR_UNREACHABLE) {
@@ -424,7 +426,7 @@ bind_ep(umx_ep *ep, uint64_t id)
 {
     umi_link   *link;
     const char *reason;
-    umx_status  status = umi_peer_address_check_memory(ep, id, &reason);
+    umx_status  status = umi_apart_check(ep, id, &reason);
 
     if (status == UMX_OK) {
         status = umi_link_get(&ep->base, &ep->handshake->claim, id, &link);
@@ -528,7 +530,8 @@ check_welcome(umx_ep *ep, const umi_control *control, const void *data,
         *reason_p = "another worker has the port now";
         return UMX_ERR_WORKER_GONE;
     }
-    status = umi_where_keep(ep, &control->u.welcome.where, reason_p);
+    status = umi_where_keep(ep, &control->u.welcome.where,
+                            control->u.welcome.features, reason_p);
     if (status != UMX_OK) {
         return status;
     }
@@ -603,7 +606,7 @@ on_welcome(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     umx_status  status = check_welcome(ep, control, data, len, &reason);
 
     if (status != UMX_OK) {
-        fail(ep, status, reason);
+        umi_connect_give_up(ep, status, reason);
         return;
     }
     umi_strangers_note_kind(ep);
@@ -616,7 +619,7 @@ on_welcome(umx_ep *ep, const umi_control *control, const void *data, size_t len)
         return;
     }
     if (status != UMX_OK) {
-        fail(ep, status, why_unbound(status));
+        umi_connect_give_up(ep, status, why_unbound(status));
         return;
     }
     set_peer_limits(ep, &control->u.welcome.limits,
@@ -774,6 +777,7 @@ umi_handshake_start(umx_ep *ep)
     }
     control.u.hello.major    = UMX_WIRE_VERSION;
     control.u.hello.minor    = WIRE_MINOR;
+    control.u.hello.features = umi_apart_features(ep);
     control.u.hello.limits   = ep->own_limits;
     control.u.hello.channels = umi_endpoint_config(ep)->channels_max;
     if (fill_where(ep, &control.u.hello.where)) {

@@ -18,9 +18,9 @@ umi_endpoint_config(const umx_ep *ep)
 /* Write who and where this side is. */
 umx_status umi_where_fill(umx_ep *ep, umi_where *where);
 
-/* Keep who and where the peer says it is, as the handshake's claim. A status
- * and its reason. */
-umx_status umi_where_keep(umx_ep *ep, const umi_where *where,
+/* Keep who and where the peer says it is, as the handshake's claim; `features`
+ * are what it says beside that. A status and its reason. */
+umx_status umi_where_keep(umx_ep *ep, const umi_where *where, uint64_t features,
                           const char **reason_p);
 
 /* ---- proof.c -------------------------------------------------------------
@@ -47,12 +47,22 @@ void umi_proof_of_client(const umx_ep *ep, uint64_t link, uint8_t *mac);
 umx_status umi_peer_address_check(umx_ep *ep, const umi_where *where,
                                   const char **reason_p);
 
-/* Check that UCX may map the memory that the peer's address names. That takes
- * as long as the rest of a handshake, and is done only if UCX is going to be
- * given the address: not where the link `id` (0: any) to that worker is there.
- * A status and its reason. */
-umx_status umi_peer_address_check_memory(umx_ep *ep, uint64_t id,
-                                         const char **reason_p);
+/* ---- apart.c -------------------------------------------------------------
+ */
+
+/* The features of HELLO and WELCOME that say that the two are apart. */
+uint64_t umi_apart_features(const umx_ep *ep);
+
+/* True if numbers of processes mean the same at both sides. */
+bool umi_apart_shares_pids(const umx_ep *ep, const umi_where *where);
+
+/* Check that UCX may map the memory that the peer's address names, and leave
+ * shared memory out of the claim's address where the two are apart. Looking
+ * takes as long as the rest of a handshake, and is done only if UCX is going to
+ * be given the address: not where the link `id` (0: any) to that worker is
+ * there. A status and its reason; on the connecting side `must_say_apart`
+ * besides, if it is of use to connect again. */
+umx_status umi_apart_check(umx_ep *ep, uint64_t id, const char **reason_p);
 
 /* ---- wireup.c ------------------------------------------------------------
  */
@@ -67,6 +77,10 @@ void umi_handshake_reset(umx_ep *ep);
  * own one has counted too many of UCX's endpoints to the peer, or the peer to
  * it. `status` and `why` are how the connection ends if that is of no use. */
 void umi_connect_again(umx_ep *ep, umx_status status, const char *why);
+
+/* What WELCOME says will not do: connect again if HELLO `must_say_apart`, else
+ * fail. */
+void umi_connect_give_up(umx_ep *ep, umx_status status, const char *why);
 
 /* Tell what the peer sent instead of a message, as far as it can be shown. */
 const char *umi_handshake_name_foreign(umx_ep *ep);

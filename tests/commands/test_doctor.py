@@ -17,6 +17,8 @@ import sys
 import pytest
 from command import ucp_command
 from paths import ROOT
+from script import started
+from users import ONE, SUPERUSER, as_user
 
 import ucp
 from ucp._commands import (
@@ -253,6 +255,47 @@ def test_namespaces_are_compared():
     assert only(system._namespaces(os.getpid()), "note") == []
     (text,) = only(system._namespaces(2**31 - 1), "problem")
     assert "There is no process 2147483647 here" in text
+
+
+def test_a_process_of_this_user_is_no_finding():
+    assert list(system._users(os.getpid())) == []
+
+
+def test_a_process_of_another_user_is_noted():
+    command = [*as_user(ONE), sys.executable, "-P", "-c", "input()"]
+    with started(command, stdin=subprocess.PIPE) as process:
+        until_user(process.pid, ONE)
+        (text,) = only(system._users(process.pid), "note")
+        (more,) = only(system._namespaces(process.pid, True), "ok")
+    assert text.startswith(f"Process {process.pid} is of user {ONE}, and this one of ")
+    assert "by TCP. For shared memory run both as one user." in text
+    assert "shared memory" not in more
+
+
+def until_user(pid, user):
+    while os.stat(f"/proc/{pid}").st_uid != user:
+        pass
+
+
+CHANGES_ITS_USER = f"""
+import asyncio, os, ucp
+
+async def main():
+    async with ucp.create_listener(host="127.0.0.1"):
+        os.setuid({ONE})
+        print("changed", flush=True)
+        await asyncio.to_thread(input)
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_has_changed_its_user_is_noted():
+    command = [*as_user(SUPERUSER), sys.executable, "-P", "-c", CHANGES_ITS_USER]
+    with started(command, stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "changed\n"
+        texts = only(system._users(process.pid), "note")
+    assert f"is of user {ONE}, and has made shared memory as root: " in texts[1]
 
 
 def test_less_time_than_cpus_is_noted(monkeypatch, tmp_path):

@@ -7,13 +7,18 @@ that it met.
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import re
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from objects import kept_objects
-from stranger import Hello, Stranger, of_kind
+from stranger import APART, Hello, Stranger, naming, of_kind
+from users import ONE, as_user
 
 import ucp
 from ucp.testing import live_objects, until
@@ -418,6 +423,68 @@ async def test_strangers_of_many_kinds_harm_nobody():
             stranger.leave()
             (await anext(listener)).abort()
         await check_serves(listener)
+
+
+# A segment of the user's, which stays when the process has ended.
+MAKE_SEGMENT = "import ctypes; print(ctypes.CDLL(None).shmget(0, 1 << 23, 0o1600))"
+
+
+def segment_row(number):
+    lines = Path("/proc/sysvipc/shm").read_text().splitlines()
+    names = lines[0].split()
+    for line in lines[1:]:
+        row = dict(zip(names, line.split(), strict=False))
+        if int(row["shmid"]) == number:
+            return row
+    raise AssertionError(f"there is no segment {number}")
+
+
+@pytest.fixture
+def foreign_segment():
+    command = [*as_user(ONE), sys.executable, "-P", "-c", MAKE_SEGMENT]
+    number = int(subprocess.run(command, capture_output=True, check=True).stdout)
+    yield number
+    assert ctypes.CDLL(None).shmctl(number, 0, None) == 0  # IPC_RMID
+
+
+async def test_a_segment_of_another_user_is_not_mapped(foreign_segment):
+    assert int(segment_row(foreign_segment)["uid"]) == ONE
+    hello = await hello_of_a_peer()
+    address = naming(hello.address, foreign_segment)
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        stranger = Stranger(hello, of_kind(address, 8))
+        await stranger.connect(listener.port)
+        assert stranger.features & APART
+        ep = await anext(listener)
+        assert {name for name, _ in ep.transports()} == {"tcp"}
+        assert segment_row(foreign_segment)["nattch"] == "0"
+        ep.abort()
+        stranger.leave()
+        await check_serves(listener)
+
+
+async def test_a_segment_that_is_none_is_refused():
+    hello = await hello_of_a_peer()
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        for number in (1 << 40, 2**64 - 1):
+            stranger = Stranger(hello, of_kind(naming(hello.address, number), 8))
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await stranger.connect(listener.port)
+            stranger.leave()
+        await check_serves(listener)
+
+
+async def test_a_peer_that_claims_to_be_apart_gets_no_shared_memory():
+    hello = await hello_of_a_peer()
+    hello.claim(APART)
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        stranger = Stranger(hello, of_kind(hello.address, 8))
+        await stranger.connect(listener.port)
+        assert stranger.features & APART
+        ep = await anext(listener)
+        assert {name for name, _ in ep.transports()} == {"tcp"}
+        ep.abort()
+        stranger.leave()
 
 
 async def test_strangers_that_stay_are_refused_by_name():

@@ -289,8 +289,8 @@ NOUNS = {
     "ops": "am flush follow ops post queue tag transfer turns",
     "lend": "lend",
     "endpoint": """
-        accept addressed close connect defer drain endpoint handshake heartbeat
-        info network peer proof query settle silence strangers where""",
+        accept addressed apart close connect defer drain endpoint handshake
+        heartbeat info network peer proof query settle silence strangers where""",
     "channel": """
         assembly channel channels charge credit frames land landing match
         message piece pieces recv split stream tagged withdraw""",

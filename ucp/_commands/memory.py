@@ -125,7 +125,7 @@ def _system_v() -> Findings:
     largest = read_number("/proc/sys/kernel/shmmax") or 0
     size = sum(segment.size for segment in found)
     limit = pages * resource.getpagesize()
-    whose = Counter(_user(segment.uid) for segment in found)
+    whose = Counter(user_name(segment.uid) for segment in found)
     listed = ", ".join(f"{count} of {user}" for user, count in whose.most_common(4))
     text = (
         f"{len(found)} of {most} segments are in use (kernel.shmmni)"
@@ -180,7 +180,8 @@ def _left_behind(name: str, found: list[Segment]) -> Findings:
         )
 
 
-def _user(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """The name of a user, or the number."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

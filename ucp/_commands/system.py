@@ -7,10 +7,11 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
-from .finding import Findings, human, note, ok, problem
-from .memory import read_number
+from .finding import Finding, Findings, human, note, ok, problem
+from .memory import read_number, segments, user_name
 
 _FEW = 4096  # descriptors
 _LIMIT = 20.0  # seconds
@@ -46,7 +47,8 @@ def check(pid: int | None = None) -> Findings:
     yield from _container()
     yield from _cgroup()
     if pid is not None:
-        yield from _namespaces(pid)
+        is_apart = yield from _users(pid)
+        yield from _namespaces(pid, is_apart)
 
 
 def _descriptors() -> Findings:
@@ -202,7 +204,35 @@ _NEEDED = {"net": "--network", "ipc": "--ipc", "pid": "--pid"}
 _TOGETHER = " ".join(f"{option}=container:NAME" for option in _NEEDED.values())
 
 
-def _namespaces(pid: int) -> Findings:
+def _users(pid: int) -> Generator[Finding, None, bool]:
+    """Whose the other process is; true if no shared memory is used for that."""
+    name = "users"
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        user = int(next(each for each in lines if each.startswith("Uid:")).split()[2])
+        found = segments(Path("/proc/sysvipc/shm").read_text())
+    except (OSError, StopIteration, KeyError, ValueError):
+        return False
+    if user != os.geteuid():
+        yield note(
+            name,
+            f"Process {pid} is of {user_name(user)}, and this one of "
+            f"{user_name(os.geteuid())}: messages between the two go by TCP.",
+            "For shared memory run both as one user.",
+        )
+    former = {each.uid for each in found if each.creator == pid} - {user}
+    if former:
+        yield note(
+            name,
+            f"Process {pid} is of {user_name(user)}, and has made shared memory as "
+            f"{' and '.join(map(user_name, sorted(former)))}: messages between it and "
+            "others go by TCP.",
+            "For shared memory change the user before the first use of ucp.",
+        )
+    return bool(former) or user != os.geteuid()
+
+
+def _namespaces(pid: int, is_apart: bool = False) -> Findings:
     """What separates this process from another one: docs/howto/containers.md."""
     name = "namespaces"
     try:
@@ -226,8 +256,8 @@ def _namespaces(pid: int) -> Findings:
     if not own:
         yield ok(
             name,
-            f"Process {pid} shares the namespaces net, ipc and pid: messages go "
-            "through shared memory",
+            f"Process {pid} shares the namespaces net, ipc and pid"
+            + ("" if is_apart else ": messages go through shared memory"),
         )
     elif own == ["pid"]:
         yield note(

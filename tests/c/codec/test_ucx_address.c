@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
-/* tests: core/ucx_segment endpoint/peer_address */
+/* tests: core/ucx_segment endpoint/apart endpoint/peer_address */
 #include "codec/ucx_address.h"
 
 #include "pair.h"
@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/ucx_segment.h"
@@ -137,42 +138,102 @@ test_segments_that_are_none_of_ucxs_are_told(void **state)
         uint32_t pid_ns = address.segments[i].pid_ns;
 
         if (address.segments[i].is_posix) {
-            assert_int_equal(umi_segment_ucx_posix_size(id, own, pid_ns, &size),
-                             UMX_OK);
-            assert_in_range(size, 4096, SIZE_MAX - 1);
+            assert_int_equal(umi_segment_ucx_posix(id, own, pid_ns, &size),
+                             UMI_UCX_SEGMENT_OPEN);
+            assert_in_range(size, 4096, SIZE_MAX);
             /* A process of another namespace: UCX does not map it. */
-            assert_int_equal(umi_segment_ucx_posix_size(id, own, 1, &size),
-                             UMX_OK);
-            assert_int_equal(size, SIZE_MAX);
+            assert_int_equal(umi_segment_ucx_posix(id, own, 1, &size),
+                             UMI_UCX_SEGMENT_CLOSED);
             /* Another descriptor of this process; one that is not there. */
             id = (id & ~(((UINT64_C(1) << 30) - 1) << 30)) | (uint64_t)fd << 30;
-            assert_int_equal(umi_segment_ucx_posix_size(id, own, pid_ns, &size),
-                             UMX_ERR_PROTOCOL);
+            assert_int_equal(umi_segment_ucx_posix(id, own, pid_ns, &size),
+                             UMI_UCX_SEGMENT_NONE);
             /* UCX opens that one without the flag of shm_open() as well. */
-            assert_int_equal(umi_segment_ucx_posix_size(
-                                 id & ~(UINT64_C(1) << 62), own, pid_ns, &size),
-                             UMX_ERR_PROTOCOL);
+            assert_int_equal(umi_segment_ucx_posix(id & ~(UINT64_C(1) << 62),
+                                                   own, pid_ns, &size),
+                             UMI_UCX_SEGMENT_NONE);
             /* In a directory that the address names. */
-            assert_int_equal(umi_segment_ucx_posix_size(5, own, pid_ns, &size),
-                             UMX_ERR_PROTOCOL);
+            assert_int_equal(umi_segment_ucx_posix(5, own, pid_ns, &size),
+                             UMI_UCX_SEGMENT_NONE);
             id |= ((UINT64_C(1) << 30) - 1) << 30;
-            assert_int_equal(umi_segment_ucx_posix_size(id, own, pid_ns, &size),
-                             UMX_OK);
-            assert_int_equal(size, SIZE_MAX);
+            assert_int_equal(umi_segment_ucx_posix(id, own, pid_ns, &size),
+                             UMI_UCX_SEGMENT_CLOSED);
         } else {
-            assert_int_equal(umi_segment_ucx_sysv_size(id, &size), UMX_OK);
-            assert_in_range(size, 4096, SIZE_MAX - 1);
-            assert_int_equal(umi_segment_ucx_sysv_size(UINT64_MAX, &size),
-                             UMX_ERR_PROTOCOL);
+            assert_int_equal(umi_segment_ucx_sysv(id, &size),
+                             UMI_UCX_SEGMENT_OPEN);
+            assert_in_range(size, 4096, SIZE_MAX);
+            assert_int_equal(umi_segment_ucx_sysv(UINT64_MAX, &size),
+                             UMI_UCX_SEGMENT_NONE);
         }
     }
-    assert_int_equal(umi_segment_ucx_sysv_size((uint64_t)shmid, &size), UMX_OK);
+    assert_int_equal(umi_segment_ucx_sysv((uint64_t)shmid, &size),
+                     UMI_UCX_SEGMENT_OPEN);
     assert_int_equal(size, 4096);
     shmctl(shmid, IPC_RMID, NULL);
-    assert_int_equal(umi_segment_ucx_sysv_size((uint64_t)shmid, &size),
-                     UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(umi_segment_ucx_sysv((uint64_t)shmid, &size),
+                     UMI_UCX_SEGMENT_GONE);
     close(fd);
     umx_worker_destroy(worker);
+}
+
+#define POSIX_SHM_OPEN (UINT64_C(1) << 62)
+
+enum {
+    NOBODY = 65534
+};
+
+/* What a process of another user, `uid`, calls a segment. */
+static umi_ucx_segment_state
+state_for(uid_t uid, int shmid)
+{
+    int   status;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        size_t size;
+
+        _exit(setuid(uid) == 0 ?
+                  (int)umi_segment_ucx_sysv((uint64_t)shmid, &size) :
+                  99);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return (umi_ucx_segment_state)WEXITSTATUS(status);
+}
+
+/* The superuser could map one of another user, who could not map its own. */
+static void
+test_segments_of_other_users_are_told(void **state)
+{
+    int             shmid = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
+    struct shmid_ds what;
+    size_t          size;
+    int             file;
+
+    (void)state;
+    if (geteuid() != 0) {
+        shmctl(shmid, IPC_RMID, NULL);
+        skip();
+    }
+    assert_int_equal(state_for(0, shmid), UMI_UCX_SEGMENT_OPEN);
+    assert_int_equal(state_for(NOBODY, shmid), UMI_UCX_SEGMENT_FOREIGN);
+    assert_int_equal(shmctl(shmid, IPC_STAT, &what), 0);
+    what.shm_perm.mode = 0666; /* whoever may read it */
+    assert_int_equal(shmctl(shmid, IPC_SET, &what), 0);
+    assert_int_equal(state_for(NOBODY, shmid), UMI_UCX_SEGMENT_FOREIGN);
+    shmctl(shmid, IPC_RMID, NULL);
+
+    file = open("/dev/shm/ucx_shm_posix_7e57", O_CREAT | O_EXCL | O_RDWR, 0666);
+    assert_true(file >= 0);
+    assert_int_equal(
+        umi_segment_ucx_posix(POSIX_SHM_OPEN | 0x7e57, 0, 0, &size),
+        UMI_UCX_SEGMENT_OPEN);
+    assert_int_equal(fchown(file, NOBODY, NOBODY), 0);
+    assert_int_equal(
+        umi_segment_ucx_posix(POSIX_SHM_OPEN | 0x7e57, 0, 0, &size),
+        UMI_UCX_SEGMENT_FOREIGN);
+    close(file);
+    unlink("/dev/shm/ucx_shm_posix_7e57");
 }
 
 /* Addresses that the installed UCX writes are good, whatever its version. */
@@ -240,7 +301,7 @@ test_an_address_without_some_devices_is_one(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-        uint8_t         bytes[512], *out;
+        uint8_t         bytes[512], in_place[512], *out;
         size_t          len = from_hex(all[i], bytes), filtered;
         umi_ucx_address whole, address;
         const char     *why;
@@ -253,6 +314,12 @@ test_an_address_without_some_devices_is_one(void **state)
             out = malloc(len); /* of just its size */
             assert_non_null(out);
             filtered = umi_ucx_address_filter(bytes, len, keeps, &left, out);
+            memcpy(in_place, bytes, len);
+            left = refused;
+            assert_int_equal(
+                umi_ucx_address_filter(in_place, len, keeps, &left, in_place),
+                filtered);
+            assert_memory_equal(in_place, out, filtered);
             if (refused == 0) {
                 assert_int_equal(filtered, len);
                 assert_memory_equal(out, bytes, len);
@@ -367,6 +434,7 @@ main(void)
         cmocka_unit_test(test_what_ucx_writes_is_good),
         cmocka_unit_test(test_what_this_ucx_writes_is_good),
         cmocka_unit_test(test_segments_that_are_none_of_ucxs_are_told),
+        cmocka_unit_test(test_segments_of_other_users_are_told),
         cmocka_unit_test(test_every_cut_is_refused),
         cmocka_unit_test(test_an_address_without_some_devices_is_one),
         cmocka_unit_test(test_versions_to_come_are_told_apart),
