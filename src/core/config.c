@@ -2,11 +2,16 @@
 #include "core/config.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <umx/heap.h>
 
+#include "core/segment_limit.h"
+#include "core/transports.h"
 #include "util/log.h"
 
 /* Settings of UCX that libumx changes, each only if neither the user's options
@@ -435,9 +440,75 @@ umi_config_has_devices(const umx_context_params *params)
     return user_has(params, "NET_DEVICES");
 }
 
-umx_status
-umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
-                int *bad_option_p)
+/* ---- without System V's segments -----------------------------------------
+ *
+ * UCX makes no worker where its transport sysv gets no segments, though there
+ * are other transports. */
+
+static void
+find_transports(const char *key, const char *value, void *arg)
+{
+    char **list = arg;
+
+    if (strcmp(key, "TLS") == 0 && *list == NULL) {
+        *list = strdup(value);
+    }
+}
+
+/* Tell it once a process. */
+static void
+warn_of_no_segments(int error)
+{
+    static atomic_bool is_told;
+    char               limits[512];
+
+    if (atomic_exchange(&is_told, true)) {
+        return;
+    }
+    if (error == EPERM || error == EACCES || error == ENOSYS) {
+        umi_log(UMI_LOG_WARN,
+                "the system has no shared memory segments for this process "
+                "(System V: %s): UCX goes without its transport sysv",
+                strerror(error));
+        return;
+    }
+    (void)umx_segment_limits(limits, sizeof(limits));
+    umi_log(UMI_LOG_WARN,
+            "there is no room for shared memory segments (System V: %s): UCX "
+            "goes without its transport sysv: %s",
+            strerror(error), limits);
+}
+
+/* Leave sysv out if the system has no segments for it: `*error_p` is why, or 0
+ * if it stays. */
+static umx_status
+leave_sysv_out(ucp_config_t *config, int *error_p)
+{
+    int        error = umi_segments_try();
+    char      *list  = NULL, *others;
+    umx_status status;
+
+    *error_p = 0;
+    if (error == 0) {
+        return UMX_OK;
+    }
+    status = walk_config(config, find_transports, &list);
+    if (status != UMX_OK || list == NULL) {
+        free(list);
+        return status;
+    }
+    others = umi_transports_without_sysv(list);
+    if (others != NULL && ucp_config_modify(config, "TLS", others) == UCS_OK) {
+        *error_p = error;
+    }
+    free(others);
+    free(list);
+    return UMX_OK;
+}
+
+static umx_status
+read_config(const umx_context_params *params, ucp_config_t **config_p,
+            int *bad_option_p, int *segment_error_p)
 {
     ucp_config_t *config;
     umx_status    status;
@@ -456,6 +527,9 @@ umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
     }
     apply_settings(params, config);
     status = apply_options(params, config, bad_option_p);
+    if (status == UMX_OK) {
+        status = leave_sysv_out(config, segment_error_p);
+    }
     if (status != UMX_OK) {
         ucp_config_release(config);
         return status;
@@ -468,6 +542,19 @@ umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
 }
 
 umx_status
+umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
+                int *bad_option_p)
+{
+    int        error;
+    umx_status status = read_config(params, config_p, bad_option_p, &error);
+
+    if (status == UMX_OK && error != 0) {
+        warn_of_no_segments(error);
+    }
+    return status;
+}
+
+umx_status
 umx_context_options(const umx_context_params *params, umx_option_fn fn,
                     void *arg, int *bad_option_p)
 {
@@ -475,9 +562,10 @@ umx_context_options(const umx_context_params *params, umx_option_fn fn,
 
     ucp_config_t *config;
     umx_status    status;
+    int           error;
 
-    status = umi_config_read(params != NULL ? params : &none, &config,
-                             bad_option_p);
+    status = read_config(params != NULL ? params : &none, &config, bad_option_p,
+                         &error);
     if (status != UMX_OK) {
         return status;
     }

@@ -11,26 +11,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* True if UCX's option TLS has tcp in it: "all", "tcp,self", "^shm". */
-static bool
-has_tcp(const char *transports)
-{
-    if (transports == NULL) {
-        return true;
-    }
-    if (transports[0] == '^') {
-        return strstr(transports, "tcp") == NULL;
-    }
-    return strstr(transports, "tcp") != NULL ||
-           strstr(transports, "all") != NULL;
-}
+#include "core/transports.h"
 
 void
 umi_port_range_read(umi_port_range *range, const char *ports,
                     const char *transports)
 {
     unsigned first, last;
-    int      count = (ports != NULL && has_tcp(transports)) ?
+    int      count = (ports != NULL && umi_transports_have_tcp(transports)) ?
                          sscanf(ports, "%u-%u", &first, &last) :
                          0;
 

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* IPC_INFO */
 #include "core/segment_limit.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <sys/ipc.h>
@@ -50,16 +51,17 @@ umi_segment_is_too_large(size_t size)
     return get_limits(&limits) && size > limits.shmmax;
 }
 
-/* True if the limits leave no room for the segments of a worker of UCX: a queue
- * and a block of receive buffers. */
+/* The segments of a worker of UCX: a queue and a block of receive buffers. */
+enum {
+    NUM_SEGMENTS = 2,
+    QUEUE_SIZE   = 128 * 1024,
+    BLOCK_SIZE   = 4352 * 1024
+};
+
+/* True if the limits leave no room for them. */
 bool
 umi_segments_are_used_up(void)
 {
-    enum {
-        NUM_SEGMENTS = 2,
-        QUEUE_SIZE   = 128 * 1024,
-        BLOCK_SIZE   = 4352 * 1024
-    };
     unsigned long pages = (QUEUE_SIZE + BLOCK_SIZE) /
                           (unsigned long)sysconf(_SC_PAGESIZE);
     struct shminfo  limits;
@@ -70,6 +72,31 @@ umi_segments_are_used_up(void)
             limits.shmmax < BLOCK_SIZE ||
             (limits.shmall < ULONG_MAX - pages &&
              usage.shm_tot + pages > limits.shmall));
+}
+
+/* A sandbox may refuse each of the system calls. */
+int
+umi_segments_try(void)
+{
+    any_info info;
+    void    *address;
+    int      number, error = 0;
+
+    if (shmctl(0, IPC_INFO, &info.ds) < 0 && errno != EINVAL) {
+        return errno; /* nor could a segment be removed */
+    }
+    number = shmget(IPC_PRIVATE, BLOCK_SIZE, IPC_CREAT | 0600);
+    if (number < 0) {
+        return errno;
+    }
+    address = shmat(number, NULL, 0);
+    if (address == (void *)-1) {
+        error = errno;
+    } else {
+        (void)shmdt(address);
+    }
+    (void)shmctl(number, IPC_RMID, NULL);
+    return (error == 0 && umi_segments_are_used_up()) ? ENOSPC : error;
 }
 
 /* Segments of this user, and of them those that this process has made: others'

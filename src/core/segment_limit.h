@@ -13,4 +13,7 @@ bool umi_segment_is_too_large(size_t size);
 /* Are there as many segments as there may be? */
 bool umi_segments_are_used_up(void);
 
+/* Try whether the system gives a worker of UCX its segments: 0, or an errno. */
+int umi_segments_try(void);
+
 #endif

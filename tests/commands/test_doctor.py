@@ -17,7 +17,9 @@ import sys
 import pytest
 from command import ucp_command
 from paths import ROOT
-from script import started
+from sandbox import PRELUDE as SANDBOX
+from sandbox import limit, refuse
+from script import run_script, started
 from users import ONE, SUPERUSER, as_user
 
 import ucp
@@ -255,6 +257,26 @@ def test_namespaces_are_compared():
     assert only(system._namespaces(os.getpid()), "note") == []
     (text,) = only(system._namespaces(2**31 - 1), "problem")
     assert "There is no process 2147483647 here" in text
+
+
+SYSTEM_V = """
+from ucp._commands import memory
+for each in memory._system_v():
+    print(each.level, each.text)
+"""
+
+
+def test_a_sandbox_without_segments_is_noted():
+    said = run_script(SANDBOX + refuse("shmget") + SYSTEM_V)
+    assert said.startswith("note The system refuses segments of shared memory: Oper")
+    assert "UCX goes without its transport sysv" in said
+
+
+@pytest.mark.parametrize("limits", [{"shmmax": 1}, {"shmall": 0}])
+def test_limits_without_room_are_noted(limits):
+    said = run_script(SANDBOX + limit(**limits) + SYSTEM_V)
+    assert said.startswith("note 0 of ")
+    assert said.endswith("UCX goes without its transport sysv.\n")
 
 
 def test_a_process_of_this_user_is_no_finding():

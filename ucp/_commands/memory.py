@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import pwd
 import resource
@@ -15,6 +17,7 @@ from .finding import Findings, human, note, ok, problem
 _SHM = Path("/dev/shm")
 _SMALL = 1 << 30  # bytes of a /dev/shm that may not be enough
 _ENOUGH_LOCKED = 1 << 30
+_SEGMENT = 4352 << 10  # bytes of the largest segment of a worker of UCX
 # UCX 1.22 crashes when it makes a worker with so much free in /dev/shm: with less
 # it uses memory of System V, with more a file. Others' files come and go meanwhile.
 _CRASHES = range((16 << 20) - (256 << 10), (16 << 20) + (256 << 10))
@@ -113,8 +116,30 @@ def segments(text: str) -> list[Segment]:
     ]
 
 
+def _try_segment() -> int:
+    """The errno with which the system refuses a segment; 0: it does not."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = libc.shmget(0, _SEGMENT, 0o600)
+    error = ctypes.get_errno() if number < 0 else 0
+    if number >= 0:
+        libc.shmctl(number, 0, None)  # removes it
+    return error
+
+
 def _system_v() -> Findings:
     name = "System V"
+    error = _try_segment()
+    if error in (errno.EPERM, errno.EACCES, errno.ENOSYS):
+        yield note(
+            name,
+            f"The system refuses segments of shared memory: {os.strerror(error)}. UCX "
+            "goes without its transport sysv, and no process maps the memories of "
+            "another.",
+            "Allow shmget, shmat, shmdt and shmctl in the sandbox, for example in the "
+            "seccomp profile of the container.",
+        )
+        return
+    without = " UCX goes without its transport sysv." if error else ""
     try:
         found = segments(Path("/proc/sysvipc/shm").read_text())
     except (OSError, KeyError, ValueError):
@@ -134,21 +159,28 @@ def _system_v() -> Findings:
     if most and len(found) > _NEARLY * most:
         yield problem(
             name,
-            f"{text}. Workers and memories need segments.",
+            f"{text}. Memories need segments, and UCX's transport sysv.{without}",
             f"Run 'sysctl -w kernel.shmmni={max(32768, 4 * most)}', and remove those "
             "that nobody uses: 'ipcs -m' lists them, 'ipcrm -m ID' removes one.",
         )
     elif limit and size > _NEARLY * limit:
         yield problem(
             name,
-            f"{text}, of at most {human(limit)} (kernel.shmall).",
+            f"{text}, of at most {human(limit)} (kernel.shmall).{without}",
             "Raise kernel.shmall with sysctl; it counts pages.",
         )
     elif largest and largest < _SMALL:
         yield note(
             name,
-            f"{text}. The largest segment may have {human(largest)} (kernel.shmmax).",
+            f"{text}. The largest segment may have {human(largest)} "
+            f"(kernel.shmmax).{without}",
             "Raise kernel.shmmax with sysctl.",
+        )
+    elif error:
+        yield note(
+            name,
+            f"{text}. Another one is refused: {os.strerror(error)}.{without}",
+            "Raise kernel.shmall with sysctl; it counts pages.",
         )
     else:
         yield ok(name, text)
