@@ -62,6 +62,22 @@ UMX_API UMX_MUST_CHECK umx_status umx_buffer_write(const umx_buffer *buf,
 UMX_API UMX_MUST_CHECK umx_status umx_buffer_read(const umx_buffer *buf,
                                                   void *data, size_t len);
 
+/**
+ * Copy all bytes of a buffer to the beginning of another one. Each may be of
+ * the host, of a device, or managed; they do not overlap.
+ *
+ * Completion: when it returns. The caller has waited for what writes `from` or
+ *             uses `to`: the copy is on a stream of the library's own.
+ * Thread:     any.
+ *
+ * @return UMX_OK; UMX_ERR_INVALID_PARAM, if `to` is shorter, or a pointer is
+ *         not one of the device's; UMX_ERR_UNSUPPORTED for a layout in memory
+ *         of a device, and for such memory without a driver; UMX_ERR_NO_MEMORY;
+ *         UMX_ERR_IO_ERROR, if the driver fails
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_buffer_copy(const umx_buffer *to,
+                                                  const umx_buffer *from);
+
 #ifdef __cplusplus
 }
 #endif

@@ -186,7 +186,7 @@ umi_comm_coll_take_recv(umi_comm_coll *coll, const umx_buffer *buf,
 /* Do they share bytes? What is copied shares none. */
 bool umi_comm_buffers_overlap(const umx_buffer *a, const umx_buffer *b);
 
-/* Copy this rank's own part, in host memory. */
+/* Copy this rank's own part, in memory of any kind. */
 umx_status umi_comm_coll_copy(const umx_buffer *to, const umx_buffer *from);
 
 /* Does an operation wait for that rank? */

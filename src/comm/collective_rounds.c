@@ -167,12 +167,7 @@ umi_comm_coll_copy(const umx_buffer *to, const umx_buffer *from)
     if (to->len != from->len) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (to->memtype > UMX_MEMTYPE_HOST || from->memtype > UMX_MEMTYPE_HOST) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    return (to->data != from->data) ?
-               umx_buffer_write(to, from->data, to->len) :
-               UMX_OK;
+    return (to->data != from->data) ? umx_buffer_copy(to, from) : UMX_OK;
 }
 
 /* ---- the end of an operation ---------------------------------------------

@@ -226,7 +226,7 @@ deliver(umi_comm_recv *recv, umx_comm_message *message)
     } else if (message->message != NULL) {
         status = receive(recv, &message->message);
     } else if (message->send != NULL) {
-        status = copy_to(&recv->buf, message->send->buf.data, recv->got.length);
+        status = umx_buffer_copy(&recv->buf, &message->send->buf);
     } else if (message->sub != NULL) {
         message->waiter = recv;
         recv->from      = message;

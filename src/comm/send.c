@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* send.c: messages to other ranks, and to this one. */
 #include <stdlib.h>
-#include <string.h>
 
+#include "comm/collective.h"
 #include "comm/member.h"
 #include "comm/send_recv.h"
 #include "util/trace.h"
@@ -176,21 +176,16 @@ discard_send(umi_comm_send *send)
 /* ---- to this rank --------------------------------------------------------
  */
 
-static bool
-is_host(const umx_buffer *buf)
-{
-    return buf->memtype <= UMX_MEMTYPE_HOST && buf->layout == NULL;
-}
-
 static umx_status
 send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
              const umx_op_params *params, umx_request **req_p)
 {
     umx_comm_message *message;
     umx_request      *req;
+    umx_status        status = umi_comm_coll_check_buffer(buf);
 
-    if (!is_host(buf)) {
-        return UMX_ERR_UNSUPPORTED;
+    if (status != UMX_OK) {
+        return status;
     }
     message = umi_comm_message_new(comm, comm->rank, tag, buf->len);
     if (message == NULL) {
@@ -215,10 +210,14 @@ send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
         return UMX_INPROGRESS;
     }
     if (buf->len != 0) {
-        memcpy(message->data, buf->data, buf->len);
+        status = umx_buffer_read(buf, message->data, buf->len);
     }
     discard_send(message->send);
     message->send = NULL;
+    if (status != UMX_OK) {
+        umi_comm_message_free(message);
+        return status;
+    }
     umi_list_append(&comm->unexpected, &message->node);
     return UMX_OK;
 }

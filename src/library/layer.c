@@ -319,6 +319,12 @@ umx_buffer_read(const umx_buffer *buf, void *data, size_t len)
     return umi_copy_out(buf, data, len);
 }
 
+umx_status
+umx_buffer_copy(const umx_buffer *to, const umx_buffer *from)
+{
+    return umi_copy_between(to, from);
+}
+
 /* ---- active messages -----------------------------------------------------
  */
 

@@ -49,6 +49,8 @@ enum {
       (cu_pointer dst, const void *src, size_t len, cu_stream stream))         \
     X(copy_dtoh, "cuMemcpyDtoHAsync_v2",                                       \
       (void *dst, cu_pointer src, size_t len, cu_stream stream))               \
+    X(copy_across, "cuMemcpyAsync",                                            \
+      (cu_pointer dst, cu_pointer src, size_t len, cu_stream stream))          \
     X(current_device, "cuCtxGetDevice", (cu_device * device_p))                \
     X(alloc, "cuMemAlloc_v2", (cu_pointer * pointer_p, size_t len))            \
     X(alloc_managed, "cuMemAllocManaged",                                      \
@@ -319,6 +321,32 @@ umi_cuda_copy_out(void *dst, const void *src, size_t len)
     if (status == UMX_OK) {
         status = finish(driver.copy_dtoh(dst, (uintptr_t)src, len, stream),
                         "cuMemcpyDtoHAsync", stream);
+        umi_cuda_leave();
+    }
+    return status;
+}
+
+umx_status
+umi_cuda_copy_across(void *dst, const void *src, size_t len)
+{
+    umx_memory_info info;
+    cu_stream       stream;
+    umx_status      status;
+
+    if (len == 0) {
+        return UMX_OK;
+    }
+    status = umi_cuda_describe(src, len, &info);
+    if (status == UMX_OK && info.device < 0) {
+        status = UMX_ERR_INVALID_PARAM;
+    }
+    if (status == UMX_OK) {
+        status = enter_to_copy(dst, len, &stream);
+    }
+    if (status == UMX_OK) {
+        status = finish(
+            driver.copy_across((uintptr_t)dst, (uintptr_t)src, len, stream),
+            "cuMemcpyAsync", stream);
         umi_cuda_leave();
     }
     return status;

@@ -21,6 +21,9 @@ void       umi_cuda_leave(void);
 umx_status umi_cuda_copy_in(void *dst, const void *src, size_t len);
 umx_status umi_cuda_copy_out(void *dst, const void *src, size_t len);
 
+/* Copy between memories of devices, of one or of two; as those. */
+umx_status umi_cuda_copy_across(void *dst, const void *src, size_t len);
+
 /* `len` > 0 bytes of zeros: HOST is pinned. `device` UMX_DEVICE_NONE: that of
  * the current context, or the first. */
 umx_status umi_cuda_alloc(umx_memtype memtype, int device, size_t len,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "mem/memtype.h"
 
+#include <stdlib.h>
+
 #include "mem/cuda.h"
 
 static umx_status
@@ -20,6 +22,60 @@ const umi_memtype_ops umi_memtypes[] = {
     [UMX_MEMTYPE_CUDA_MANAGED] = {"cuda-managed", true, host_copy, host_copy,
                                   umi_cuda_enter, umi_cuda_leave},
 };
+
+static bool
+has_device_layout(const umx_buffer *buf)
+{
+    return buf->layout != NULL && buf->memtype > UMX_MEMTYPE_HOST;
+}
+
+/* Is it one run of bytes that the CPU may read and write? */
+static bool
+is_host_run(const umx_buffer *buf)
+{
+    return buf->layout == NULL && umi_memtype_is_host_readable(buf);
+}
+
+static umx_status
+copy_staged(const umx_buffer *to, const umx_buffer *from)
+{
+    void      *bytes = malloc(from->len);
+    umx_status status;
+
+    if (bytes == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    status = umi_copy_out(from, bytes, from->len);
+    if (status == UMX_OK) {
+        status = umi_copy_in(to, bytes, from->len);
+    }
+    free(bytes);
+    return status;
+}
+
+umx_status
+umi_copy_between(const umx_buffer *to, const umx_buffer *from)
+{
+    if (to->len < from->len) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (has_device_layout(to) || has_device_layout(from)) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if (from->len == 0) {
+        return UMX_OK;
+    }
+    if (is_host_run(from)) {
+        return umi_copy_in(to, from->data, from->len);
+    }
+    if (is_host_run(to)) {
+        return umi_copy_out(from, to->data, from->len);
+    }
+    if (to->layout == NULL && from->layout == NULL) {
+        return umi_cuda_copy_across(to->data, from->data, from->len);
+    }
+    return copy_staged(to, from);
+}
 
 umx_status
 umi_check_device_buffer(const umx_buffer *buf)

@@ -52,6 +52,11 @@ umi_copy_out(const umx_buffer *buf, void *dst, size_t len)
     return umi_memtypes[buf->memtype].copy_out(dst, buf->data, len);
 }
 
+/* All of `from` into `to`, each of any kind; they do not overlap.
+ * UMX_ERR_INVALID_PARAM: `to` is shorter; UMX_ERR_UNSUPPORTED: a layout in
+ * memory of a device. */
+umx_status umi_copy_between(const umx_buffer *to, const umx_buffer *from);
+
 /* umi_check_buffer() of device memory: it must be there. */
 umx_status umi_check_device_buffer(const umx_buffer *buf);
 

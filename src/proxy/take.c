@@ -246,7 +246,15 @@ check_here(umx_proxy_ring *ring, const umi_proxy_region *region,
     return UMX_ERR_STALE_KEY;
 }
 
-/* Copy between memories of this rank, one of which may be a device's. */
+static bool
+do_overlap(const umx_buffer *a, const umx_buffer *b)
+{
+    const char *first = a->data, *second = b->data;
+
+    return first < second + b->len && second < first + a->len;
+}
+
+/* Copy between memories of this rank, of the host or of devices. */
 static umx_status
 put_here(umx_proxy_ring *ring, const umi_proxy_region *region,
          const umx_ring_command *command, const fields *f, umx_buffer *from)
@@ -259,18 +267,13 @@ put_here(umx_proxy_ring *ring, const umi_proxy_region *region,
     }
     to.data = (char *)to.data + f->remote;
     to.len  = f->bytes;
-    if (from->memtype == UMX_MEMTYPE_HOST) {
-        if (to.memtype == UMX_MEMTYPE_HOST) {
-            memmove(to.data, from->data, f->bytes);
-            status = UMX_OK;
-        } else {
-            status = umx_buffer_write(&to, from->data, f->bytes);
-        }
-    } else if (to.memtype == UMX_MEMTYPE_HOST) {
-        status = umx_buffer_read(from, to.data, f->bytes);
+    if (from->memtype != UMX_MEMTYPE_CUDA && to.memtype != UMX_MEMTYPE_CUDA) {
+        memmove(to.data, from->data, f->bytes);
+    } else if (do_overlap(&to, from)) {
+        return refuse(ring, command, UMX_ERR_INVALID_PARAM,
+                      "a put in memory of a device onto the bytes it reads");
     } else {
-        return refuse(ring, command, UMX_ERR_UNSUPPORTED,
-                      "a put from a device to a device of the same rank");
+        status = umx_buffer_copy(&to, from);
     }
     if (status != UMX_OK) {
         return refuse(ring, command, status, umx_status_string(status));

@@ -133,8 +133,11 @@ check_place(fake_pointer pointer, size_t len)
 int
 cuInit(unsigned flags)
 {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+
     (void)flags;
-    return fake_cuda.is_deviceless ? 100 : 0;
+    return (fake_cuda.is_deviceless || (visible && visible[0] == '\0')) ? 100 :
+                                                                          0;
 }
 
 int
@@ -288,6 +291,21 @@ cuMemcpyDtoHAsync_v2(void *dst, fake_pointer src, size_t len,
     check_place(src, len);
     memcpy(dst, (void *)(uintptr_t)src, len);
     return queued("cuMemcpyDtoHAsync_v2", stream);
+}
+
+/* Between devices, of which the current one is that of `dst`. */
+int
+cuMemcpyAsync(fake_pointer dst, fake_pointer src, size_t len,
+              const void *stream)
+{
+    const range *r = find(src);
+
+    check_place(dst, len);
+    if (r == NULL || len > r->len - (src - (uintptr_t)r->data)) {
+        abort();
+    }
+    memcpy((void *)(uintptr_t)dst, (void *)(uintptr_t)src, len);
+    return queued("cuMemcpyAsync", stream);
 }
 
 int

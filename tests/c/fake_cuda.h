@@ -70,6 +70,8 @@ typedef unsigned long long fake_pointer;
       (fake_pointer dst, const void *src, size_t len, const void *stream))   \
     X(cuMemcpyDtoHAsync_v2,                                                  \
       (void *dst, fake_pointer src, size_t len, const void *stream))         \
+    X(cuMemcpyAsync,                                                         \
+      (fake_pointer dst, fake_pointer src, size_t len, const void *stream))  \
     X(cuMemcpyDtoD_v2, (fake_pointer dst, fake_pointer src, size_t len))     \
     X(cuCtxSynchronize, (void))                                              \
     X(cuMemAlloc_v2, (fake_pointer * pointer_p, size_t len))                 \

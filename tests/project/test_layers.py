@@ -97,7 +97,7 @@ UNLOCKED = {
         umx_topology_create umx_topology_destroy umx_topology_distances
         umx_topology_find_gpu umx_topology_find_name umx_topology_find_pci
         umx_topology_get_cpus umx_topology_get_object umx_topology_num_objects
-        umx_buffer_read umx_buffer_write umx_shmem_signal_fetch
+        umx_buffer_copy umx_buffer_read umx_buffer_write umx_shmem_signal_fetch
         umx_metadata_add umx_metadata_find umx_metadata_fini
         umx_metadata_init umx_metadata_is_valid umx_metadata_next
         umx_histogram_init umx_histogram_limit umx_histogram_merge

@@ -110,6 +110,82 @@ test_bytes_are_copied_in_the_devices_context(void **state)
     assert_int_equal(fake_cuda.retained[3], 1); /* once for all */
 }
 
+/* Whatever the two buffers are: of the host with a layout or without one, of a
+ * device, managed. */
+static void
+test_bytes_are_copied_between_memories_of_all_kinds(void **state)
+{
+    enum {
+        COUNT = 8,
+        KINDS = 6
+    };
+
+    umx_layout layout;
+    umx_dim    dim = {.count = COUNT, .stride = 2};
+    size_t     len;
+    char       gaps[2][LEN], plain[2][LEN];
+
+    (void)state;
+    assert_int_equal(umx_layout_init(&layout, 1, 1, &dim, &len), UMX_OK);
+    for (int i = 0; i < KINDS * KINDS; i++) {
+        umx_buffer kinds[2][KINDS];
+        umx_buffer from, to, read = umx_host_buffer(plain[0], COUNT);
+
+        for (int side = 0; side < 2; side++) {
+            char *of_device = (side == 0) ? device_memory : device_memory + 32;
+
+            kinds[side][0]        = umx_host_buffer(plain[side], COUNT);
+            kinds[side][1]        = umx_host_buffer(gaps[side], COUNT);
+            kinds[side][1].layout = &layout;
+            kinds[side][2]        = (umx_buffer){
+                       .data = of_device, .len = COUNT, .memtype = UMX_MEMTYPE_CUDA};
+            kinds[side][3] = (umx_buffer){.data    = other_device + 32 * side,
+                                          .len     = COUNT,
+                                          .memtype = UMX_MEMTYPE_CUDA};
+            kinds[side][4] = (umx_buffer){.data    = managed + 32 * side,
+                                          .len     = COUNT,
+                                          .memtype = UMX_MEMTYPE_CUDA_MANAGED};
+            kinds[side][5] = umx_host_buffer(pinned + 32 * side, COUNT);
+        }
+        from = kinds[0][i / KINDS];
+        to   = kinds[1][i % KINDS];
+        assert_int_equal(umi_copy_in(&from, "abcdefgh", COUNT), UMX_OK);
+        assert_int_equal(umi_copy_in(&to, "--------", COUNT), UMX_OK);
+        assert_int_equal(umi_copy_between(&to, &from), UMX_OK);
+        assert_int_equal(umi_copy_between(&read, &to), UMX_OK);
+        assert_memory_equal(plain[0], "abcdefgh", COUNT);
+    }
+}
+
+static void
+test_a_copy_that_cannot_be_is_refused(void **state)
+{
+    umx_layout layout = {.run = 1};
+    umx_buffer here   = {device_memory, LEN, UMX_MEMTYPE_CUDA, NULL, NULL};
+    umx_buffer there  = {other_device, LEN - 1, UMX_MEMTYPE_CUDA, NULL, NULL};
+    unsigned   before = fake_cuda.copies;
+
+    (void)state;
+    assert_int_equal(umi_copy_between(&there, &here), UMX_ERR_INVALID_PARAM);
+    there.len    = LEN;
+    there.layout = &layout;
+    assert_int_equal(umi_copy_between(&there, &here), UMX_ERR_UNSUPPORTED);
+    assert_int_equal(umi_copy_between(&here, &there), UMX_ERR_UNSUPPORTED);
+    there.layout = NULL;
+    there.data   = ordinary;
+    assert_int_equal(umi_copy_between(&there, &here), UMX_ERR_INVALID_PARAM);
+    assert_int_equal(umi_copy_between(&here, &there), UMX_ERR_INVALID_PARAM);
+    there.data = other_device;
+    here.len   = 0;
+    assert_int_equal(umi_copy_between(&there, &here), UMX_OK);
+    assert_int_equal(fake_cuda.copies, before);
+    here.len          = LEN;
+    fake_cuda.failing = "cuMemcpyAsync";
+    fake_cuda.result  = 700;
+    assert_int_equal(umi_copy_between(&there, &here), UMX_ERR_IO_ERROR);
+    assert_int_equal(strncmp(last_line, "cuMemcpyAsync", 13), 0);
+}
+
 static void
 test_memory_of_no_device_is_not_copied(void **state)
 {
@@ -262,6 +338,8 @@ main(void)
         CUDA_TEST(test_memory_of_no_device_is_not_copied),
         CUDA_TEST(test_failures_of_the_driver_are_told),
         CUDA_TEST(test_bytes_are_copied_in_the_devices_context),
+        CUDA_TEST(test_bytes_are_copied_between_memories_of_all_kinds),
+        CUDA_TEST(test_a_copy_that_cannot_be_is_refused),
         CUDA_TEST(test_streams_are_waited_for),
         CUDA_TEST(test_memory_is_allocated_on_a_device),
         CUDA_TEST(test_an_allocation_that_fails_leaves_nothing),

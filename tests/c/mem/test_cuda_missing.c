@@ -27,6 +27,7 @@ run(const char *why)
     if (umi_cuda_describe(&byte, 1, &info) != UMX_ERR_UNSUPPORTED ||
         umi_cuda_copy_in(&byte, "a", 1) != UMX_ERR_UNSUPPORTED ||
         umi_cuda_copy_out(&byte, "a", 1) != UMX_ERR_UNSUPPORTED ||
+        umi_cuda_copy_across(&byte, "a", 1) != UMX_ERR_UNSUPPORTED ||
         umx_cuda_wait(0, 1) != UMX_ERR_UNSUPPORTED ||
         umi_copy_in(&buf, "a", 1) != UMX_ERR_UNSUPPORTED ||
         umi_copy_out(&buf, &byte, 1) != UMX_ERR_UNSUPPORTED) {
