@@ -373,7 +373,7 @@ def test_wrong_arguments():
             ((bytearray(1), 0, -1), ValueError, "user tag -1"),
             ((bytearray(1), 0, 2**32), ValueError, "user tag 4294967296"),
             ((7, 0), TypeError, "takes host memory, not int"),
-            ((OfDevice(), 0), TypeError, "takes host memory, not OfDevice"),
+            ((OfDevice(), 0), TypeError, "not memory of a device .OfDevice.,"),
             ((np.zeros((9, 9))[:, 1], 0), BufferError, "contiguous"),
             ((np.zeros((9, 9), order="F"), 0), BufferError, "contiguous"),
         ]:

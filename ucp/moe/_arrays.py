@@ -79,7 +79,12 @@ def as_array(obj: Any, what: str) -> Array:
         array: Array = (obj if plain is None else obj.view(plain)).numpy()
         return array
     if hasattr(obj, "__cuda_array_interface__"):
-        raise TypeError(f"{what} is in memory of a device: copy it to the host")
+        try:
+            return np.asarray(memoryview(obj))  # managed
+        except (TypeError, BufferError):
+            raise TypeError(
+                f"{what} is in memory of a device: copy it to the host"
+            ) from None
     if hasattr(obj, "__dlpack__"):
         return np.from_dlpack(obj)
     try:

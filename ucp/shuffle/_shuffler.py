@@ -188,6 +188,7 @@ class Shuffler(_ext.Shuffler):
                 ``PoolBuffer`` is best: peers may read it where it is.
 
         Raises:
+            TypeError: it is memory of a device, or no memory.
             UCXCloseError: the shuffle was over before the owner released the
                 chunk, and it may still read the memory.
             UCXError: the spill file cannot grow, and nothing was inserted: the

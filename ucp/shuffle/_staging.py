@@ -655,10 +655,11 @@ def _bytes_view(data: Any, *, writable: bool = False) -> memoryview:
     """The memory as bytes."""
     try:
         buffer = pickle.PickleBuffer(data)
-    except TypeError:
-        raise TypeError(
-            f"a staging queue takes host memory, not {type(data).__name__}"
-        ) from None
+    except (TypeError, BufferError):
+        what = type(data).__name__
+        if hasattr(data, "__cuda_array_interface__"):
+            what = f"memory of a device ({what}), which the communicator sends"
+        raise TypeError(f"a staging queue takes host memory, not {what}") from None
     with memoryview(buffer) as view:
         if not view.c_contiguous:
             raise BufferError("a staging queue takes contiguous memory")

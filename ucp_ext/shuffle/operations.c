@@ -130,6 +130,11 @@ shuffler_insert(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         Py_DECREF(req);
         return NULL;
     }
+    if (req->hold.buf.memtype != UMX_MEMTYPE_HOST) {
+        Py_DECREF(req);
+        return PyErr_Format(PyExc_TypeError, "insert() takes host memory, not "
+                                             "memory of a device");
+    }
     if (req->hold.buf.memh == NULL) {
         Py_DECREF(req);
         Py_RETURN_NONE;
