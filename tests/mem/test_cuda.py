@@ -355,15 +355,23 @@ async with connected_pair() as (left, right):
 """)
 
 
-@pytest.mark.timeout(120)
-def test_the_tests_for_a_device_pass_on_this_driver(driver):
-    """Run the tests for a device here, so that they pass on a machine that has one."""
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "path",
+    ["mem/test_gpu.py", "mem/test_gpu_layers.py", "communicator/test_devices.py"],
+)
+def test_the_tests_for_a_device_pass_on_this_driver(driver, path):
+    """Run the tests for a device here, so that they pass on a machine that has one.
+
+    Neither the options of this run nor plugins that happen to be installed reach it.
+    """
+    env = {name: val for name, val in os.environ.items() if "PYTEST" not in name}
     done = subprocess.run(
         [
             *(sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            TESTS / "mem" / "test_gpu.py",
+            *("-p", "pytest_timeout", TESTS / path),
         ],
-        env={**os.environ, **settings(driver)},
+        env={**env, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **settings(driver)},
         capture_output=True,
         text=True,
     )
@@ -685,7 +693,9 @@ async with connected_pair() as (left, right):
     )
 
 
-def test_without_a_driver_device_memory_is_refused():
+@pytest.mark.parametrize("is_there", [False, True])
+def test_without_a_driver_device_memory_is_refused(driver, is_there):
+    """Or without a device: a machine may have the driver where no variable leads."""
     run_script(
         PRELUDE.replace('ctypes.CDLL("libcuda.so.1")', "None").replace(
             'State.in_dll(cuda, "fake_cuda")', "None"
@@ -710,5 +720,7 @@ async def main():
 
 asyncio.run(main())
 """,
-        LD_LIBRARY_PATH=os.devnull,
+        LD_LIBRARY_PATH=str(driver) if is_there else os.devnull,
+        CUDA_VISIBLE_DEVICES="",
+        UCX_MODULES="^cuda",
     )
