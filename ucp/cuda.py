@@ -37,6 +37,8 @@ def _torch() -> Callable[[int], Any]:
 
 _LIBRARIES = {"cupy": _cupy, "rmm": _rmm, "numba": _numba, "torch": _torch}
 _allocate: Callable[[int], Any] | None = None
+_is_chosen = False  # by the program
+_preferred: list[str] = []
 
 
 def is_available() -> bool:
@@ -57,10 +59,19 @@ def use(library: str | None) -> None:
         ValueError: ``library`` is none of these.
         ImportError: the library cannot be imported.
     """
-    global _allocate
+    global _allocate, _is_chosen
     if library is not None and library not in _LIBRARIES:
         raise ValueError(f"library is one of {', '.join(_LIBRARIES)}, not {library!r}")
     _allocate = None if library is None else _LIBRARIES[library]()
+    _is_chosen = library is not None
+
+
+def _prefer(library: str) -> None:
+    """Try a library before the others, if the program has chosen none."""
+    global _allocate
+    if library not in _preferred:
+        _preferred.append(library)
+        _allocate = _allocate if _is_chosen else None
 
 
 def allocator(nbytes: int) -> Any:
@@ -77,7 +88,7 @@ def allocator(nbytes: int) -> Any:
 
 def _find() -> Callable[[int], Any]:
     imported = [name for name in _LIBRARIES if name in sys.modules]
-    for name in [*imported, *_LIBRARIES]:
+    for name in [*_preferred, *imported, *_LIBRARIES]:
         try:
             return _LIBRARIES[name]()
         except ImportError:

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fake_cuda.h"
 
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    MAX_RANGES  = 64,
+    MAX_RANGES  = 4096,
     MAX_KERNELS = 64,
     NUM_STREAMS = 64,
     MAX_DEPTH   = 8,
@@ -33,15 +34,17 @@ struct context {
 
 fake_cuda_state fake_cuda;
 
-static range             ranges[MAX_RANGES];
-static kernel            kernels[MAX_KERNELS];
-static unsigned          num_kernels;
-static char              streams[NUM_STREAMS]; /* handles of the streams */
-static unsigned          num_streams;
-static const void       *copying; /* the stream of a copy */
-static struct context    contexts[FAKE_CUDA_DEVICES];
-static _Thread_local int stack[MAX_DEPTH]; /* devices */
-static _Thread_local int depth;
+/* Of memory and kernels: threads of a program copy side by side. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static range           ranges[MAX_RANGES];
+static kernel          kernels[MAX_KERNELS];
+static unsigned        num_kernels;
+static char            streams[NUM_STREAMS]; /* handles of the streams */
+static unsigned        num_streams;
+static _Thread_local const void *copying; /* the stream of a copy */
+static struct context            contexts[FAKE_CUDA_DEVICES];
+static _Thread_local int         stack[MAX_DEPTH]; /* devices */
+static _Thread_local int         depth;
 
 /* ---- for tests -----------------------------------------------------------
  */
@@ -58,9 +61,11 @@ fake_cuda_reset(void)
 void
 fake_cuda_add(void *data, size_t len, int device, bool is_managed)
 {
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < MAX_RANGES; i++) {
         if (ranges[i].data == NULL) {
             ranges[i] = (range){data, len, device, is_managed};
+            pthread_mutex_unlock(&lock);
             return;
         }
     }
@@ -70,9 +75,11 @@ fake_cuda_add(void *data, size_t len, int device, bool is_managed)
 void
 fake_cuda_remove(const void *data)
 {
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < MAX_RANGES; i++) {
         if (ranges[i].data == data) {
             ranges[i] = (range){0};
+            pthread_mutex_unlock(&lock);
             return;
         }
     }
@@ -82,10 +89,12 @@ fake_cuda_remove(const void *data)
 void
 fake_cuda_launch(const void *stream, void *data, size_t len, int value)
 {
+    pthread_mutex_lock(&lock);
     if (num_kernels == MAX_KERNELS) {
         abort();
     }
     kernels[num_kernels++] = (kernel){stream, data, len, value};
+    pthread_mutex_unlock(&lock);
 }
 
 int
@@ -94,17 +103,30 @@ fake_cuda_current(void)
     return (depth == 0) ? -1 : stack[depth - 1];
 }
 
-static const range *
+/* The memory that a byte is of; `len` 0: of none. */
+static range
 find(fake_pointer pointer)
 {
+    range found = {.device = -2};
+
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < MAX_RANGES; i++) {
         fake_pointer start = (uintptr_t)ranges[i].data;
 
         if (pointer >= start && pointer - start < ranges[i].len) {
-            return &ranges[i];
+            found = ranges[i];
+            break;
         }
     }
-    return NULL;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* `len` bytes of device memory from there on. */
+static bool
+is_memory(const range *r, fake_pointer pointer, size_t len)
+{
+    return r->data != NULL && len <= r->len - (pointer - (uintptr_t)r->data);
 }
 
 static int
@@ -119,10 +141,9 @@ result_of(const char *name)
 static void
 check_place(fake_pointer pointer, size_t len)
 {
-    const range *r = find(pointer);
+    range r = find(pointer);
 
-    if (r == NULL || r->device != fake_cuda_current() ||
-        len > r->len - (pointer - (uintptr_t)r->data)) {
+    if (r.device != fake_cuda_current() || !is_memory(&r, pointer, len)) {
         abort();
     }
 }
@@ -151,24 +172,26 @@ int
 cuPointerGetAttributes(unsigned count, const int *attributes, void **values,
                        fake_pointer pointer)
 {
-    const range *r = find(pointer);
+    range r = find(pointer);
 
     for (unsigned i = 0; i < count; i++) {
         switch (attributes[i]) {
         case 2:
-            *(unsigned *)values[i] = (r == NULL) ? 0 : (r->device < 0) ? 1 : 2;
+            *(unsigned *)values[i] = (r.data == NULL) ? 0 :
+                                     (r.device < 0)   ? 1 :
+                                                        2;
             break;
         case 8:
-            *(unsigned *)values[i] = (r != NULL && r->is_managed);
+            *(unsigned *)values[i] = r.is_managed;
             break;
         case 9:
-            *(int *)values[i] = (r != NULL) ? r->device : -2;
+            *(int *)values[i] = r.device;
             break;
         case 11:
-            *(uint64_t *)values[i] = (r != NULL) ? (uintptr_t)r->data : 0;
+            *(uint64_t *)values[i] = (uintptr_t)r.data;
             break;
         case 12:
-            *(size_t *)values[i] = (r != NULL) ? r->len : 0;
+            *(size_t *)values[i] = r.len;
             break;
         default:
             abort();
@@ -298,10 +321,10 @@ int
 cuMemcpyAsync(fake_pointer dst, fake_pointer src, size_t len,
               const void *stream)
 {
-    const range *r = find(src);
+    range r = find(src);
 
     check_place(dst, len);
-    if (r == NULL || len > r->len - (src - (uintptr_t)r->data)) {
+    if (!is_memory(&r, src, len)) {
         abort();
     }
     memcpy((void *)(uintptr_t)dst, (void *)(uintptr_t)src, len);
@@ -441,6 +464,7 @@ cuStreamSynchronize(const void *stream)
     if (is_default && depth == 0) {
         abort(); /* of which device? */
     }
+    pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < num_kernels; i++) {
         kernel *k = &kernels[i];
 
@@ -451,6 +475,7 @@ cuStreamSynchronize(const void *stream)
         }
     }
     num_kernels = kept;
+    pthread_mutex_unlock(&lock);
     if (stream == copying) {
         copying = NULL;
         return result_of("cuStreamSynchronize");

@@ -5,7 +5,8 @@
  * A test in C finds it by dlopen("libcuda.so.1") if it says `link: fake_cuda
  * fake_cuda_link wrap=dlopen wrap=dlsym`; tests in Python build that library
  * of it. What a call needs is checked: a copy in the context of the memory's
- * device, a context that was pushed and is popped. Thread: one at a time. */
+ * device, a context that was pushed and is popped. Thread: any; what is counted
+ * may miss something then. */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 

@@ -358,13 +358,20 @@ async with connected_pair() as (left, right):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "path",
-    ["mem/test_gpu.py", "mem/test_gpu_layers.py", "communicator/test_devices.py"],
+    [
+        "mem/test_gpu.py",
+        "mem/test_gpu_layers.py",
+        "communicator/test_devices.py",
+        "dask/test_dask_devices.py",
+    ],
 )
 def test_the_tests_for_a_device_pass_on_this_driver(driver, path):
     """Run the tests for a device here, so that they pass on a machine that has one.
 
     Neither the options of this run nor plugins that happen to be installed reach it.
     """
+    if path.startswith("dask"):
+        pytest.importorskip("distributed", reason="distributed is missing")
     env = {name: val for name, val in os.environ.items() if "PYTEST" not in name}
     done = subprocess.run(
         [

@@ -40,7 +40,7 @@ from ucp import _ext
 
 from .._core.resolve import SockAddr, resolve
 from .._core.worker import Worker
-from . import _config, _memory
+from . import _config, _devices, _memory
 from ._blocks import blocks
 
 logger = logging.getLogger(__name__)
@@ -119,6 +119,11 @@ class UCP(Comm):
     def extra_info(self) -> dict[str, Any]:
         return {}
 
+    def handshake_info(self) -> dict[str, Any]:
+        """Return what the peer is told, which ``remote_info`` has there."""
+        info = super().handshake_info()
+        return {**info, **_devices.handshake_info(self.deserialize)}
+
     def closed(self) -> bool:
         return self._endpoint is None
 
@@ -172,6 +177,9 @@ class UCP(Comm):
         Towards the scheduler what can be changed is copied, up to 16 MiB a message;
         what is a read-only view of memory that changes is not.
 
+        Without ``serializers``, objects in memory of a device are sent from there to
+        a peer that takes them: by the families "cuda", "dask" and "pickle".
+
         Raises:
             CommClosedError, OtherProtocolError, PeerRefusedError: as ``read``.
             Otherwise the exceptions of serializing; the connection stays open.
@@ -180,18 +188,12 @@ class UCP(Comm):
         """
         if self._endpoint is None:
             raise CommClosedError(f"in {self}: it is closed")
-        frames = await to_frames(
-            msg,
-            allow_offload=self.allow_offload,
-            serializers=serializers,
-            on_error=on_error,
-            context={
-                "sender": self.local_info,
-                "recipient": self.remote_info,
-                **self.handshake_options,
-            },
-            frame_split_size=self.max_shard_size,
-        )
+        if serializers is None:
+            serializers = _devices.serializers(self.remote_info)
+        frames = await self._frames_of(msg, serializers, on_error)
+        if len(frames) > _FRAMES_MAX and any(map(_devices.is_on_device, frames)):
+            host = _devices.host_serializers(serializers)
+            frames = await self._frames_of(msg, host, on_error)
         size = sum(map(nbytes, frames))
         if size <= _COPIED_MAX and (self.name or "").endswith("->Scheduler"):
             frames = [_own(frame) for frame in frames]
@@ -209,6 +211,21 @@ class UCP(Comm):
             self.abort()
             raise await self._closed_error(exc) from exc
         return size
+
+    async def _frames_of(self, msg: Any, serializers: Any, on_error: str) -> list[Any]:
+        frames: list[Any] = await to_frames(
+            msg,
+            allow_offload=self.allow_offload,
+            serializers=serializers,
+            on_error=on_error,
+            context={
+                "sender": self.local_info,
+                "recipient": self.remote_info,
+                **self.handshake_options,
+            },
+            frame_split_size=self.max_shard_size,
+        )
+        return frames
 
     async def _closed_error(self, exc: ucp.UCXBaseException) -> Exception:
         """Return the exception to raise if the connection has ended with ``exc``."""
@@ -304,7 +321,7 @@ def _own(frame: Any) -> Any:
     """Return ``frame``, or a copy of it if its memory can be changed."""
     try:
         view = memoryview(frame)
-    except (TypeError, ValueError):  # of a GPU, or of numpy's own types
+    except (TypeError, ValueError, BufferError):  # of a GPU, or of numpy's own types
         return frame
     if view.readonly or not view.contiguous:
         return frame

@@ -193,4 +193,6 @@ def _make_pool() -> None:
 def _give_allocator(worker: Worker) -> None:
     """Receive frames that were sent from a device in device memory, if there is one."""
     if cuda.is_available():
+        # distributed makes an rmm.DeviceBuffer of such memory only.
+        cuda._prefer("rmm")
         worker.register_am_allocator(cuda.allocator, "cuda")
