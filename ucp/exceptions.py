@@ -43,10 +43,11 @@ libumx, which are -200 and below), ``op`` (name of the operation, or None),
 number of the operating system if that has refused something, or if a peer has
 been silent for too long; else None).
 
-A UCXRankFailed has also ``rank`` (the one that has failed, or None if it is no
-rank's fault), ``op`` and ``op_id`` (the collective operation that was under way
-here, and its number; else the operation that raises, and None) and ``cause`` (an
-exception of this module).
+A UCXRankFailed has also ``rank`` (the one that has failed or given up; None if it is
+no rank's fault, or not known), ``op`` and ``op_id`` (the collective operation that was
+under way here, and its number; else the operation that raises, and None), ``cause`` (an
+exception of this module, or None) and ``late``: a tuple of the ranks that had not come
+to a collective operation that a rank has given up. A UCXTimeout has ``late``, too.
 """
 
 from ._ext import (

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "capi/capsule.h"
 #include "comm/bytes_block.h"
+#include "comm/close_all.h"
 #include "comm/communicator.h"
 #include "comm/type.h"
 #include "moe/moe_buffer.h"
@@ -120,6 +121,7 @@ static PyMethodDef module_methods[] = {
      exception_from_status_doc},
     {"set_log_handler", log_set_handler, METH_VARARGS, log_set_handler_doc},
     {"log_catch_up", log_catch_up, METH_NOARGS, log_catch_up_doc},
+    {"close_communicators", comm_close_all, METH_VARARGS, comm_close_all_doc},
     {"set_current_worker", worker_set_current, METH_O, worker_set_current_doc},
     {"config_options", (PyCFunction)(void (*)(void))context_config_options,
      METH_VARARGS | METH_KEYWORDS, config_options_doc},

@@ -27,6 +27,7 @@ enum {
     UMX_RANK_ANY      = -1, /* bootstrap: the root assigns one */
     UMX_ANY_SOURCE    = -1,
     UMX_COMM_SIZE_MAX = 65536,
+    UMX_COMM_LATE_MAX = 64, /* ranks that a failure names as late */
     UMX_COMM_NAME_MAX = 63 /* bytes */
 };
 
@@ -102,6 +103,10 @@ typedef struct umx_comm_failure {
     umx_status  cause;
     uint64_t    group;  /* `rank` among all that have connected together, for */
     int         member; /* umx_comm_abort_for(); -1: none */
+    /* An operation was cancelled, or its time has run out: the ranks that had
+     * not come to it, as far as was known. */
+    int num_late;
+    int late[UMX_COMM_LATE_MAX];
 } umx_comm_failure;
 
 /** True if it is revoked; then `*failure` says why. `op` lasts as long as the
@@ -141,13 +146,25 @@ UMX_API bool umx_comm_doubt(umx_comm *comm, int rank, umx_status status,
 
 /**
  * Leave it: the other ranks finish what this one has taken part in, and later
- * operations that need it name it as gone. No operations after this.
+ * operations that need it name it as gone. No operations after this. Collective
+ * operations that are under way abort it.
  */
 UMX_API void umx_comm_close(umx_comm *comm);
 
-/** Give it back. One that is not closed and has other ranks in it is aborted;
+/** Give it back. One that is not closed is left, as by umx_comm_close();
  * operations under way complete in the background. */
 UMX_API void umx_comm_destroy(umx_comm *comm);
+
+/**
+ * Leave all communicators of a worker that is about to end, those that were
+ * made last first. They are not given back.
+ *
+ * @param failure  NULL; else each is aborted first, as by umx_comm_abort_for()
+ * @param reason   for people, if `failure` is not NULL; may be NULL
+ */
+UMX_API void umx_comm_close_all(umx_worker             *worker,
+                                const umx_comm_failure *failure,
+                                const char             *reason);
 
 /* ---- for libraries on top -------------------------------------------------
  */

@@ -111,6 +111,7 @@ struct umi_comm_coll {
                                  and the log for whom this one waits */
     uint64_t         wait_ns; /* of the timer, each time twice as long */
     uint64_t         waited_ns; /* so far, when the timer was last due */
+    uint64_t         told;      /* a hash of the late ranks that were told */
     umi_comm_packed *packed;    /* the buffers with a layout */
 };
 

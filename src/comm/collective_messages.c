@@ -7,6 +7,7 @@
 
 #include "comm/collective.h"
 #include "comm/inbox.h"
+#include "comm/late.h"
 #include "comm/member.h"
 
 /* A message that no receive waits for yet. */
@@ -461,6 +462,7 @@ umi_comm_coll_arrive(umx_comm *comm, const umi_comm_parcel *parcel)
         drop(comm, parcel);
         return;
     }
+    umi_comm_late_note(comm, (int)header->source, header->number);
     if (parcel->message != NULL) {
         umi_comm_inbox_offer(comm, (int)header->source);
     }

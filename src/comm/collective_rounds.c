@@ -8,12 +8,15 @@
 #include "comm/collective.h"
 #include "comm/describe.h"
 #include "comm/inbox.h"
+#include "comm/late.h"
 #include "comm/member.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/trace.h"
 
-/* How long an operation waits before it tells the ranks what it waits in. */
+/* How long an operation waits before it tells the ranks what it waits in, and
+ * before it tells them again; then each time twice as long. */
+#define FIRST_NS UINT64_C(20000000)
 #define STATE_NS UINT64_C(500000000)
 
 /* How long an operation waits before the log says for whom. */
@@ -344,35 +347,6 @@ umi_comm_coll_fail_all(umx_comm *comm)
 /* ---- waiting -------------------------------------------------------------
  */
 
-/* Ranks that call different operations may wait for each other, with nothing
- * sent: say what this one waits in. */
-static void
-say_state(umi_comm_coll *coll)
-{
-    umx_comm       *comm   = coll->comm;
-    umi_comm_header header = {.kind   = UMI_COMM_STATE,
-                              .op     = (uint8_t)coll->type->kind,
-                              .source = (uint32_t)comm->rank,
-                              .comm   = comm->id,
-                              .number = coll->number};
-    umi_comm_call   call   = {.op      = coll->type->kind,
-                              .what    = coll->what,
-                              .bytes   = coll->bytes,
-                              .history = coll->history};
-    uint8_t         data[UMI_COMM_CALL_SIZE];
-    size_t          left = umi_list_count(&coll->recvs);
-    umi_node       *node;
-
-    umi_comm_call_encode(&call, data);
-
-    while ((node = umi_list_turn(&coll->recvs, &left)) != NULL) {
-        const umi_comm_xfer *xfer = umi_container_of(node, umi_comm_xfer, node);
-
-        umi_comm_member_send(comm->ranks[xfer->rank].member, &header, data,
-                             sizeof(data));
-    }
-}
-
 static void
 start_timer(umi_comm_coll *coll)
 {
@@ -385,11 +359,10 @@ on_timer(umx_timer *timer)
 {
     umi_comm_coll *coll = umi_container_of(timer, umi_comm_coll, timer);
 
-    if (coll->waited_ns == 0) {
-        say_state(coll);
-    }
+    umi_comm_late_ask(coll);
     coll->waited_ns += coll->wait_ns;
-    coll->wait_ns *= 2;
+    coll->wait_ns = (coll->waited_ns < STATE_NS) ? STATE_NS - coll->waited_ns :
+                                                   STATE_NS + coll->waited_ns;
     if (coll->waited_ns >= LATE_NS && umi_log_is_on(UMI_LOG_INFO)) {
         umi_comm_log_late(coll);
     }
@@ -406,6 +379,7 @@ cancel(umx_request *req)
     char           text[64];
 
     if (coll->status == UMX_INPROGRESS) {
+        umi_comm_late_keep(coll);
         (void)snprintf(text, sizeof(text), "cancelled by rank %d",
                        coll->comm->rank);
         umi_comm_coll_fail(coll, coll->comm->rank, UMX_ERR_CANCELED, text);
@@ -441,7 +415,7 @@ umi_comm_coll_new(umx_comm *comm, const umi_comm_coll_type *type,
     umi_node_init(&coll->node);
     umi_list_init(&coll->recvs);
     umx_timer_init(&coll->timer, on_timer);
-    coll->wait_ns   = STATE_NS;
+    coll->wait_ns   = FIRST_NS;
     coll->max_xfers = max_xfers;
     coll->type      = type;
     coll->comm      = comm;

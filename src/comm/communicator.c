@@ -12,6 +12,7 @@
 #include "comm/collective.h"
 #include "comm/describe.h"
 #include "comm/inbox.h"
+#include "comm/late.h"
 #include "comm/member.h"
 #include "comm/send_recv.h"
 
@@ -115,6 +116,7 @@ umi_comm_put(umx_comm *comm)
     umi_comm_free_labels(comm);
     for (int i = 0; i < comm->group->size; i++) {
         free(comm->room[i].labels);
+        free(comm->room[i].report);
     }
     umi_comm_group_put(comm->group);
     free(comm->room);
@@ -266,11 +268,15 @@ tell(umx_comm *comm, const umi_comm_member *except)
     umi_comm_failed failed = {
         .rank   = comm->failure.rank,
         .cause  = comm->failure.cause,
-        .number = comm->failure.op_id,
-        .reason = {(const uint8_t *)comm->reason, strlen(comm->reason)}};
-    uint8_t data[32 + UMI_COMM_REASON_MAX];
-    size_t  len = umi_comm_failed_encode(&failed, data, sizeof(data));
+        .number = comm->late_number,
+        .reason = {(const uint8_t *)comm->reason, comm->reason_len}};
+    uint8_t late[UMX_COMM_LATE_MAX * UMI_COMM_NUMBER_SIZE];
+    uint8_t data[UMI_COMM_FAILED_MAX];
+    size_t  len;
 
+    failed.late = umi_comm_numbers_encode(comm->failure.late,
+                                          comm->failure.num_late, late);
+    len         = umi_comm_failed_encode(&failed, data, sizeof(data));
     if (comm->ranks == NULL || comm->group->dispatch->worker == NULL) {
         return;
     }
@@ -308,8 +314,9 @@ revoke_derived(const umx_comm *comm)
 
         node = node->next;
         if (child->parent == comm && !child->is_revoked && !child->is_closed) {
+            umi_comm_late_inherit(child, comm);
             umi_comm_revoke(child, fault_in(child, comm), comm->failure.cause,
-                            true, "%s", comm->reason);
+                            true, "%.*s", (int)comm->reason_len, comm->reason);
             node = group->comms.next; /* callbacks may have changed it */
         }
     }
@@ -324,6 +331,8 @@ revoke(umx_comm *comm, int rank, umx_status cause,
     umx_timer_stop(&comm->doubt);
     comm->failure.cause = cause;
     umi_comm_coll_describe_first(comm, &comm->failure.op, &comm->failure.op_id);
+    comm->reason_len = strlen(comm->reason);
+    umi_comm_late_describe(comm);
     umi_comm_log_revoked(comm);
     umi_comm_hold(comm);
     umi_comm_inbox_revoke(comm);
@@ -353,52 +362,62 @@ umi_comm_revoke(umx_comm *comm, int rank, umx_status cause, bool is_told,
     revoke(comm, rank, cause, NULL, is_told);
 }
 
-void
-umi_comm_on_failed(umx_comm *comm, umi_comm_member *from,
-                   const umi_comm_failed *failed)
+/* Take what the ranks have left in the inbox: it was written before the end
+ * that is about to become known here, and an operation may be complete by it.
+ * False: there is nothing left that could end. The caller holds the
+ * communicator. */
+static bool
+take_inbox(umx_comm *comm)
 {
-    size_t len = failed->reason.len;
-    int rank = (failed->rank >= 0 && failed->rank < comm->size) ? failed->rank :
-                                                                  -1;
-
-    if (comm->is_revoked || comm->is_closed) {
-        return;
+    if (!comm->is_revoked && !comm->is_closed) {
+        (void)umi_comm_inbox_look(comm);
     }
+    return !comm->is_revoked && !comm->is_closed;
+}
+
+static void
+set_reason(umx_comm *comm, const umi_comm_text *text)
+{
+    size_t len = text->len;
+
     if (len > sizeof(comm->reason) - 1) {
         len = sizeof(comm->reason) - 1;
     }
     if (len != 0) {
-        memcpy(comm->reason, failed->reason.data, len);
+        memcpy(comm->reason, text->data, len);
     }
     comm->reason[len] = '\0';
     umi_utf8_end(comm->reason);
-    /* Tell the others, too: a rank with an endpoint to this one might see this
-     * rank's end before it hears of the failure from anybody else. */
-    revoke(comm, rank,
-           (failed->cause < 0) ? (umx_status)failed->cause :
-                                 UMX_ERR_RANK_FAILED,
-           from, false);
 }
 
 void
-umi_comm_lose(umx_comm *comm, const umi_comm_member *member, const char *why)
+umi_comm_on_failed(umx_comm *comm, umi_comm_member *from,
+                   const umi_comm_failed *failed)
 {
-    int         rank = umi_comm_rank_of(comm, member);
-    const char *text = umx_status_string(member->cause);
-    uint64_t    stopped;
+    int rank = (failed->rank >= 0 && failed->rank < comm->size) ? failed->rank :
+                                                                  -1;
 
-    if (rank < 0 || comm->is_closed) {
-        return;
+    umi_comm_hold(comm);
+    if (take_inbox(comm)) {
+        set_reason(comm, &failed->reason);
+        umi_comm_late_merge(comm, failed);
+        /* Tell the others, too: a rank with an endpoint to this one might see
+         * this rank's end before it hears of the failure from anybody else. */
+        revoke(comm, rank,
+               (failed->cause < 0) ? (umx_status)failed->cause :
+                                     UMX_ERR_RANK_FAILED,
+               from, false);
     }
-    if (comm->ranks[rank].is_gone &&
-        comm->ranks[rank].num_received >= comm->ranks[rank].num_expected) {
-        umi_comm_messages_end_rank(comm, rank);
-        (void)umi_comm_inbox_look(comm); /* what it has left there */
-        if (!umi_comm_coll_awaits(comm, rank)) {
-            return;
-        }
-    }
-    stopped = umi_comm_group_stopped_ns(comm->group);
+    umi_comm_put(comm);
+}
+
+/* Revoke the communicator, as the member has ended. */
+static void
+revoke_for(umx_comm *comm, const umi_comm_member *member, int rank,
+           const char *why)
+{
+    uint64_t stopped = umi_comm_group_stopped_ns(comm->group);
+
     if (stopped != 0) {
         umi_comm_revoke(comm, comm->rank, UMX_ERR_TIMED_OUT, false,
                         "rank %d has made no progress for %.1f s, and rank %d "
@@ -406,10 +425,32 @@ umi_comm_lose(umx_comm *comm, const umi_comm_member *member, const char *why)
                         comm->rank, (double)stopped / 1e9, rank);
         return;
     }
-    umi_comm_revoke(comm, rank, member->cause, false,
-                    "rank %d has ended: %s%s%s", rank, text,
-                    (why != NULL && why[0] != '\0') ? ": " : "",
-                    (why != NULL) ? why : "");
+    umi_comm_revoke(
+        comm, rank, member->cause, false, "rank %d has ended: %s%s%s", rank,
+        umx_status_string(member->cause),
+        (why != NULL && why[0] != '\0') ? ": " : "", (why != NULL) ? why : "");
+}
+
+void
+umi_comm_lose(umx_comm *comm, const umi_comm_member *member, const char *why)
+{
+    int rank = umi_comm_rank_of(comm, member);
+
+    if (rank < 0 || comm->is_closed) {
+        return;
+    }
+    umi_comm_hold(comm);
+    (void)take_inbox(comm);
+    if (comm->ranks[rank].is_gone &&
+        comm->ranks[rank].num_received >= comm->ranks[rank].num_expected) {
+        umi_comm_messages_end_rank(comm, rank);
+        if (umi_comm_coll_awaits(comm, rank)) {
+            revoke_for(comm, member, rank, why);
+        }
+    } else {
+        revoke_for(comm, member, rank, why);
+    }
+    umi_comm_put(comm);
 }
 
 /* Nobody has said why an operation was lost. */
@@ -580,7 +621,7 @@ end_what_waits(umx_comm *comm, int rank)
 {
     const umi_comm_rank *from = &comm->ranks[rank];
 
-    if (comm->is_revoked || comm->is_closed) {
+    if (!take_inbox(comm)) {
         return;
     }
     if (umi_comm_coll_needs(comm, from->gone_at)) {
@@ -643,10 +684,10 @@ umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
     umi_comm_put(comm);
 }
 
-void
-umx_comm_close(umx_comm *comm)
+/* Leave: `why` is what the others are told if operations are under way. */
+static void
+close_comm(umx_comm *comm, const char *why)
 {
-    UMI_COMM_LOCK(comm);
     if (comm->is_closed) {
         return;
     }
@@ -654,7 +695,7 @@ umx_comm_close(umx_comm *comm)
         umx_comm_abort(comm, NULL);
     } else if (!comm->is_revoked && comm->group->dispatch->worker != NULL) {
         if (!umi_list_is_empty(&comm->colls)) {
-            umx_comm_abort(comm, "closed with operations under way");
+            umx_comm_abort(comm, why);
         } else {
             say_goodbye(comm);
         }
@@ -667,27 +708,55 @@ umx_comm_close(umx_comm *comm)
     umi_comm_put(comm); /* closes the endpoints, if nothing is under way */
 }
 
-static bool
-is_alone(const umx_comm *comm)
+void
+umx_comm_close(umx_comm *comm)
 {
-    for (int i = 0; i < comm->size; i++) {
-        if (i != comm->rank && !comm->ranks[i].is_gone) {
-            return false;
-        }
-    }
-    return true;
+    UMI_COMM_LOCK(comm);
+    close_comm(comm, "closed with operations under way");
 }
 
 void
 umx_comm_destroy(umx_comm *comm)
 {
     UMI_COMM_LOCK(comm);
-    if (!comm->is_closed) {
-        if (comm->ranks == NULL || !is_alone(comm)) {
-            umx_comm_abort(comm, "given back without being closed");
-        }
-        umx_comm_close(comm);
-    }
+    close_comm(comm, "given back with operations under way");
     comm->is_dropped = true;
     umi_comm_put(comm);
+}
+
+/* Find the communicator that was made last of those that are not closed, or not
+ * revoked either and not derived from another one; or NULL. */
+static umx_comm *
+last_open(const umi_comm_dispatch *dispatch, bool is_well)
+{
+    for (umi_node *node = dispatch->comms.prev; node != &dispatch->comms;
+         node           = node->prev) {
+        umx_comm *comm = umi_container_of(node, umx_comm, node);
+
+        if (!comm->is_closed &&
+            !(is_well && (comm->is_revoked || comm->parent != NULL))) {
+            return comm;
+        }
+    }
+    return NULL;
+}
+
+void
+umx_comm_close_all(umx_worker *worker, const umx_comm_failure *failure,
+                   const char *reason)
+{
+    UMX_LAYER_LOCK(worker);
+    const umi_comm_dispatch *dispatch = umx_worker_get_layer(worker,
+                                                             UMX_AM_ID_COMM);
+    umx_comm                *comm;
+
+    if (dispatch == NULL) {
+        return;
+    }
+    while (failure != NULL && (comm = last_open(dispatch, true)) != NULL) {
+        umx_comm_abort_for(comm, failure, reason);
+    }
+    while ((comm = last_open(dispatch, false)) != NULL) {
+        umx_comm_close(comm);
+    }
 }

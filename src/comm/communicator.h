@@ -27,6 +27,11 @@ struct umi_comm_rank {
     uint64_t num_received;
     uint64_t num_expected; /* is_gone: so many has the rank sent */
     unsigned num_kept;     /* unexpected messages that use its credit */
+    /* collective operations, by number: the last one that the rank is known to
+     * have called, and the last one in which it has said that it waits. */
+    uint64_t         come;
+    uint64_t         asked;
+    umi_comm_report *report; /* of malloc(); or NULL */
 };
 
 struct umx_comm {
@@ -47,7 +52,11 @@ struct umx_comm {
     bool             is_revoked;
     umx_comm_failure failure;
     char             reason[UMI_COMM_REASON_MAX];
-    umx_timer  doubt; /* revokes, if nobody says why an operation is lost */
+    size_t reason_len;    /* is_revoked: what others are told; ranks that had
+                             not come are named behind it */
+    uint64_t late_number; /* of the operation that failure.late had not come to
+                           */
+    umx_timer  doubt;     /* revokes, if nobody says why an operation is lost */
     int        doubt_rank; /* with which it was lost; or -1 */
     umx_status doubt_status;
     /* messages */

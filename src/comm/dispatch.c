@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "comm/dispatch.h"
 #include "comm/inbox.h"
+#include "comm/late.h"
 #include "comm/describe.h"
 #include "comm/member.h"
 #include "comm/send_recv.h"
@@ -113,7 +114,7 @@ on_control(umx_comm *comm, umx_ep *ep, const umi_comm_header *header,
 {
     int             rank = (int)header->source;
     umi_comm_failed failed;
-    umi_comm_call   call;
+    umi_comm_state  state;
 
     switch (header->kind) {
     case UMI_COMM_FAILED:
@@ -125,9 +126,8 @@ on_control(umx_comm *comm, umx_ep *ep, const umi_comm_header *header,
         umi_comm_on_bye(comm, header, data, len);
         return;
     case UMI_COMM_STATE:
-        if (umi_comm_call_decode(&call, data, len)) {
-            call.number = header->number;
-            (void)umi_comm_call_check(comm, rank, &call);
+        if (umi_comm_state_decode(&state, data, len)) {
+            umi_comm_late_on_state(comm, header, &state);
         }
         return;
     case UMI_COMM_INBOX:

@@ -53,7 +53,7 @@ tell_lost(umi_comm_group *group)
                               .comm   = group->id};
     umi_comm_failed failed = {.rank = group->rank, .cause = group->lost_status};
     umi_comm_member *to    = &group->members[0];
-    uint8_t          data[32 + UMI_COMM_REASON_MAX];
+    uint8_t          data[UMI_COMM_FAILED_MAX];
     char             why[UMI_COMM_REASON_MAX];
     size_t           len;
 
@@ -228,7 +228,7 @@ umi_comm_group_tell_dead(const umi_comm_member *member, const char *why)
                               .comm  = group->id};
     size_t          len    = (why != NULL) ? strlen(why) : 0;
     umi_comm_failed failed = {.rank = member->rank, .cause = member->cause};
-    uint8_t         data[32 + UMI_COMM_REASON_MAX];
+    uint8_t         data[UMI_COMM_FAILED_MAX];
 
     if (group->rank != 0 || group->bootstrap != NULL ||
         group->dispatch->worker == NULL) {

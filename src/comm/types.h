@@ -27,7 +27,8 @@
 #include <umx/worker.h>
 
 enum {
-    UMI_COMM_REASON_MAX = 256,      /* bytes */
+    UMI_COMM_REASON_MAX = 256, /* bytes */
+    UMI_COMM_FAILED_MAX = 32 + UMI_COMM_REASON_MAX + 4 * UMX_COMM_LATE_MAX,
     UMI_COMM_LEND_MIN   = 64 * 1024 /* bytes: so many may be lent to ranks of
                                        this host, and not sent */
 };
@@ -38,6 +39,7 @@ typedef struct umi_comm_group     umi_comm_group;
 typedef struct umi_comm_member    umi_comm_member;
 typedef struct umi_comm_rank      umi_comm_rank;
 typedef struct umi_comm_label     umi_comm_label;
+typedef struct umi_comm_report    umi_comm_report;
 typedef struct umi_comm_coll      umi_comm_coll;
 typedef struct umi_comm_xfer      umi_comm_xfer;
 typedef struct umi_comm_parcel    umi_comm_parcel;

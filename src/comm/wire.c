@@ -126,16 +126,31 @@ umi_comm_hello_decode(umi_comm_hello *hello, const void *data, size_t len)
            hello->name.len <= UMX_COMM_NAME_MAX;
 }
 
+static void
+write_call(umi_writer *w, const umi_comm_call *call)
+{
+    umi_write_u64(w, call->op);
+    umi_write_u64(w, call->what);
+    umi_write_u64(w, call->bytes);
+    umi_write_u64(w, call->history);
+}
+
+static void
+read_call(umi_reader *r, umi_comm_call *call)
+{
+    call->op      = umi_read_u64(r);
+    call->what    = umi_read_u64(r);
+    call->bytes   = umi_read_u64(r);
+    call->history = umi_read_u64(r);
+}
+
 void
 umi_comm_call_encode(const umi_comm_call *call, uint8_t *data)
 {
     umi_writer w;
 
     umi_writer_init(&w, data, UMI_COMM_CALL_SIZE);
-    umi_write_u64(&w, call->op);
-    umi_write_u64(&w, call->what);
-    umi_write_u64(&w, call->bytes);
-    umi_write_u64(&w, call->history);
+    write_call(&w, call);
 }
 
 bool
@@ -144,10 +159,74 @@ umi_comm_call_decode(umi_comm_call *call, const void *data, size_t len)
     umi_reader r;
 
     umi_reader_init(&r, data, len);
-    call->op      = umi_read_u64(&r);
-    call->what    = umi_read_u64(&r);
-    call->bytes   = umi_read_u64(&r);
-    call->history = umi_read_u64(&r);
+    read_call(&r, call);
+    return is_whole(&r);
+}
+
+/* ---- lists of ranks ------------------------------------------------------
+ */
+
+umi_comm_numbers
+umi_comm_numbers_encode(const int *ranks, int count, uint8_t *data)
+{
+    umi_writer w;
+
+    umi_writer_init(&w, data, (size_t)count * UMI_COMM_NUMBER_SIZE);
+    for (int i = 0; i < count; i++) {
+        umi_write_u32(&w, (uint32_t)ranks[i]);
+    }
+    return (umi_comm_numbers){.data = data, .count = (uint32_t)count};
+}
+
+uint32_t
+umi_comm_number_at(const umi_comm_numbers *numbers, uint32_t i)
+{
+    umi_reader r;
+
+    umi_reader_init(&r, numbers->data + (size_t)i * UMI_COMM_NUMBER_SIZE,
+                    UMI_COMM_NUMBER_SIZE);
+    return umi_read_u32(&r);
+}
+
+static void
+write_numbers(umi_writer *w, const umi_comm_numbers *numbers)
+{
+    umi_write_u32(w, numbers->count);
+    umi_write_bytes(w, numbers->data,
+                    (size_t)numbers->count * UMI_COMM_NUMBER_SIZE);
+}
+
+static void
+read_numbers(umi_reader *r, umi_comm_numbers *numbers)
+{
+    numbers->count = umi_read_u32(r);
+    if (numbers->count > UMX_COMM_LATE_MAX) {
+        r->is_bad = true;
+    }
+    numbers->data = r->is_bad ? NULL :
+                                umi_read_bytes(r, (size_t)numbers->count *
+                                                      UMI_COMM_NUMBER_SIZE);
+}
+
+size_t
+umi_comm_state_encode(const umi_comm_state *state, uint8_t *data, size_t size)
+{
+    umi_writer w;
+
+    umi_writer_init(&w, data, size);
+    write_call(&w, &state->call);
+    write_numbers(&w, &state->late);
+    return length(&w, data);
+}
+
+bool
+umi_comm_state_decode(umi_comm_state *state, const void *data, size_t len)
+{
+    umi_reader r;
+
+    umi_reader_init(&r, data, len);
+    read_call(&r, &state->call);
+    read_numbers(&r, &state->late);
     return is_whole(&r);
 }
 
@@ -162,6 +241,7 @@ umi_comm_failed_encode(const umi_comm_failed *failed, uint8_t *data,
     umi_write_u32(&w, (uint32_t)failed->cause);
     umi_write_u64(&w, failed->number);
     write_text(&w, &failed->reason);
+    write_numbers(&w, &failed->late);
     return length(&w, data);
 }
 
@@ -175,5 +255,6 @@ umi_comm_failed_decode(umi_comm_failed *failed, const void *data, size_t len)
     failed->cause  = (int32_t)umi_read_u32(&r);
     failed->number = umi_read_u64(&r);
     read_text(&r, &failed->reason);
+    read_numbers(&r, &failed->late);
     return is_whole(&r);
 }

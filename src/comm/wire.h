@@ -18,7 +18,8 @@
  *   TABLE    rank u32 | size u32 | size x address
  *   REFUSE   reason
  *   PENDING  count u32 | count x rank u32: the ranks that have not come
- *   FAILED   rank i32 | cause i32 | number u64 | reason; with `round`
+ *   FAILED   rank i32 | cause i32 | number u64 | reason | late: the ranks that
+ *            had not come to operation `number`; with `round`
  *            UMI_COMM_WHOLE_GROUP, from the root or that process: it has ended
  *   BYE      size x messages sent u64 | call | labels: rank `round` has left,
  *            and takes no part in operation `number`; the call is of the one
@@ -27,9 +28,12 @@
  *   PING     nothing; with `round` UMI_COMM_ANSWER, the answer to one
  *   INBOX    the key of its memory
  *   DONE     nothing; of the operation `number` and its `round`
- *   STATE    call: of the operation `number`, in which `source` waits
+ *   STATE    call | late: of the operation `number`, in which `source` waits,
+ *            and the ranks that have not come to it as far as `source` knows;
+ *            with `round` UMI_COMM_ANSWER, to a rank that waits in it, too
  *
- * where a call is: op u64 | what u64 | bytes u64 | history u64.
+ * where a call is: op u64 | what u64 | bytes u64 | history u64, and late are
+ * ranks: count u32 | count x rank u32.
  */
 #ifndef UMI_COMM_WIRE_H
 #define UMI_COMM_WIRE_H
@@ -46,7 +50,10 @@ enum {
     UMI_COMM_CALL_SIZE   = 32,
     UMI_COMM_LABEL_SIZE  = 16, /* of a goodbye */
     UMI_COMM_WHOLE_GROUP = 1,  /* `round` of FAILED */
-    UMI_COMM_ANSWER      = 1   /* `round` of PING */
+    UMI_COMM_ANSWER      = 1,  /* `round` of PING and STATE */
+    UMI_COMM_NUMBER_SIZE = 4,  /* bytes of a rank in a list */
+    UMI_COMM_STATE_MAX   = UMI_COMM_CALL_SIZE +
+                         UMI_COMM_NUMBER_SIZE * (1 + UMX_COMM_LATE_MAX)
 };
 
 typedef enum umi_comm_kind {
@@ -115,11 +122,33 @@ typedef struct umi_comm_call {
 void umi_comm_call_encode(const umi_comm_call *call, uint8_t *data);
 bool umi_comm_call_decode(umi_comm_call *call, const void *data, size_t len);
 
+/* Ranks, UMX_COMM_LATE_MAX at most, each of UMI_COMM_NUMBER_SIZE bytes. */
+typedef struct umi_comm_numbers {
+    const uint8_t *data;
+    uint32_t       count;
+} umi_comm_numbers;
+
+/* Write ranks to `data`, which has room for them; they are what is returned. */
+umi_comm_numbers umi_comm_numbers_encode(const int *ranks, int count,
+                                         uint8_t *data);
+uint32_t umi_comm_number_at(const umi_comm_numbers *numbers, uint32_t i);
+
+/* In which operation a rank waits. */
+typedef struct umi_comm_state {
+    umi_comm_call    call; /* without its number */
+    umi_comm_numbers late;
+} umi_comm_state;
+
+size_t umi_comm_state_encode(const umi_comm_state *state, uint8_t *data,
+                             size_t size);
+bool umi_comm_state_decode(umi_comm_state *state, const void *data, size_t len);
+
 typedef struct umi_comm_failed {
-    int32_t       rank;
-    int32_t       cause;
-    uint64_t      number;
-    umi_comm_text reason;
+    int32_t          rank;
+    int32_t          cause;
+    uint64_t         number;
+    umi_comm_text    reason;
+    umi_comm_numbers late;
 } umi_comm_failed;
 
 size_t umi_comm_failed_encode(const umi_comm_failed *failed, uint8_t *data,

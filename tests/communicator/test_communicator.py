@@ -778,16 +778,20 @@ def test_an_exception_in_the_block_aborts_and_is_told():
     assert root.rank == other.rank == 1
 
 
-def test_dropping_the_last_reference_aborts():
+def test_dropping_the_last_reference_leaves():
     async def main(comm):
         other = await comm.split(0)
+        await other.barrier()
         if comm.rank == 1:
             gone = weakref.ref(other)
             del other
             await until(lambda: (gc.collect(), gone() is None)[1])
         else:
-            with pytest.raises(ucp.UCXRankFailed, match="without being closed"):
+            with pytest.raises(
+                ucp.UCXRankFailed, match=r"^rank 1 has left the communicator$"
+            ) as caught:
                 await other.barrier()
+            assert caught.value.rank == 1
         await comm.barrier()
 
     good_world(2, main)
@@ -1313,7 +1317,9 @@ def test_blocking_operations(size):
 
 def test_a_blocking_receive_whose_time_runs_out_loses_nothing():
     def main(comm):
-        with pytest.raises(ucp.UCXTimeout, match=r"^not done within 0.01 s$"):
+        with pytest.raises(
+            ucp.UCXTimeout, match=r"^recv from any rank: not done within 0.01 s$"
+        ):
             comm.recv(bytearray(1), timeout=0.01)
         comm.send(b"x", 0)
         assert comm.recv(bytearray(1)).nbytes == 1
@@ -1369,8 +1375,8 @@ def test_ctrl_c_in_a_blocking_collective_revokes(seconds, monkeypatch):
     monkeypatch.setenv("WAIT_OF_TEST", str(seconds))
     with Ranks(2, INTERRUPTED) as ranks:
         text = "barrier (operation 1): cancelled by rank 1"
-        assert ranks.end(1) == f"interrupted {text}"
-        assert ranks.end(0) == f"failed {text}"
+        assert ranks.end(1).startswith(f"interrupted {text}")
+        assert ranks.end(0).startswith(f"failed {text}")
 
 
 # ---- the examples --------------------------------------------------------------

@@ -359,7 +359,9 @@ class TestBlocking:
         timer.join()
 
     def test_a_timeout_names_itself(self, plain_memory):
-        with pytest.raises(ucp.UCXTimeout, match=r"^not done within 0.01 s$"):
+        with pytest.raises(
+            ucp.UCXTimeout, match=r"^wait_until: not done within 0.01 s$"
+        ):
             ucp.sync.wait_until(plain_memory, 0, ">=", 3, timeout=0.01)
         with pytest.raises(IndexError):
             ucp.sync.wait_until(plain_memory, 64, ">=", 3)

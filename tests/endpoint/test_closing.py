@@ -237,7 +237,7 @@ def test_a_blocking_connection_in_a_block_that_fails_is_not_waited_for(
     port = asyncio.run(peer.do("listener.port"))
     ep = sync.connect("127.0.0.1", port)
     peer.stop()
-    with pytest.raises(ucp.UCXTimeout, match=r"^not done within 0.1 s$"):
+    with pytest.raises(ucp.UCXTimeout, match=r": not done within 0.1 s$"):
         with ep:
             ep.recv_obj(timeout=0.1)
     assert ep.closed()

@@ -4,6 +4,7 @@
 
 import asyncio
 import gc
+import re
 import subprocess
 import sys
 import threading
@@ -95,12 +96,14 @@ def test_many_threads_use_one_endpoint(transport, pair):
 
 def test_a_receive_that_times_out_loses_nothing(pair):
     client, server = pair
+    host, port = server.peer_address[:2]
     for timeout in (0, 0.01):
-        with pytest.raises(
-            ucp.UCXTimeout, match=rf"^not done within {timeout} s$"
-        ) as caught:
+        text = f"recv of the endpoint to {host}:{port}: not done within {timeout} s"
+        with pytest.raises(ucp.UCXTimeout, match=f"^{re.escape(text)}$") as caught:
             server.recv(bytearray(4), timeout=timeout)
         assert isinstance(caught.value, TimeoutError)
+        assert caught.value.op == "recv"
+        assert caught.value.peer == server.peer_address
     client.send(b"late")
     assert server.recv_obj() == b"late"
 

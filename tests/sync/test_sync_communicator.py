@@ -199,9 +199,12 @@ def test_a_signal_handler_may_call(comm):
 
 
 def test_no_time_means_what_has_come(comm):
-    with pytest.raises(ucp.UCXTimeout, match=r"^not done within 0 s$"):
-        comm.recv(bytearray(1), timeout=0)
-    with pytest.raises(ucp.UCXTimeout, match=r"^not done within 0.01 s$"):
+    text = r"^recv from rank 0 with tag 7: not done within 0 s$"
+    with pytest.raises(ucp.UCXTimeout, match=text) as caught:
+        comm.recv(bytearray(1), 0, 7, timeout=0)
+    assert (caught.value.op, caught.value.late) == ("recv", ())
+    text = r"^mprobe from any rank: not done within 0.01 s$"
+    with pytest.raises(ucp.UCXTimeout, match=text):
         comm.mprobe(timeout=0.01)
     comm.send(b"x", 0)
     assert comm.recv(bytearray(1), timeout=0).nbytes == 1

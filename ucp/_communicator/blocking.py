@@ -81,9 +81,10 @@ class SharedWorker:
                 )
                 self._keeper.start()
 
-    def stop(self) -> None:
-        """Close the worker."""
-        lifecycle.close_now(self.worker)
+    def stop(self, timeout: float | None = None) -> None:
+        """Close the worker; wait for ``timeout`` seconds at most, or the close
+        timeout, until its endpoints have closed."""
+        lifecycle.close_now(self.worker, timeout=timeout)
         with self._lock:
             keeper = self._keeper
         if keeper is not None and keeper is not threading.current_thread():

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, SupportsIndex
 
 from .. import _ext
+from .._core.ending import fault_of, reason_of
 from .._core.endpoint import Endpoint
 from .._core.lifecycle import current_worker
 from .._core.resolve import resolve
@@ -24,8 +25,6 @@ from .operations import Operations
 
 ANY_SOURCE = -1
 ANY_TAG = -1
-
-_MAX_REASON = 160  # characters of an exception that the other ranks are told
 
 Allgather = Callable[[bytes], Iterable[bytes] | Awaitable[Iterable[bytes]]]
 
@@ -326,21 +325,6 @@ class _Served:
 def _check_progress(progress: object) -> None:
     if progress not in (None, "thread"):
         raise ValueError(f"progress is {progress!r}; it is 'thread' or None")
-
-
-def reason_of(exc: BaseException) -> str:
-    """Say to the other ranks why this one aborts."""
-    try:
-        text = str(exc).replace("\0", "\\0")
-    except Exception:  # a program's class may raise
-        text = ""
-    name = type(exc).__name__
-    return (f"{name}: {text}" if text else name)[:_MAX_REASON]
-
-
-def fault_of(exc: BaseException) -> tuple[int, int, int] | None:
-    """Say whose fault it is that this rank aborts, if ``exc`` names another."""
-    return getattr(exc, "_fault", None)
 
 
 # The words of umx_comm_explain().

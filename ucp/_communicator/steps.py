@@ -308,8 +308,37 @@ def warn_dropped(operation: object, name: str) -> None:
     )
 
 
-def run(worker: Worker, timeout: float | None, steps: Steps[_T]) -> _T:
-    """Drive steps in this thread; return what they return.
+def finish(
+    worker: Worker,
+    request: _ext.Request[_T],
+    left: float | None,
+    timeout: float | None,
+    name: str | None = None,
+) -> _T:
+    """Wait for a request in this thread; return its result.
+
+    Args:
+        left: seconds, what is left of ``timeout``.
+        name: of the call, for people.
+
+    Raises:
+        UCXTimeout: it was not done, and was cancelled.
+    """
+    try:
+        is_done = worker._wait(left, request)
+    except BaseException:
+        request.cancel()
+        raise
+    if not is_done:
+        request.cancel()
+        raise request._timeout(timeout, name)
+    return request.result()
+
+
+def run(
+    worker: Worker, timeout: float | None, steps: Steps[_T], name: str | None = None
+) -> _T:
+    """Drive steps in this thread; return what they return. ``name``: of the call.
 
     Raises:
         UCXTimeout: they have not ended within ``timeout`` seconds.
@@ -318,6 +347,7 @@ def run(worker: Worker, timeout: float | None, steps: Steps[_T]) -> _T:
     """
     end = None if timeout is None else time.monotonic() + timeout
     cause: BaseException | None = None
+    late: tuple[BaseException, AnyRequest] | None = None  # the time is out
     try:
         while True:
             request = next(steps) if cause is None else steps.throw(cause)
@@ -329,10 +359,16 @@ def run(worker: Worker, timeout: float | None, steps: Steps[_T]) -> _T:
             else:
                 cause = None
                 if not is_done:
-                    cause, end = UCXTimeout(f"not done within {timeout} s"), None
+                    cause, end = request._timeout(timeout, name), None
+                    late = cause, request
     except StopIteration as stop:
         result: _T = settled(stop.value)
         return result
+    except UCXTimeout as exc:
+        if late is None or late[0] is not exc:
+            raise
+        # The steps have given the request up: now it is known who had not come.
+        raise late[1]._timeout(timeout, name) from None
 
 
 def settled(result: Any, is_cancelled: bool = False) -> Any:

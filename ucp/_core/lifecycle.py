@@ -25,11 +25,12 @@ import sys
 import threading
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 
 from .. import _ext
 from ..exceptions import UCXBaseException, UCXError
 from . import context as _context
-from . import log
+from . import ending, log
 from .endpoint import Endpoint
 from .listener import Listener
 from .log import logger
@@ -117,15 +118,15 @@ def create_shared_worker() -> Worker:
 
 async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
     """Close ``worker`` when the loop shuts down its asynchronous generators."""
-    try:
+    with suppress(GeneratorExit):
         yield
-    finally:
-        if not worker.closed():
-            _start_closing(worker)
-            worker._is_guard_closing = True
-            await worker._close_all(_context.close_timeout())
-            worker._is_guard_closing = False
-            _discard(worker)
+    if not worker.closed():
+        exc = sys.exception()  # that ends the program of the loop
+        _start_closing(worker, None if id(exc) == worker._outer else exc)
+        worker._is_guard_closing = True
+        await worker._close_all(_context.close_timeout())
+        worker._is_guard_closing = False
+        _discard(worker)
 
 
 def _step(awaitable: Awaitable[None]) -> None:
@@ -136,9 +137,18 @@ def _step(awaitable: Awaitable[None]) -> None:
         pass
 
 
-def _start_closing(worker: Worker) -> None:
-    """Close the listeners of ``worker`` and start to close its endpoints."""
+def _start_closing(worker: Worker, exc: BaseException | None) -> None:
+    """Close the listeners of ``worker`` and start to close its endpoints.
+
+    Communicators that the program has not closed are left as by ``close()``; if it
+    ends by ``exc``, they are aborted, as at the end of their ``async with``.
+    """
     worker._withdraw_address()
+    if exc is not None and ending.is_failure(exc):
+        reason, fault = ending.reason_of(exc), ending.fault_of(exc)
+        _ext.close_communicators(worker, reason, fault)
+    else:
+        _ext.close_communicators(worker)
     for listener in [*worker._dropped_listeners]:
         _Unclosed(repr(listener))
         listener.close()
@@ -176,15 +186,19 @@ def _discard(worker: Worker) -> None:
             del _workers[key]
 
 
-def close_now(worker: Worker) -> None:
-    """Close ``worker`` outside of its loop; waits for at most the close timeout.
+def close_now(
+    worker: Worker, exc: BaseException | None = None, timeout: float | None = None
+) -> None:
+    """Close ``worker`` outside of its loop; waits for at most ``timeout`` seconds, or
+    the close timeout. ``exc``: the exception that ends the program.
 
     If the loop was interrupted while it waited for the same, as by a second Ctrl-C,
     nothing is waited for.
     """
     if not worker.closed() and not worker._is_guard_closing:
-        _start_closing(worker)
-        worker._run_until_closed(_context.close_timeout())
+        _start_closing(worker, exc)
+        limit = _context.close_timeout()
+        worker._run_until_closed(limit if timeout is None else min(limit, timeout))
     _discard(worker)
     if worker._guard is not None and not worker._is_guard_closing:
         _step(worker._guard.aclose())  # else it keeps the worker
@@ -214,8 +228,10 @@ def _take_over(worker: Worker) -> bool:
 def _close_at_exit() -> None:
     for worker in list(_workers.values()):
         if _take_over(worker):
+            # A shared one is closed by now, unless that was interrupted.
+            timeout = 0 if worker._is_shared else None
             try:
-                close_now(worker)
+                close_now(worker, ending.unhandled(), timeout)
             except UCXBaseException as exc:
                 logger.debug("closing %r at exit: %s", worker, exc)
     log.catch_up()

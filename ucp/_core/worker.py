@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -42,6 +43,7 @@ class Worker(_ext.Worker):
         "_is_shared",
         "_listeners",
         "_message_listeners",
+        "_outer",
         "_submissions",
         "_tasks",
         "_thread",
@@ -57,6 +59,7 @@ class Worker(_ext.Worker):
     _endpoints: WeakSet[Endpoint]
     _listeners: WeakSet[Listener]
     _message_listeners: set[_ext.MessageListener]
+    _outer: int  # id() of the exception that was being handled when it was made
     _tasks: set[asyncio.Task[object]]
     _thread: threading.Thread
 
@@ -75,6 +78,7 @@ class Worker(_ext.Worker):
         self._guard = None
         self._is_guard_closing = False
         self._is_shared = False
+        self._outer = id(sys.exception())
         self._submissions = set()
         self._on_addressed = self._addressed.wake
         return self

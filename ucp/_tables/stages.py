@@ -15,7 +15,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from .._communicator.communicator import Communicator, reason_of
+from .._communicator.communicator import Communicator
+from .._core.ending import reason_of
 from .._core.memory import Memory
 from ..shuffle import Shuffler
 

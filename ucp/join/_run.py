@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
-from .._communicator.communicator import Communicator, reason_of
+from .._communicator.communicator import Communicator
+from .._core.ending import reason_of
 from .._core.memory import Memory
 from .._data.partition import Partitions, hash_partition_to
 from .._ext import Chunk

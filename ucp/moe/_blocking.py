@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Self, SupportsIndex, TypeVar
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _ext, sync
+from .._core.ending import is_failure
 from ._arrays import Array
 from ._buffer import Buffer, Counts
 from ._handle import Handle, Rows
@@ -49,11 +51,13 @@ class SyncBuffer:
     the thread that calls it. Ctrl-C in a call that waits ends the buffer.
     """
 
-    __slots__ = ("_async", "_comm")
+    __slots__ = ("__weakref__", "_async", "_comm", "_shared")
 
     def __init__(self, comm: sync.Communicator, buffer: Buffer) -> None:
         self._comm = comm
         self._async = buffer
+        self._shared = comm._shared
+        comm._close_at_exit(self)
 
     @classmethod
     def create(
@@ -142,6 +146,14 @@ class SyncBuffer:
         """True after close() or abort()."""
         return self._async.closed()
 
+    def _exit(self, exc: BaseException | None, end: float) -> None:
+        """Leave it, as the interpreter ends; the other ranks are waited for until
+        the time ``end``."""
+        if is_failure(exc):
+            self.abort()
+        else:
+            _run(self._comm, self._async.close(), end)
+
     def __enter__(self) -> Self:
         return self
 
@@ -160,8 +172,11 @@ class SyncBuffer:
         return f"<ucp.moe.SyncBuffer of {self._async!r}>"
 
 
-def _run(comm: sync.Communicator, call: Coroutine[Any, Any, _T]) -> _T:
-    """Run a call of ``Buffer`` in this thread: all that it awaits are requests."""
+def _run(
+    comm: sync.Communicator, call: Coroutine[Any, Any, _T], end: float | None = None
+) -> _T:
+    """Run a call of ``Buffer`` in this thread, until the time ``end``: all that it
+    awaits are requests."""
     cause: BaseException | None = None
     while True:
         try:
@@ -170,8 +185,10 @@ def _run(comm: sync.Communicator, call: Coroutine[Any, Any, _T]) -> _T:
             result: _T = end.value
             return result
         cause = None
+        left = None if end is None else max(0.0, end - time.monotonic())
         try:
-            comm._worker._wait(None, request)
+            if not comm._worker._wait(left, request):
+                raise request._timeout(left)
         except BaseException as exc:
             request.cancel()
             cause = exc

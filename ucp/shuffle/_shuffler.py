@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any, Self, SupportsIndex
 
 from .. import _ext
-from .._communicator.communicator import Communicator, reason_of
+from .._communicator.communicator import Communicator
+from .._core.ending import reason_of
 from .._core.memory import Memory
 from .._core.statistics import Statistics
 

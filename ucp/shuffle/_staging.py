@@ -35,7 +35,8 @@ from .._communicator.agree import (
     host_id,
     raise_first_error,
 )
-from .._communicator.communicator import Communicator, reason_of
+from .._communicator.communicator import Communicator
+from .._core.ending import reason_of
 from .._core.pool import BufferPool
 from .._core.statistics import Statistics
 from ..exceptions import UCXCloseError, UCXMsgTruncated

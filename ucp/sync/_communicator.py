@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from .._communicator import blocking, bootstrap, environment, meeting
+from .._communicator import blocking, bootstrap, environment, meeting, steps
 from .._communicator import communicator as _communicator
 from .._communicator.communicator import ANY_SOURCE, ANY_TAG, PeerPath
+from .._core import ending
 from .._ext import CommMessage, InPlace, Status, UCXAddress, UCXRankFailed
-from ..exceptions import UCXTimeout
+from ._exit import Thing, register
 from ._forward import forwarded
 from ._nonblocking import NonBlocking
 from ._operations import Operations
@@ -39,7 +40,11 @@ class Communicator(Operations, NonBlocking):
     that other ranks hear of this one while it computes. Arguments, results and
     exceptions are those of ``ucp.Communicator``, and ``timeout`` that of this
     module: a collective operation whose time runs out, or that Ctrl-C interrupts,
-    revokes the communicator. Dropping the last reference without close() aborts.
+    revokes the communicator.
+
+    Dropping the last reference closes it, unless collective operations are under
+    way, which aborts it. So does the exit of the interpreter; after an exception that
+    nothing has caught, the communicator is aborted with its text.
     """
 
     def __init__(
@@ -53,6 +58,8 @@ class Communicator(Operations, NonBlocking):
         self._wait_for = shared.worker._call
         shared.hold()
         self._release = weakref.finalize(self, shared.release, os.getpid())
+        self._release.atexit = False  # _exit() comes before
+        register(self)
 
     @classmethod
     def connect(
@@ -186,10 +193,8 @@ class Communicator(Operations, NonBlocking):
         end = None if timeout is None else time.monotonic() + timeout
         while (message := self.improbe(source, tag)) is None:
             left = None if end is None else max(0, end - time.monotonic())
-            try:
-                self.probe(source, tag, timeout=left)
-            except UCXTimeout:
-                raise UCXTimeout(f"not done within {timeout} s") from None
+            request = self._async.probe(source, tag)
+            steps.finish(self._worker, request, left, timeout, "mprobe")
         return message
 
     def _make_progress(self) -> None:
@@ -370,6 +375,19 @@ class Communicator(Operations, NonBlocking):
         """True after close(), and when ucp was shut down."""
         return self._async.closed()
 
+    def _close_at_exit(self, layer: Thing) -> None:
+        """Have a layer closed before this at the exit of the interpreter."""
+        register(layer)
+
+    def _exit(self, exc: BaseException | None, end: float) -> None:
+        """Leave it without waiting, as the interpreter ends."""
+        if self._worker.closed():
+            return
+        if ending.is_failure(exc):
+            assert exc is not None
+            self.abort(ending.reason_of(exc), ending.fault_of(exc))
+        self._async.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -382,6 +400,6 @@ class Communicator(Operations, NonBlocking):
         """Close; after an exception abort, which tells it to the other ranks."""
         try:
             if exc is not None:
-                self.abort(_communicator.reason_of(exc), _communicator.fault_of(exc))
+                self.abort(ending.reason_of(exc), ending.fault_of(exc))
         finally:
             self.close()

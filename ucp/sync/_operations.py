@@ -16,6 +16,12 @@ from .._ext import Status
 _T = TypeVar("_T")
 
 
+def _name_of(function: Callable[..., object]) -> str:
+    """The method whose steps these are."""
+    name = function.__name__
+    return f"{name}_pickle" if function.__module__ == pickled.__name__ else name
+
+
 class Operations:
     """Methods of ``Communicator``; arguments and results are those of
     ``ucp.Communicator``."""
@@ -30,7 +36,8 @@ class Operations:
         *args: Any,
     ) -> _T:
         self._shared.check()
-        return steps.run(self._shared.worker, timeout, function(self._async, *args))
+        worker, name = self._shared.worker, _name_of(function)
+        return steps.run(worker, timeout, function(self._async, *args), name)
 
     @property
     def group(self) -> Group:

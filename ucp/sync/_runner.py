@@ -162,4 +162,26 @@ async def _within(
     except UCXTimeout:
         raise
     except TimeoutError:
-        raise UCXTimeout(f"not done within {timeout} s") from None
+        raise _timed_out(timeout, function) from None
+
+
+def _timed_out(timeout: float, function: Callable[..., object]) -> UCXTimeout:
+    """The exception of a call that has waited so many seconds; it names the peer."""
+    owner = getattr(function, "__self__", None)
+    exc = UCXTimeout(f"{function.__name__}{_where(owner)}: not done within {timeout} s")
+    exc.op = function.__name__
+    if isinstance(owner, Endpoint):
+        exc.peer = owner.peer_address
+    return exc
+
+
+def _where(owner: object) -> str:
+    if isinstance(owner, Endpoint) and owner.peer_address is not None:
+        return f" of the endpoint to {_address(*owner.peer_address[:2])}"
+    if isinstance(owner, Listener):
+        return f" of the listener at {_address(owner.host, owner.port)}"
+    return ""
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -13,13 +13,16 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, SupportsIndex
 
 from .. import _ext
-from ..exceptions import UCXError, UCXTimeout
+from .._communicator import steps
+from .._core import ending
+from ..exceptions import UCXError
 from ..shmem.array import Array, Cmp, new_ones, values_of
 from ..shmem.heap import SymmetricHeap as _AsyncHeap
 from ..shmem.heap import local_of
 from ..shmem.pending import Pending
 from ..shmem.plan import check_free, plan, refusal
 from ._communicator import Communicator
+from ._exit import left, register
 from ._forward import forwarded
 
 
@@ -91,6 +94,8 @@ class SymmetricHeap:
         self._async._comm = comm._async
         self._async._nbi = Pending()
         self._wait_for = comm._wait_for
+        self._shared = comm._shared
+        register(self)
 
     @classmethod
     def create(
@@ -307,17 +312,14 @@ class SymmetricHeap:
 
     def _after_nbi(self, timeout: float | None, method: Any) -> None:
         """Wait for what has no request, and then for ``method``."""
-        pending, left = self._async._nbi, _left(timeout)
-        worker = self._async.worker
+        pending, until = self._async._nbi, _left(timeout)
+        worker = self._comm._worker
         while (request := pending.last()) is not None:
-            if not worker._wait(left(), request):
-                raise UCXTimeout(f"not done within {timeout} s")
+            if not worker._wait(until(), request):
+                raise request._timeout(timeout)
             pending.end(request)
         pending.raise_failure()
-        try:
-            self._wait_for(left(), method, self._async)
-        except UCXTimeout:
-            raise UCXTimeout(f"not done within {timeout} s") from None
+        steps.finish(worker, method(self._async), until(), timeout)
 
     def quiet(self, *, timeout: float | None = None) -> None:
         """Wait until all operations of this rank can be seen at their PEs."""
@@ -531,6 +533,17 @@ class SymmetricHeap:
     def closed(self) -> bool:
         """True after close(), and when the worker has ended."""
         return self._async.closed()
+
+    def _exit(self, exc: BaseException | None, end: float) -> None:
+        """Leave it, as the interpreter ends: what was put reaches the other ranks,
+        and nobody is waited for."""
+        if self.closed():
+            return
+        try:
+            if not ending.is_failure(exc):
+                self.quiet(timeout=left(end))
+        finally:
+            self.close()
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from .._communicator.communicator import Communicator, reason_of
+from .._communicator.communicator import Communicator
+from .._core.ending import reason_of
 from .._ext import Chunk
 from .._tables.common import read_chunks
 from .._tables.exchange import Exchange, Lent, ended, views_one

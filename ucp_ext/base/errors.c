@@ -98,6 +98,25 @@ drop_bases:
     return tuple;
 }
 
+/* Make the attributes that every instance of a class has, until it is given
+ * values. */
+static PyObject *
+make_defaults(exception_index index)
+{
+    switch (index) {
+    case EXC_UCXBaseException:
+        return Py_BuildValue("{s:i,s:O,s:O,s:O}", "status", 0, "op", Py_None,
+                             "peer", Py_None, "errno", Py_None);
+    case EXC_UCXRankFailed:
+        return Py_BuildValue("{s:O,s:O,s:O,s:()}", "rank", Py_None, "op_id",
+                             Py_None, "cause", Py_None, "late");
+    case EXC_UCXTimeout:
+        return Py_BuildValue("{s:()}", "late");
+    default:
+        return PyDict_New();
+    }
+}
+
 static PyObject *
 make_class(mod_state *st, const exception_def *def)
 {
@@ -108,11 +127,7 @@ make_class(mod_state *st, const exception_def *def)
     if (bases == NULL) {
         return NULL;
     }
-    /* What every instance has, until it is given values. */
-    dict = (def == exception_defs) ?
-               Py_BuildValue("{s:i,s:O,s:O,s:O}", "status", 0, "op", Py_None,
-                             "peer", Py_None, "errno", Py_None) :
-               PyDict_New();
+    dict = make_defaults((exception_index)(def - exception_defs));
     if (dict != NULL) {
         snprintf(name, sizeof(name), "ucp.exceptions.%s", def->name);
         class = PyErr_NewExceptionWithDoc(name, def->doc, bases, dict);

@@ -52,6 +52,7 @@ typedef struct block                 block;
     X(nbytes)                   \
     X(unsent_bytes)             \
     X(results)                  \
+    X(late)                     \
     X(strides)                  \
     X(dtype)                    \
     X(tag_send_nb)              \

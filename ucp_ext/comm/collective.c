@@ -7,6 +7,21 @@
 /* ---- the request -------------------------------------------------------
  */
 
+/* op_type.late() */
+PyObject *
+collective_late(const RequestObject *req, char *text, size_t size)
+{
+    const umx_comm  *umx = collective_comm_of(req);
+    umx_comm_failure failure;
+
+    (void)text;
+    (void)size;
+    return (umx != NULL && umx_comm_get_failure(umx, &failure) &&
+            failure.rank == umx_comm_rank(umx)) ?
+               comm_late(&failure) :
+               NULL;
+}
+
 /* op_type.release() */
 void
 collective_release(RequestObject *req)

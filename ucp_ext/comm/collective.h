@@ -40,10 +40,11 @@ collective_comm_of(const RequestObject *req)
     return TAIL_OF(req, comm_tail)->comm->umx;
 }
 
-/* op_type.release(), op_type.clear() and op_type.traverse(). */
-void collective_release(RequestObject *req);
-void collective_clear(RequestObject *req);
-int  collective_traverse(const RequestObject *req, visitproc visit, void *arg);
+/* op_type.late(), op_type.release(), op_type.clear() and op_type.traverse(). */
+PyObject *collective_late(const RequestObject *req, char *text, size_t size);
+void      collective_release(RequestObject *req);
+void      collective_clear(RequestObject *req);
+int collective_traverse(const RequestObject *req, visitproc visit, void *arg);
 
 /* Begin an operation; NULL with an exception. */
 RequestObject *collective_begin(CommObject *self, const op_type *type);
@@ -62,6 +63,7 @@ PyObject *collective_post(RequestObject *req);
         .post     = op##_post,           \
         .result   = function,            \
         .error    = comm_request_error,  \
+        .late     = collective_late,     \
         .release  = collective_release,  \
         .clear    = collective_clear,    \
         .traverse = collective_traverse, \

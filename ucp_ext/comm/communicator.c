@@ -24,6 +24,23 @@ set_attribute(PyObject *exc, const char *name, PyObject *value)
     return rc;
 }
 
+PyObject *
+comm_late(const umx_comm_failure *failure)
+{
+    PyObject *late = PyTuple_New(failure->num_late);
+
+    for (int i = 0; late != NULL && i < failure->num_late; i++) {
+        PyObject *rank = PyLong_FromLong(failure->late[i]);
+
+        if (rank == NULL) {
+            Py_CLEAR(late);
+        } else {
+            PyTuple_SET_ITEM(late, i, rank);
+        }
+    }
+    return late;
+}
+
 static int
 set_failure(mod_state *st, PyObject *exc, const umx_comm_failure *failure,
             const char *op)
@@ -41,7 +58,8 @@ set_failure(mod_state *st, PyObject *exc, const umx_comm_failure *failure,
         set_attribute(exc, "op_id",
                       (failure->op_id == 0) ?
                           Py_NewRef(Py_None) :
-                          PyLong_FromUnsignedLongLong(failure->op_id)) < 0) {
+                          PyLong_FromUnsignedLongLong(failure->op_id)) < 0 ||
+        set_attribute(exc, "late", comm_late(failure)) < 0) {
         Py_XDECREF(cause);
         return -1;
     }

@@ -28,6 +28,9 @@ PyObject *comm_error(const CommObject *comm, umx_status status, const char *op,
 PyObject *comm_lost_error(mod_state *st, const umx_comm_failure *failure,
                           const char *reason, const char *op);
 
+/* The ranks that a failure names as late, as a tuple. */
+PyObject *comm_late(const umx_comm_failure *failure);
+
 /* The exception of a communicator that has failed. */
 PyObject *comm_failure_error(mod_state *st, const umx_comm *comm,
                              const char *op);

@@ -112,11 +112,52 @@ mrecv_traverse(const RequestObject *req, visitproc visit, void *arg)
     return comm_request_traverse(req, visit, arg);
 }
 
+/* op_type.late(): with whom the message is. */
+static PyObject *
+send_late(const RequestObject *req, char *text, size_t size)
+{
+    const comm_tail *tail = TAIL_OF(req, comm_tail);
+
+    (void)snprintf(text, size, " to rank %d with tag %" PRIu64, tail->rank,
+                   tail->tag);
+    return NULL;
+}
+
+static PyObject *
+recv_late(const RequestObject *req, char *text, size_t size)
+{
+    const comm_tail *tail = TAIL_OF(req, comm_tail);
+    int              len;
+
+    if (tail->rank < 0) {
+        len = snprintf(text, size, " from any rank");
+    } else {
+        len = snprintf(text, size, " from rank %d", tail->rank);
+    }
+    if (!tail->is_any_tag) {
+        (void)snprintf(text + len, size - (size_t)len, " with tag %" PRIu64,
+                       tail->tag);
+    }
+    return NULL;
+}
+
+static PyObject *
+mrecv_late(const RequestObject *req, char *text, size_t size)
+{
+    const umx_comm_status *info =
+        &((CommMessageObject *)TAIL_OF(req, comm_tail)->object)->info;
+
+    (void)snprintf(text, size, " from rank %d with tag %" PRIu64, info->source,
+                   info->tag);
+    return NULL;
+}
+
 static const op_type op_comm_send = {
     .name     = "send",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = send_post,
     .error    = comm_request_error,
+    .late     = send_late,
     .clear    = comm_request_clear,
     .traverse = comm_request_traverse,
 };
@@ -128,6 +169,7 @@ static const op_type op_comm_recv = {
     .note     = event_note_comm_status,
     .result   = recv_result,
     .error    = comm_request_error,
+    .late     = recv_late,
     .unrecv   = recv_unrecv,
     .clear    = comm_request_clear,
     .traverse = comm_request_traverse,
@@ -140,6 +182,7 @@ static const op_type op_comm_probe = {
     .note     = event_note_comm_status,
     .result   = recv_result,
     .error    = comm_request_error,
+    .late     = recv_late,
     .clear    = comm_request_clear,
     .traverse = comm_request_traverse,
 };
@@ -151,6 +194,7 @@ static const op_type op_comm_mrecv = {
     .note     = event_note_comm_status,
     .result   = recv_result,
     .error    = comm_request_error,
+    .late     = mrecv_late,
     .unrecv   = recv_unrecv,
     .clear    = mrecv_clear,
     .traverse = mrecv_traverse,

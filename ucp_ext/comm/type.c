@@ -3,6 +3,7 @@
 #include "comm/type.h"
 
 #include "base/args.h"
+#include "comm/close_all.h"
 #include "comm/collective.h"
 #include "comm/create.h"
 #include "comm/derive.h"
@@ -109,29 +110,6 @@ PyDoc_STRVAR(abort_doc,
              "UCXRankFailed, with `reason` in its text. Nothing if it is\n"
              "closed, or has ended already.");
 
-/* Read the `_fault` of a UCXRankFailed, or None. */
-static int
-parse_fault(PyObject *object, umx_comm_failure *fault)
-{
-    unsigned long long group;
-    int                cause;
-
-    *fault = (umx_comm_failure){.member = -1};
-    if (object == NULL || object == Py_None) {
-        return 0;
-    }
-    if (!PyTuple_Check(object)) {
-        PyErr_SetString(PyExc_TypeError, "_fault must be a tuple");
-        return -1;
-    }
-    if (!PyArg_ParseTuple(object, "Kii", &group, &fault->member, &cause)) {
-        return -1;
-    }
-    fault->group = group;
-    fault->cause = (umx_status)cause;
-    return 0;
-}
-
 static PyObject *
 comm_abort(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
            PyObject *kwnames)
@@ -144,7 +122,7 @@ comm_abort(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
     if (args_parse("abort", args, nargs, kwnames, keywords, 2, 2, 0, values) <
             0 ||
-        parse_fault(values[1], &fault) < 0 ||
+        comm_parse_fault(values[1], &fault) < 0 ||
         args_reason(values[0], &reason) < 0) {
         return NULL;
     }

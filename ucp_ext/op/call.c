@@ -178,7 +178,7 @@ const char worker_call_and_wait_doc[] =
 
 /* Return what the request gives; or cancel it, without a message lost. */
 static PyObject *
-finish(WorkerObject *worker, RequestObject *req, int rc, PyObject *timeout)
+finish(RequestObject *req, int rc, PyObject *timeout)
 {
     PyObject *value, *exc;
 
@@ -190,12 +190,8 @@ finish(WorkerObject *worker, RequestObject *req, int rc, PyObject *timeout)
         }
         return value;
     }
-    if (rc == 0) {
-        PyErr_Format(worker->st->exceptions[EXC_UCXTimeout],
-                     "not done within %S s", timeout);
-    }
     request_give_up(req);
-    return NULL;
+    return (rc < 0) ? NULL : errors_set(request_timeout(req, NULL, timeout));
 }
 
 PyObject *
@@ -225,7 +221,7 @@ worker_call_and_wait(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     }
     rc = wait_and_leave(self, req, end_ns);
     if (req != NULL) {
-        result = finish(self, req, rc, args[0]);
+        result = finish(req, rc, args[0]);
         Py_DECREF(req);
     }
     return result;

@@ -192,6 +192,63 @@ request_status_error(RequestObject *self, umx_status status,
                make_error(self, status, text, sizeof(text));
 }
 
+/* Name ranks that had not come: "; rank 2 had not come to it"; or "". */
+static PyObject *
+late_text(PyObject *late)
+{
+    Py_ssize_t count = (late != NULL) ? PyTuple_GET_SIZE(late) : 0;
+    PyObject  *ranks, *text;
+
+    if (count == 0) {
+        return PyUnicode_FromString("");
+    }
+    ranks = PyUnicode_FromFormat("%S", PyTuple_GET_ITEM(late, 0));
+    for (Py_ssize_t i = 1; i < count && ranks != NULL; i++) {
+        text = PyUnicode_FromFormat("%U, %S", ranks, PyTuple_GET_ITEM(late, i));
+        Py_SETREF(ranks, text);
+    }
+    if (ranks == NULL) {
+        return NULL;
+    }
+    text = PyUnicode_FromFormat("; rank%s %U had not come to it",
+                                (count == 1) ? "" : "s", ranks);
+    Py_DECREF(ranks);
+    return text;
+}
+
+PyObject *
+request_timeout(const RequestObject *self, const char *name, PyObject *timeout)
+{
+    mod_state *st   = self->worker->st;
+    PyObject  *late = NULL, *ending, *text = NULL, *exc = NULL;
+    char       with[64] = "";
+
+    if (self->type->late != NULL) {
+        late = self->type->late(self, with, sizeof(with));
+        if (late == NULL && PyErr_Occurred()) {
+            return NULL;
+        }
+    }
+    name   = (name != NULL) ? name : request_op_name(self);
+    ending = late_text(late);
+    if (ending != NULL) {
+        text = PyUnicode_FromFormat("%s%s: not done within %S s%U", name, with,
+                                    timeout, ending);
+    }
+    if (text != NULL) {
+        exc = errors_new_text(st, UMX_ERR_TIMED_OUT, name,
+                              PyUnicode_AsUTF8(text));
+    }
+    if (exc != NULL && late != NULL &&
+        PyObject_SetAttr(exc, NAME(st, late), late) < 0) {
+        Py_CLEAR(exc);
+    }
+    Py_XDECREF(text);
+    Py_XDECREF(ending);
+    Py_XDECREF(late);
+    return exc;
+}
+
 PyObject *
 request_with_results(RequestObject *self, PyObject *exc, PyObject *results)
 {

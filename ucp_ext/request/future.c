@@ -527,6 +527,23 @@ request_expire(PyObject *op, PyObject *Py_UNUSED(ignored))
 #define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
 #define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
 
+PyDoc_STRVAR(
+    timeout_doc,
+    "_timeout($self, timeout, name=None, /)\n--\n\n"
+    "The UCXTimeout of a call that has waited so many seconds for it.");
+
+static PyObject *
+request_make_timeout(PyObject *op, PyObject *args)
+{
+    PyObject   *timeout;
+    const char *name = NULL;
+
+    if (!PyArg_ParseTuple(args, "O|z:_timeout", &timeout, &name)) {
+        return NULL;
+    }
+    return request_timeout((RequestObject *)op, name, timeout);
+}
+
 static PyMethodDef request_methods[] = {
     {"done", request_done, METH_NOARGS, done_doc},
     {"closed", request_done, METH_NOARGS, closed_doc},
@@ -542,6 +559,7 @@ static PyMethodDef request_methods[] = {
     {"_make_cancelled_error", request_make_cancelled_error, METH_NOARGS,
      make_cancelled_error_doc},
     {"_expire", request_expire, METH_NOARGS, NULL},
+    {"_timeout", request_make_timeout, METH_VARARGS, timeout_doc},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -57,6 +57,10 @@ typedef struct op_type {
     /* Write what the text of an exception is to say of this operation. */
     void (*describe)(const RequestObject *req, umx_status status,
                      size_t capacity, char *text, size_t size);
+    /* The time is out: write with whom the operation is, as " from rank 1". If
+     * it has been given up for that, return the ranks that had not come to it,
+     * a tuple, or NULL with an exception; else NULL. */
+    PyObject *(*late)(const RequestObject *req, char *text, size_t size);
     /* Return the received bytes to the queue that they came from. */
     umx_status (*unrecv)(RequestObject *req);
     /* Return req->message to its queue; NULL: by message_give_back(). */
@@ -329,6 +333,11 @@ void request_fetched(RequestObject *req, umx_message *message,
 /* Make the exception of `status`, which may be that of one of many messages. */
 PyObject *request_status_error(RequestObject *req, umx_status status,
                                const umx_recv_info *info, size_t capacity);
+
+/* Make the UCXTimeout of a request for which `timeout` seconds were waited.
+ * `name`: of the call; NULL: the operation's. */
+PyObject *request_timeout(const RequestObject *req, const char *name,
+                          PyObject *timeout);
 
 /* Set an attribute of an exception to a number. -1 with an exception. */
 int request_set_size(PyObject *exc, PyObject *name, uint64_t value);

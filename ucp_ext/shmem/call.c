@@ -125,6 +125,22 @@ shmem_request_error(RequestObject *req)
     return shmem_error(heap, status, req->type->name);
 }
 
+PyObject *
+shmem_request_late(const RequestObject *req, char *text, size_t size)
+{
+    const SymmetricHeapObject *heap = TAIL_OF(req, shmem_tail)->heap;
+    umx_comm_failure           failure;
+    const char                *why;
+
+    (void)text;
+    (void)size;
+    return (heap != NULL && heap->umx != NULL &&
+            umx_shmem_get_failure(heap->umx, &failure, &why) &&
+            failure.rank == umx_shmem_my_pe(heap->umx)) ?
+               comm_late(&failure) :
+               NULL;
+}
+
 /* ---- arguments -----------------------------------------------------------
  */
 

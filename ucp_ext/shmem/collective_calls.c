@@ -66,6 +66,7 @@ static const op_type op_malloc = {
     .post     = malloc_post,
     .result   = malloc_result,
     .error    = shmem_request_error,
+    .late     = shmem_request_late,
     .clear    = malloc_clear,
     .traverse = shmem_request_traverse,
 };
@@ -76,6 +77,7 @@ static const op_type op_malloc = {
         .flags    = OP_PLAIN,               \
         .post     = method##_post,          \
         .error    = shmem_request_error,    \
+        .late     = shmem_request_late,     \
         .clear    = shmem_request_clear,    \
         .traverse = shmem_request_traverse, \
     }

@@ -86,8 +86,10 @@ shmem_of(const RequestObject *req)
 PyObject *shmem_error(const SymmetricHeapObject *heap, umx_status status,
                       const char *name);
 
-/* op_type.error(), op_type.clear() and op_type.traverse() of operations. */
+/* op_type.error(), op_type.late() of calls of all ranks, op_type.clear() and
+ * op_type.traverse() of operations. */
 PyObject *shmem_request_error(RequestObject *req);
+PyObject *shmem_request_late(const RequestObject *req, char *text, size_t size);
 void      shmem_request_clear(RequestObject *req);
 int       shmem_request_traverse(const RequestObject *req, visitproc visit,
                                  void *arg);

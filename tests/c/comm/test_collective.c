@@ -816,6 +816,77 @@ test_a_rank_has_left(void **state)
     expect_reason(w, 1, "rank 2 has left");
 }
 
+/* Post barriers on rank 0 and 1, which fail, as `text` says. */
+static void
+expect_barriers_fail(world *w, const char *text)
+{
+    job jobs[2];
+
+    for (int r = 0; r < 2; r++) {
+        umx_op_params params = job_params(&jobs[r]);
+        umx_request  *req    = NULL;
+
+        job_posted(&jobs[r], umx_barrier(w->comms[r], &params, &req), &req);
+    }
+    world_wait(w, jobs, 2, UMX_ERR_RANK_FAILED);
+    expect_reason(w, 0, text);
+    expect_reason(w, 1, text);
+}
+
+static void
+test_a_rank_that_is_given_back_has_left(void **state)
+{
+    world *w = *state;
+
+    world_open(w, 3);
+    run_barrier(w);
+    umx_comm_destroy(w->comms[2]);
+    w->comms[2] = NULL;
+    expect_barriers_fail(w, "rank 2 has left the communicator");
+}
+
+static void
+test_all_of_a_worker_are_closed(void **state)
+{
+    world    *w = *state;
+    umx_comm *derived[3];
+
+    world_open(w, 3);
+    run_barrier(w);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(umx_comm_derive(w->comms[r], 1, &derived[r]), UMX_OK);
+    }
+    umx_comm_close_all(w->workers[2], NULL, NULL);
+    expect_barriers_fail(w, "rank 2 has left the communicator");
+    for (int r = 0; r < 3; r++) {
+        assert_false(r == 2 &&
+                     umx_comm_get_failure(derived[r], &(umx_comm_failure){0}));
+        umx_comm_destroy(derived[r]);
+    }
+}
+
+static void
+test_all_of_a_worker_are_aborted(void **state)
+{
+    world                 *w    = *state;
+    const umx_comm_failure none = {.member = -1};
+
+    world_open(w, 3);
+    run_barrier(w);
+    umx_comm_close_all(w->workers[2], &none, "ValueError: boom");
+    expect_barriers_fail(w, "rank 2 has aborted the communicator: ValueError: "
+                            "boom");
+}
+
+static void
+test_a_worker_without_communicators_closes_none(void **state)
+{
+    world *w = *state;
+
+    world_workers(w, 1);
+    umx_comm_close_all(w->workers[0], NULL, NULL);
+}
+
 static void
 test_a_rank_dies_in_each(void **state)
 {
@@ -972,6 +1043,10 @@ main(void)
         WORLD_TEST(test_cancelling_one_revokes),
         WORLD_TEST(test_buffers_of_a_cancelled_operation_are_free),
         WORLD_TEST(test_a_rank_has_left),
+        WORLD_TEST(test_a_rank_that_is_given_back_has_left),
+        WORLD_TEST(test_all_of_a_worker_are_closed),
+        WORLD_TEST(test_all_of_a_worker_are_aborted),
+        WORLD_TEST(test_a_worker_without_communicators_closes_none),
         WORLD_TEST(test_a_rank_dies_in_each),
         WORLD_TEST(test_wrong_arguments),
         WORLD_TEST(test_types),

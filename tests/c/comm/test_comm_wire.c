@@ -88,12 +88,47 @@ test_layout_of_a_call_is_frozen(void **state)
     }
 }
 
+static void
+test_lists_of_ranks(void **state)
+{
+    static const int ranks[] = {3, 65535};
+
+    uint8_t         list[sizeof(ranks)], bytes[UMI_COMM_STATE_MAX], more[512];
+    umi_comm_failed failed   = {.rank   = 1,
+                                .cause  = -5,
+                                .number = 7,
+                                .reason = {(const uint8_t *)"why", 3}};
+    umi_comm_state  state_of = {.call = {.op = 1, .history = 2}};
+    umi_comm_failed got;
+    umi_comm_state  got_state;
+    size_t          len;
+
+    (void)state;
+    failed.late = umi_comm_numbers_encode(ranks, 2, list);
+    len         = umi_comm_failed_encode(&failed, more, sizeof(more));
+    assert_true(umi_comm_failed_decode(&got, more, len));
+    assert_int_equal(got.late.count, 2);
+    assert_int_equal(umi_comm_number_at(&got.late, 0), 3);
+    assert_int_equal(umi_comm_number_at(&got.late, 1), 65535);
+    for (size_t i = 0; i < len; i++) {
+        assert_false(umi_comm_failed_decode(&got, more, i));
+    }
+    state_of.late = failed.late;
+    len           = umi_comm_state_encode(&state_of, bytes, sizeof(bytes));
+    assert_int_equal(len, UMI_COMM_CALL_SIZE + 3 * UMI_COMM_NUMBER_SIZE);
+    assert_true(umi_comm_state_decode(&got_state, bytes, len));
+    assert_int_equal(umi_comm_number_at(&got_state.late, 1), 65535);
+    bytes[UMI_COMM_CALL_SIZE] = UMX_COMM_LATE_MAX + 1;
+    assert_false(umi_comm_state_decode(&got_state, bytes, len));
+}
+
 int
 main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_is_frozen),
         cmocka_unit_test(test_layout_of_a_call_is_frozen),
+        cmocka_unit_test(test_lists_of_ranks),
     };
 
     return UNIT_RUN(tests);

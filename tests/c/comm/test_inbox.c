@@ -599,6 +599,50 @@ test_a_loan_that_is_gone_ends_one_communicator(void **state)
     expect_only_split_ended(w, parents);
 }
 
+/* ---- the end of a rank ---------------------------------------------------
+ */
+
+/* Rank 0 waits in a barrier that rank 1 has ended: the last message lies in the
+ * inbox of rank 0. */
+static void
+open_with_barrier_to_end(world *w, job *waiting)
+{
+    job done;
+
+    open_mapped(w, 2);
+    post_barrier(w, 0, waiting);
+    post_barrier(w, 1, &done);
+    (void)umi_comm_inbox_look(w->comms[1]);
+    assert_int_equal(waiting->status, UMX_INPROGRESS);
+    assert_true(umi_list_is_empty(&w->comms[1]->colls));
+}
+
+static void
+test_what_lies_in_the_inbox_is_taken_before_a_failure(void **state)
+{
+    world          *w      = *state;
+    umi_comm_failed failed = {.rank = 1, .cause = UMX_ERR_CANCELED};
+    job             waiting;
+
+    open_with_barrier_to_end(w, &waiting);
+    umi_comm_on_failed(w->comms[0], w->comms[0]->ranks[1].member, &failed);
+    assert_true(w->comms[0]->is_revoked);
+    assert_int_equal(world_wait_one(w, &waiting), UMX_OK);
+}
+
+static void
+test_what_lies_in_the_inbox_is_taken_before_a_rank_is_lost(void **state)
+{
+    world *w = *state;
+    job    waiting;
+
+    open_with_barrier_to_end(w, &waiting);
+    umi_comm_member_fail(w->comms[0]->ranks[1].member, UMX_ERR_CONNECTION_RESET,
+                         "");
+    assert_true(w->comms[0]->is_revoked);
+    assert_int_equal(world_wait_one(w, &waiting), UMX_OK);
+}
+
 #define LOCAL_TEST(f)                            \
     {                                            \
 #f, f, world_setup, world_teardown, NULL \
@@ -626,6 +670,8 @@ main(void)
         LOCAL_TEST(test_a_revoked_sender),
         LOCAL_TEST(test_a_loan_that_is_gone_ends_one_communicator),
         LOCAL_TEST(test_a_memory_that_is_gone_ends_one_communicator),
+        LOCAL_TEST(test_what_lies_in_the_inbox_is_taken_before_a_failure),
+        LOCAL_TEST(test_what_lies_in_the_inbox_is_taken_before_a_rank_is_lost),
     };
 
     return UNIT_RUN(tests);
