@@ -730,11 +730,11 @@ def test_many_ranks():
 @pytest.mark.parametrize(
     ("how", "status", "said"),
     [
-        ("sys.exit(7)", 7, "exited with status 7"),
-        ("raise ValueError('why')", 1, "exited with status 1"),
-        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "was killed by SIGTERM"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "was killed by SIGKILL"),
-        ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", 165, "was killed by signal 37"),
+        ("sys.exit(7)", 7, "(status 7)"),
+        ("raise ValueError('why')", 1, "(status 1): ValueError: why"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "(SIGTERM)"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "(SIGKILL)"),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", 165, "(signal 37)"),
     ],
 )
 def test_a_rank_that_fails_ends_all_and_is_named(how, status, said):
@@ -744,7 +744,7 @@ def test_a_rank_that_fails_ends_all_and_is_named(how, status, said):
         launcher.stdin = None
         assert launcher.wait(LIMIT) == status
         *before, said_last = launcher.stderr.read().splitlines()
-        assert said_last == f"ucp run: rank 0 {said}; ending 2 more"
+        assert said_last == f"ucp run: rank 0 failed first {said}; ending 2 more"
         assert bool(before) == ("why" in how)  # the traceback comes first
         assert not any(map(is_there, pids))
 
@@ -761,15 +761,77 @@ wait()
         launcher.stdin = None
         assert launcher.wait(LIMIT) == 5
         assert launcher.stderr.read() == (
-            "ucp run: rank 0 exited with status 5; ending 2 more\n"
+            "ucp run: rank 0 failed first (status 5); ending 2 more\n"
         )
+
+
+# Rank 0 and 2 fail for rank 1, which ends when they are gone.
+VICTIMS = """
+import pathlib
+up()
+gone = pathlib.Path(sys.argv[1])
+if rank == 1:
+    while len(list(gone.iterdir())) < 2: time.sleep(0.01)
+    {how}
+class UCXRankFailed(Exception): pass
+(gone / str(rank)).touch()
+raise UCXRankFailed("rank 1 has ended: connection reset by remote peer")
+"""
+
+
+def victims(how, directory):
+    done = run("-n", "3", "-c", UP + VICTIMS.format(how=how), str(directory))
+    return done.returncode, done.stderr.splitlines()[-1].removeprefix("ucp run: ")
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "said"),
+    [
+        ("sys.exit(42)", 42, "(status 42)"),
+        ("raise ValueError('boom')", 1, "(status 1): ValueError: boom"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", 139, "(SIGSEGV)"),
+        ("os.dup2(os.open(os.devnull, 1), 2); sys.exit(5)", 5, "(status 5)"),
+    ],
+)
+def test_the_rank_that_others_fail_for_is_named_and_has_the_status(
+    how, status, said, tmp_path
+):
+    got, text = victims(how, tmp_path)
+    assert got == status
+    text = text.replace(", core dumped", "")
+    assert text == f"rank 1 failed first {said}; ranks 0, 2 ended for it"
+
+
+def test_a_rank_that_others_fail_for_and_that_hangs_is_ended(tmp_path):
+    got, text = victims("wait()", tmp_path)
+    assert got == 1
+    assert text == (
+        "rank 0 failed first (status 1): UCXRankFailed: rank 1 has ended: connection "
+        "reset by remote peer; rank 2 failed, too (status 1): UCXRankFailed: rank 1 "
+        "has ended: connection reset by remote peer; ending 1 more"
+    ) or text.startswith("rank 2 failed first")
+
+
+def test_the_verdict_is_the_last_line_also_if_ranks_print_when_they_are_ended():
+    code = """
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
+up()
+if rank == 0: sys.stdin.read(); sys.exit(5)
+wait()
+"""
+    with started(2, code, stdin=subprocess.PIPE) as (launcher, _):
+        launcher.stdin.close()
+        launcher.stdin = None
+        assert launcher.wait(LIMIT) == 5
+        verdict = "ucp run: rank 0 failed first (status 5); ending 1 more"
+        assert launcher.stderr.read().splitlines() == [verdict, "[1] ended", verdict]
 
 
 def test_ranks_may_end_one_after_the_other():
     done = run_code(3, "sys.exit(4 if rank == 2 else 0)")
     assert done.returncode == 4
     assert re.fullmatch(
-        r"ucp run: rank 2 exited with status 4(; ending [12] more)?\n", done.stderr
+        r"ucp run: rank 2 failed first \(status 4\)(; ending [12] more)?\n", done.stderr
     )
 
 
@@ -946,7 +1008,7 @@ def test_a_rank_that_is_stopped_is_named_and_ended():
         os.kill(pids[0], signal.SIGKILL)
         assert launcher.wait(LIMIT) == 128 + signal.SIGKILL
         assert launcher.stderr.read() == (
-            "ucp run: rank 0 was killed by SIGKILL; ending 1 more\n"
+            "ucp run: rank 0 failed first (SIGKILL); ending 1 more\n"
         )
         assert not any(map(is_there, pids))
 

@@ -44,13 +44,16 @@ from typing import NoReturn
 
 from .._communicator import meeting
 from .._core.token import TOKEN, TOKEN_FILE
-from . import process_tree
+from . import blame, process_tree
 from .ending import die_by
 from .output import Relay
 
 _HOST = "127.0.0.1"
 _GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 _PATIENCE = 5.0  # seconds in which ranks meet, or are named
+# Seconds after the first rank that has failed: others fail for it, or were before it
+# and end now; and one that these name may take longer.
+_MOMENT, _LONG_MOMENT = 1.5, 4.0
 _PARENT_ENDED = signal.SIGUSR2  # to the supervisor, from the kernel
 
 # As a shell has them.
@@ -333,6 +336,10 @@ class _Supervisor:
         self._tells = {signal.SIGCHLD, meeting.WAKE}  # there is something to read
         self._wakes = {*job.interrupts, _PARENT_ENDED, *self._tells}
         self._ranks: dict[int, int] = {}  # that run, by process
+        self._failed: list[tuple[int, int]] = []  # ranks and their wait status
+        self._failed_at = 0.0
+        self._judge_at: float | None = None  # ranks have failed: by whose fault?
+        self._verdict: str | None = None
         self._is_ending = False
         self._is_interrupted = False
         self._kill_at: float | None = None  # SIGTERM has been sent
@@ -343,7 +350,10 @@ class _Supervisor:
             try:
                 self._start(rank)
             except OSError as exc:
-                self._fail(f"rank {rank} cannot be started: {exc}", _NOT_EXECUTABLE)
+                more = f"; ending {rank} more" if rank else ""
+                self._fail(
+                    f"rank {rank} cannot be started: {exc}{more}", _NOT_EXECUTABLE
+                )
                 return
 
     def _start(self, rank: int) -> None:
@@ -381,15 +391,20 @@ class _Supervisor:
         """Return when no process is left, or none that can be killed."""
         while self._reap():
             self._note_meeting()
+            self._judge()
             if self._kill_at is None and (self._is_ending or not self._ranks):
                 self._is_ending = True
                 process_tree.terminate_descendants()
                 self._kill_at = time.monotonic() + self._job.grace
             if self._kill_at is None:
-                self._sleep(self._meeting.due())
+                due = [self._meeting.due(), self._judge_at]
+                self._sleep(min((at for at in due if at is not None), default=None))
             elif not self._sleep(self._kill_at):
                 self._kill()
-                return
+                break
+        self._judge()
+        if self._verdict is not None and self._relay.has_printed():
+            self._relay.say(self._verdict)  # the last line
 
     def drain(self) -> None:
         """Return when all output is written.
@@ -457,23 +472,48 @@ class _Supervisor:
                 self._relay.say(text)
 
     def _note_end(self, rank: int, status: int) -> None:
-        code = os.waitstatus_to_exitcode(status)
-        if code == 0 or self._is_ending:
+        if status == 0 or self._is_ending:
             return
         if signal.sigpending() & self._job.interrupts:
             return  # all are to end, and this rank was told, too
-        if code > 0:
-            self._fail(f"rank {rank} exited with status {code}", code)
+        self._failed.append((rank, status))
+        if self._judge_at is None:
+            self._failed_at = time.monotonic()
+            self._judge_at = self._failed_at + _MOMENT
+
+    def _judge(self) -> None:
+        """Say who has failed first, when those that fail with it have ended."""
+        if self._judge_at is None:
             return
-        core = " (core dumped)" if os.WCOREDUMP(status) else ""
+        now = time.monotonic()
+        if self._ranks and not self._is_ending and now < self._judge_at:
+            return
+        self._relay.settle()
+        ends = [self._end_of(*failed) for failed in self._failed]
+        named = {end.names for end in ends}.intersection(self._ranks.values())
+        longest = self._failed_at + _LONG_MOMENT
+        if named and not self._is_ending and now < longest:
+            self._judge_at = min(longest, now + _MOMENT)
+            return
+        self._judge_at = None
+        status = blame.first_of(ends).status
         self._fail(
-            f"rank {rank} was killed by {_signal_name(-code)}{core}", _KILLED - code
+            blame.describe(ends, self._job.size, len(self._ranks)),
+            status if status > 0 else _KILLED - status,
         )
 
+    def _end_of(self, rank: int, status: int) -> blame.End:
+        code = os.waitstatus_to_exitcode(status)
+        if code > 0:
+            how = f"status {code}"
+        else:
+            core = ", core dumped" if os.WCOREDUMP(status) else ""
+            how = f"{_signal_name(-code)}{core}"
+        return blame.End(rank, code, how, blame.reason_of(self._relay.tail(rank), code))
+
     def _fail(self, text: str, status: int) -> None:
-        others = len(self._ranks)
-        end = f"; ending {others} more" if others else ""
-        self._relay.say(text + end)
+        self._verdict = text
+        self._relay.say(text)
         self.status = status
         self._is_ending = True
 

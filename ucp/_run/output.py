@@ -20,6 +20,13 @@ from datetime import datetime
 # At least what a pipe holds: one read empties it.
 _CHUNK = 1 << 16
 
+# What is kept of standard error, in bytes: a traceback that ends it has its exception
+# in there.
+_TAIL = 1 << 14
+
+_SETTLED = b"\0"  # of settle()
+_SETTLE_LIMIT = 0.5  # seconds
+
 
 class _Sink:
     """A file that lines are written to."""
@@ -45,11 +52,13 @@ class _Source:
 
     def __init__(self, sink: _Sink, prefix: Callable[[], bytes]) -> None:
         self.sink = sink
+        self.tail = b""
         self._prefix = prefix
         self._line = bytearray()  # which has not ended
 
     def add(self, data: bytes) -> None:
         """Write the lines that ``data`` ends, and keep what follows."""
+        self.tail = (self.tail + data)[-_TAIL:]
         end = data.rfind(b"\n") + 1
         if end == 0:
             self._line += data
@@ -94,6 +103,9 @@ class Relay:
         out = _Sink(1)
         # One file has one line that has not ended.
         self._sinks = {1: out, 2: out if os.path.sameopenfile(1, 2) else _Sink(2)}
+        self._errors: dict[int, _Source] = {}  # standard error, by rank
+        self._has_printed = False  # since the last line of the launcher's own
+        self._settled = threading.Event()
         self._selector = selectors.DefaultSelector()
         reader, self._messages = os.pipe()
         os.set_blocking(self._messages, False)
@@ -115,6 +127,8 @@ class Relay:
             return label + now.encode() + b" "
 
         source = _Source(self._sinks[to], prefix)
+        if to == 2:
+            self._errors[rank] = source
         self._selector.register(fd, selectors.EVENT_READ, source)
 
     def start(self) -> None:
@@ -130,6 +144,26 @@ class Relay:
             os.write(self._messages, f"ucp run: {text}\n".encode())
         except OSError:  # standard error takes nothing
             pass
+
+    def settle(self) -> None:
+        """Wait until what processes have printed so far is read; but not for long, as
+        nobody may take the output."""
+        self._settled.clear()
+        try:
+            os.write(self._messages, _SETTLED)
+        except OSError:
+            return
+        self._settled.wait(_SETTLE_LIMIT)
+
+    def tail(self, rank: int) -> bytes:
+        """The end of what ``rank`` has printed on standard error: see settle()."""
+        source = self._errors.get(rank)
+        return b"" if source is None else source.tail
+
+    def has_printed(self) -> bool:
+        """Has a process printed anything after the last say()?"""
+        self.settle()
+        return self._has_printed
 
     def finish(self) -> None:
         """Nobody writes any more: write what is there, and end."""
@@ -162,11 +196,23 @@ class Relay:
             if key.fd not in self._selector.get_map():
                 continue  # closed with its sink just now
             data = os.read(key.fd, _CHUNK)
-            if data:
+            if data and key.fd == self._reader:
+                self._say(key.data, data)
+            elif data:
+                self._has_printed = True
                 self._try(key.data.sink, key.data.add, data)
             else:
                 self._end(key)
         return bool(ready)
+
+    def _say(self, source: _Source, data: bytes) -> None:
+        """Write lines of the launcher's own."""
+        text = data.replace(_SETTLED, b"")
+        if text:
+            self._try(source.sink, source.add, text)
+            self._has_printed = False
+        if text != data:
+            self._settled.set()
 
     def _end(self, key: selectors.SelectorKey) -> None:
         self._close(key)
