@@ -3,6 +3,7 @@
 """``ucp.sync.Communicator``: calls that wait in the thread that makes them."""
 
 import concurrent.futures
+import contextlib
 import gc
 import inspect
 import threading
@@ -559,3 +560,51 @@ def test_what_is_missing_is_named_and_a_traceback_shows_the_method(comm):
         comm.bcast(None)
     frame = caught.traceback[1]
     assert (frame.name, frame.path.name) == ("bcast", "_communicator.py")
+
+
+def test_every_exception_has_the_attributes_of_its_class():
+    exc = ucp.UCXRankFailed("why")
+    assert (exc.rank, exc.op_id, exc.cause, exc.late) == (None, None, None, ())
+    assert ucp.UCXTimeout("why").late == ()
+
+
+def wait_until_it_fails(comm):
+    with contextlib.suppress(ucp.UCXRankFailed):
+        while True:
+            comm.iprobe()
+
+
+def test_a_timeout_names_the_ranks_that_had_not_come():
+    """On the rank whose time runs out, and on the others."""
+    text = "rank 2 had not come to it"
+
+    def main(comm):
+        if comm.rank == 1:
+            match = f"^barrier: not done within 1 s; {text}$"
+            with pytest.raises(ucp.UCXTimeout, match=match) as caught:
+                comm.barrier(timeout=1)
+            assert caught.value.late == (2,)
+        else:
+            if comm.rank == 2:
+                wait_until_it_fails(comm)
+            with pytest.raises(ucp.UCXRankFailed) as failed:
+                comm.barrier()
+            exc = failed.value
+            assert (exc.rank, exc.late) == (1, (2,))
+            assert str(exc) == f"barrier (operation 1): cancelled by rank 1; {text}"
+        assert comm.failure.late == (2,)
+
+    sync_world(3, main)
+
+
+def test_a_timeout_of_several_operations_names_the_call():
+    def main(comm):
+        if comm.rank == 0:
+            with pytest.raises(ucp.UCXTimeout) as caught:
+                comm.allgather_pickle(1, allow_pickle=True, timeout=1)
+            text = "allgather_pickle: not done within 1 s; rank 1 had not come to it"
+            assert (str(caught.value), caught.value.late) == (text, (1,))
+        else:
+            wait_until_it_fails(comm)
+
+    sync_world(2, main)

@@ -59,9 +59,13 @@ rank_error(const MoeBufferObject *self, umx_status status, const char *op)
         return errors_new(self->worker->st, status, op,
                           "a rank has left, or has cancelled the call");
     }
+    failure = (umx_comm_failure){.rank   = umx_moe_failed_rank(self->umx),
+                                 .op     = op,
+                                 .cause  = UMX_ERR_PEER_CLOSED,
+                                 .member = -1};
     snprintf(text, sizeof(text), "rank %d has closed its buffer, or has ended",
-             umx_moe_failed_rank(self->umx));
-    return errors_new(self->worker->st, status, op, text);
+             failure.rank);
+    return comm_lost_error(self->worker->st, &failure, text, op);
 }
 
 PyObject *

@@ -63,11 +63,27 @@ proxy_request_traverse(const RequestObject *req, visitproc visit, void *arg)
     return 0;
 }
 
+/* Has the communicator failed, so that it is known which rank has? */
+static bool
+is_rank_known(const ProxyObject *self, umx_status status)
+{
+    umx_comm_failure failure;
+
+    return status == UMX_ERR_RANK_FAILED && self->comm != NULL &&
+           self->comm->umx != NULL &&
+           umx_comm_get_failure(self->comm->umx, &failure);
+}
+
 static PyObject *
 request_failed(RequestObject *req)
 {
-    const char *detail = NULL;
+    const ProxyObject *self   = TAIL_OF(req, proxy_tail)->proxy;
+    const char        *detail = NULL;
 
+    if (is_rank_known(self, req->status)) {
+        return comm_failure_error(req->worker->st, self->comm->umx,
+                                  req->type->name);
+    }
     switch (req->status) {
     case UMX_ERR_CLOSED:
         return errors_new_text(req->worker->st, req->status, req->type->name,
@@ -111,7 +127,7 @@ create_error(RequestObject *req)
     const ProxyObject *self = TAIL_OF(req, proxy_tail)->proxy;
     const char *reason = (self->umx == NULL) ? "" : umx_proxy_reason(self->umx);
 
-    if (*reason != '\0') {
+    if (*reason != '\0' && !is_rank_known(self, req->status)) {
         return errors_new(req->worker->st, req->status, req->type->name,
                           reason);
     }
