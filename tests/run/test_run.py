@@ -188,7 +188,7 @@ def test_who_has_no_token_does_not_get_in():
     done = run("-n", "2", "-c", code + MEET)
     assert done.returncode == 1
     assert "UCXAuthError" in done.stderr
-    assert "ucp run: rank 1 exited with status 1; ending 1 more" in done.stderr
+    assert "ucp run: rank 1 failed first (status 1): " in done.stderr
 
 
 @pytest.fixture
@@ -473,7 +473,7 @@ for _ in range(500): sys.stdout.write(line * 100)
 def test_ranks_that_have_closed_their_output_go_on():
     done = run_code(2, "os.close(1); os.close(2); sys.exit(3 * rank)", "--grace", "0.1")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("ucp run: rank 1 exited with status 3")
+    assert done.stderr.startswith("ucp run: rank 1 failed first (status 3)")
 
 
 def test_ranks_whose_output_nobody_reads_end_as_without_a_launcher():
@@ -865,7 +865,7 @@ wait()
         launcher.stdin = None
         assert launcher.wait(LIMIT) == 3
         assert launcher.stderr.read().splitlines() == [
-            "ucp run: rank 0 exited with status 3; ending 2 more",
+            "ucp run: rank 0 failed first (status 3); ending 2 more",
             "ucp run: rank 1 did not end in 0.3 s: SIGKILL",
             "ucp run: rank 2 did not end in 0.3 s: SIGKILL",
         ]
