@@ -41,8 +41,8 @@ enum umx_op_flags {
      * worker takes loans: by that setting, or by umx_worker_take_loans(). Pays
      * from 64 KiB or so. Without meaning elsewhere. */
     UMX_OP_FLAG_LEND = 1u << 1,
-    /* A flush: operations on memory are waited for, messages without credit are
-     * not. */
+    /* A flush: operations on memory are waited for, messages that lack credit
+     * are not. */
     UMX_OP_FLAG_MEMORY = 1u << 2
 };
 

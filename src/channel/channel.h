@@ -147,7 +147,8 @@ typedef struct umi_channels {
                                      this host; 0: windows do not grow */
     unsigned num_descs;           /* kept eager descriptors of UCX */
     unsigned num_withdrawn;       /* WITHDRAWs not acted on */
-    uint32_t num_queued;          /* sends that ever had to wait; wraps */
+    uint32_t num_queued;          /* places of sends, for flushes; wraps */
+    uint32_t num_short; /* short messages that are announced: send.c */
 } umi_channels;
 
 _Static_assert(sizeof(umx_ep) % _Alignof(umi_channels) == 0, "behind it");
@@ -220,11 +221,10 @@ void umi_channels_withdraw(umx_ep *ep);
 void umi_channels_write_goodbye(umx_ep *ep, umi_control *goodbye);
 bool umi_channels_read_goodbye(umx_ep *ep, const umi_control *goodbye);
 bool umi_channels_have_arrived(const umx_ep *ep);
-/* The place, in the order of all sends that ever had to wait, of the first one
- * that waits now; num_queued if none does. */
-uint32_t umi_channels_first_queued(const umx_ep *ep);
-/* True if no send waits that came before that place. */
-bool umi_channels_have_sent(const umx_ep *ep, uint32_t number);
+/* True if no message of a lower place than `place` (umi_channels.num_queued) is
+ * on this side: waits, moves in pieces, or is announced for lack of credit and
+ * not received. True if none of them is to go. */
+bool umi_channels_have_sent(const umx_ep *ep, uint32_t place);
 
 bool     umi_channels_have_waiting(const umx_ep *ep);
 bool     umi_channels_have_deferred(const umx_ep *ep);
@@ -268,6 +268,8 @@ typedef struct umi_send {
     bool         is_part : 1;   /* it is not withdrawn by itself */
     bool         is_sent : 1;   /* the peer counts it */
     bool         is_queued : 1; /* it waits in channel->waiting */
+    bool         is_short : 1;  /* announced for lack of credit alone */
+    bool         has_place : 1; /* in `info.seq` */
 } umi_send;
 
 UMI_REQUEST_TAIL(umi_send, umi_send_of);
@@ -336,8 +338,6 @@ umx_status umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
 /* True if a message of `len` bytes is announced for its length alone. */
 bool umi_channel_is_long(const umx_ep *ep, size_t len);
 
-/* umi_channels_first_queued() of one channel. */
-uint32_t umi_channel_first_queued(const umi_channel *channel);
 /* Post what credit and state allow of `waiting`. */
 void umi_channel_send_waiting(umi_channel *channel);
 

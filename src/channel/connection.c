@@ -164,26 +164,60 @@ umi_channels_hand_out(umx_ep *ep)
 /* ---- what waits ----------------------------------------------------------
  */
 
-uint32_t
-umi_channels_first_queued(const umx_ep *ep)
+static bool
+is_before(const umx_request *req, uint32_t place)
 {
-    uint32_t first = umi_channels_of(ep)->num_queued;
+    return (int32_t)(req->info.seq - place) < 0;
+}
 
-    EACH_CHANNEL(channel, ep)
-    {
-        uint32_t number = umi_channel_first_queued(channel);
+/* True if a short message in front of that place is announced. */
+static bool
+has_short_before(const umx_ep *ep, uint32_t place)
+{
+    if (umi_channels_of(ep)->num_short == 0) {
+        return false;
+    }
+    UMI_LIST_FOREACH(node, &ep->base.inflight) {
+        const umx_request *req = umi_channel_request_at(node);
 
-        if ((int32_t)(number - first) < 0) {
-            first = number;
+        if (req->ops == &umi_channel_send_ops && umi_send_of(req)->is_short &&
+            is_before(req, place)) {
+            return true;
         }
     }
-    return umi_transfer_first(&ep->base, first);
+    return false;
+}
+
+/* True if the first send that waits on `channel` is in front of that place. */
+static bool
+waits_before(const umi_channel *channel, uint32_t place)
+{
+    return !umi_list_is_empty(&channel->waiting) &&
+           is_before(umi_channel_request_at(channel->waiting.next), place);
+}
+
+/* True if the peer takes nothing any more. */
+static bool
+is_over(const umx_ep *ep)
+{
+    return ep->is_peer_closed || ep->state == UMX_EP_CLOSED ||
+           ep->state == UMX_EP_FAILED;
 }
 
 bool
-umi_channels_have_sent(const umx_ep *ep, uint32_t number)
+umi_channels_have_sent(const umx_ep *ep, uint32_t place)
 {
-    return (int32_t)(umi_channels_first_queued(ep) - number) >= 0;
+    if (is_over(ep)) {
+        return true;
+    }
+    EACH_CHANNEL(channel, ep)
+    {
+        if (waits_before(channel, place)) {
+            return false;
+        }
+    }
+    return umi_transfer_first(&ep->base, place) == place &&
+           !has_short_before(ep, place);
 }
 
 bool

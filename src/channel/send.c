@@ -155,6 +155,19 @@ note_way(const umx_request *req, umi_way way)
     }
 }
 
+/* Give the place of a message among all that are not with the peer at once,
+ * which a flush looks at. It is in `info.seq`, which means nothing else of a
+ * send. */
+static uint32_t
+place_of(umx_request *req)
+{
+    if (!umi_send_of(req)->has_place) {
+        umi_send_of(req)->has_place = true;
+        req->info.seq = umi_channels_of(umi_endpoint_of(req->ep))->num_queued++;
+    }
+    return req->info.seq;
+}
+
 /* Post a message eagerly, by rendezvous, or as a loan. */
 static umx_status
 post_message(umx_request *req, const void *header, bool is_rndv)
@@ -163,9 +176,7 @@ post_message(umx_request *req, const void *header, bool is_rndv)
 
     if (is_transferred(req)) {
         note_way(req, UMI_WAY_PIECES);
-        return umi_transfer_send(
-            req, header, len, is_rndv,
-            umi_channels_of(umi_endpoint_of(req->ep))->num_queued++);
+        return umi_transfer_send(req, header, len, is_rndv, place_of(req));
     }
     if (!is_rndv && is_followed(req)) {
         return umi_follow_send(req, header, len);
@@ -191,6 +202,34 @@ count_sent(umx_ep *ep, size_t len)
     stats->sent_bytes += len;
 }
 
+/* Note that a message is announced. A flush waits for one that is short enough
+ * to go eagerly, as for one that waits here: the program does not know which of
+ * the two becomes of it. */
+static void
+note_announced(umx_request *req)
+{
+    umx_ep *ep = umi_endpoint_of(req->ep);
+
+    umi_send_of(req)->is_short = !must_announce(ep, req);
+    if (umi_send_of(req)->is_short) {
+        (void)place_of(req);
+        umi_channels_of(ep)->num_short++;
+    }
+}
+
+/* Note that such a message is over, or that nobody gets it. */
+static void
+end_short(umx_request *req)
+{
+    umx_ep *ep = umi_endpoint_of(req->ep);
+
+    if (umi_send_of(req)->is_short) {
+        umi_send_of(req)->is_short = false;
+        umi_channels_of(ep)->num_short--;
+        umi_endpoint_due(ep, UMI_DUE_SEND); /* a flush may wait for it */
+    }
+}
+
 static umx_status
 post(umi_channel *channel, umx_request *req, umi_charge charge)
 {
@@ -209,6 +248,9 @@ post(umi_channel *channel, umx_request *req, umi_charge charge)
     umi_send_of(req)->is_rndv   = is_rndv;
     umi_send_of(req)->is_unread = false;
     status                      = post_message(req, header, is_rndv);
+    if (status == UMX_INPROGRESS && is_rndv) {
+        note_announced(req);
+    }
     if (status >= 0) {
         umi_send_of(req)->is_sent = true;
         channel->tx_seq++;
@@ -326,6 +368,8 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     umi_send_of(req)->is_part   = what->is_part;
     umi_send_of(req)->is_sent   = false;
     umi_send_of(req)->is_queued = false;
+    umi_send_of(req)->is_short  = false;
+    umi_send_of(req)->has_place = false;
     umi_send_of(req)->is_lent   = params != NULL &&
                                 (params->field_mask & UMX_OP_FIELD_FLAGS) &&
                                 (params->flags & UMX_OP_FLAG_LEND);
@@ -383,14 +427,11 @@ may_post(const umx_ep *ep)
     return ep->state == UMX_EP_OPEN && ep->base.handle != NULL;
 }
 
-/* Let a send wait. Its place in the order of all that wait is where its seq is
- * written when it goes. */
+/* Let a send wait. */
 static void
 enqueue(umi_channel *channel, umx_request *req)
 {
-    uint32_t number = umi_channels_of(channel->ep)->num_queued++;
-
-    memcpy(header_of(req) + offsetof(umi_header, seq), &number, sizeof(number));
+    (void)place_of(req);
     umi_list_append(&channel->waiting, &req->node);
     umi_send_of(req)->is_queued = true;
     req->worker->stats->waiting_sends++;
@@ -431,20 +472,6 @@ count_finished(umx_ep *ep, size_t len)
     ep->pending_bytes -= len;
     stats->pending_sends--;
     stats->pending_bytes -= len;
-}
-
-uint32_t
-umi_channel_first_queued(const umi_channel *channel)
-{
-    uint32_t number = umi_channels_of(channel->ep)->num_queued;
-
-    if (!umi_list_is_empty(&channel->waiting)) {
-        memcpy(&number,
-               header_of(umi_channel_request_at(channel->waiting.next)) +
-                   offsetof(umi_header, seq),
-               sizeof(number));
-    }
-    return number;
 }
 
 umx_status
@@ -543,6 +570,7 @@ send_finish(umx_request *req)
 
     free_memory(req);
     leave_queue(req);
+    end_short(req);
     count_finished(ep, req->buf.len);
     if (umi_channels_of(ep)->transfer_min != SIZE_MAX) {
         umi_endpoint_due(ep, UMI_DUE_SEND); /* a flush may wait for it */
@@ -624,6 +652,7 @@ withdraw(umx_request *req)
         return false;
     }
     req->is_void = true;
+    end_short(req);
     umi_request_detach(req);
     return true;
 }

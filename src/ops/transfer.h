@@ -149,8 +149,8 @@ umi_transfer *umi_transfer_of(const umx_request *req);
  * is told by the caller. */
 void umi_transfer_withdraw(umi_transfer *transfer);
 
-/* Give the lowest number of the messages whose bytes are not all with UCX;
- * `none` if there is no such message. */
+/* Give the lowest number of the messages whose bytes are on their way, and not
+ * all with UCX; `none` if there is no such message. */
 uint32_t umi_transfer_first(const umi_ep_base *ep, uint32_t none);
 
 /* ---- receiving -----------------------------------------------------------

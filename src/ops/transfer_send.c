@@ -94,10 +94,12 @@ umi_transfer_withdraw(umi_transfer *transfer)
     }
 }
 
-static uint32_t
-first_of(umi_list *list, uint32_t first)
+uint32_t
+umi_transfer_first(const umi_ep_base *ep, uint32_t none)
 {
-    UMI_LIST_FOREACH(node, list) {
+    uint32_t first = none;
+
+    UMI_LIST_FOREACH(node, &ep->transfers->sending) {
         uint32_t number = umi_transfer_at(node)->number;
 
         if ((int32_t)(number - first) < 0) {
@@ -105,13 +107,6 @@ first_of(umi_list *list, uint32_t first)
         }
     }
     return first;
-}
-
-uint32_t
-umi_transfer_first(const umi_ep_base *ep, uint32_t none)
-{
-    return first_of(&ep->transfers->sending,
-                    first_of(&ep->transfers->announced, none));
 }
 
 /* ---- arrival, inside UCX's callback --------------------------------------

@@ -29,12 +29,14 @@ typedef struct part {
     bool            is_asked;    /* by the cancel that is being done */
 } part;
 
-/* A flush, the first part it does not cover, and the first waiting message. */
+/* A flush, the first part it does not cover, and the first waiting message,
+ * where messages count. */
 typedef struct waiting_flush {
     umi_node     node; /* rma->flushes */
     umx_request *req;
     uint64_t     number;
     uint32_t     queued;
+    bool         has_messages;
 } waiting_flush;
 
 /* ---- parts ---------------------------------------------------------------
@@ -636,7 +638,7 @@ is_due(const umx_ep *ep, const waiting_flush *flush)
     return (umi_list_is_empty(parts) ||
             umi_container_of(parts->next, part, node)->number >=
                 flush->number) &&
-           umi_channels_have_sent(ep, flush->queued);
+           (!flush->has_messages || umi_channels_have_sent(ep, flush->queued));
 }
 
 void
@@ -656,26 +658,26 @@ umi_initiator_run_flushes(umx_ep *ep)
     }
 }
 
-/* Let `req` wait for the operations on `ep`, and for messages without credit.
+/* Let `req` wait for the operations on `ep`, and for messages if it is to.
  * False when out of memory. */
 static bool
 wait_for(umx_ep *ep, umx_request *req, bool has_messages)
 {
-    uint32_t       queued = has_messages ? umi_channels_of(ep)->num_queued :
-                                           umi_channels_first_queued(ep);
+    uint32_t       queued = umi_channels_of(ep)->num_queued;
     waiting_flush *flush;
 
     if ((ep->rma == NULL || umi_list_is_empty(&ep->rma->parts)) &&
-        umi_channels_have_sent(ep, queued)) {
+        (!has_messages || umi_channels_have_sent(ep, queued))) {
         return true; /* UCX's own flush covers its operations */
     }
     flush = (umi_rma_get_state(ep) != NULL) ? malloc(sizeof(*flush)) : NULL;
     if (flush == NULL) {
         return false;
     }
-    flush->req    = req;
-    flush->number = ep->rma->num_posted;
-    flush->queued = queued;
+    flush->req          = req;
+    flush->number       = ep->rma->num_posted;
+    flush->queued       = queued;
+    flush->has_messages = has_messages;
     umi_list_append(&ep->rma->flushes, &flush->node);
     umi_rma_op_of(req)->num_parts++;
     return true;

@@ -139,3 +139,44 @@ async def test_flush_covers_what_waits_for_credit(connect_peer):
     await peer.do(f"for _ in range({count}): await ep.recv_obj()")
     await flushing
     await asyncio.gather(*sends)
+
+
+async def test_flush_covers_short_messages_that_are_announced(connect_peer):
+    """More are sent than credit lets go, while the peer receives all the time."""
+    peer, ep = await connect_peer()
+    count = 5 * ucp.core._ctx.config["credit_messages"]
+    receiving = asyncio.ensure_future(
+        peer.do(f"for _ in range({count}): await ep.recv_obj()")
+    )
+    sends = [ep.send(b"x" * 1000) for _ in range(count)]
+    await ep.flush()
+    assert all(send.done() for send in sends)
+    assert ep.pending_bytes == 0
+    await asyncio.gather(receiving, *sends)
+
+
+async def test_flush_covers_short_messages_that_are_never_received(connect_peer):
+    """As it covers those that wait for credit; a timeout ends the wait."""
+    peer, ep = await connect_peer()
+    count = ucp.core._ctx.config["credit_messages"] + 10
+    sends = [ep.send(b"x") for _ in range(count)]
+    flushing = asyncio.ensure_future(ep.flush())
+    assert await settled(sends, peer) < count
+    assert not flushing.done()
+    await peer.do("await ep.close()")
+    with pytest.raises(ucp.UCXPeerClosed):
+        await flushing
+    await asyncio.gather(*sends, return_exceptions=True)
+
+
+async def test_flush_leaves_out_messages_that_wait_for_their_receive(connect_peer):
+    """The peer may receive them after it has heard of the flush."""
+    peer, ep = await connect_peer()
+    long = ep.send(bytes(4 * _MIB))
+    short = ep.send(b"short", tag=1)
+    await ep.flush()
+    await short
+    assert not long.done()
+    assert await peer.do("len(await ep.recv_obj(tag=1))") == 5
+    assert await peer.do("len(await ep.recv_obj())") == 4 * _MIB
+    await long

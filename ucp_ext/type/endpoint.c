@@ -238,9 +238,10 @@ PyDoc_STRVAR(flush_doc,
              "flush($self, /)\n--\n\n"
              "Wait until everything that was sent has reached the memory of\n"
              "the peer; awaitable.\n\n"
-             "Messages without credit are waited for, which is until the peer\n"
-             "has received earlier ones. Announced messages are not: they are\n"
-             "there when their sends are done.");
+             "Short messages that lack credit are waited for, which is until\n"
+             "the peer has received earlier ones, and perhaps these. Messages\n"
+             "that are long enough to wait for their receive in any case are\n"
+             "not: they are there when their sends are done.");
 
 static PyObject *
 endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))

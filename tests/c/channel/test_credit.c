@@ -310,6 +310,190 @@ test_waiting_sends_go_before_the_goodbye(void **state)
     }
 }
 
+/* ---- flushes --------------------------------------------------------------
+ */
+
+enum {
+    SHORTS = 20
+};
+
+static const char shorts[SHORTS] = "0123456789abcdefghi";
+
+static void
+op_flush(op *o, umx_ep *ep)
+{
+    umx_op_params params = op_params(o);
+
+    o->status = umx_ep_flush(ep, &params, &o->req);
+    if (o->status != UMX_INPROGRESS) {
+        o->req = NULL;
+    }
+}
+
+/* Send short messages of which some are announced, as little as there is
+ * credit. */
+static void
+send_shorts(pair *p, op *sends)
+{
+    p->config.credit_messages = 4;
+    pair_open(p);
+    for (unsigned i = 0; i < SHORTS; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag(i), &shorts[i], 1);
+    }
+    pair_settle(p);
+}
+
+static void
+read_short(pair *p, uint64_t tag)
+{
+    char byte = 0;
+
+    assert_int_equal(pair_recv(p, p->server, 0, pair_tag(tag), &byte, 1),
+                     UMX_OK);
+    assert_int_equal(byte, shorts[tag]);
+}
+
+/* The program does not know which of its short messages lack credit. */
+static void
+check_flush(pair *p, op *sends)
+{
+    op flush;
+
+    op_flush(&flush, p->client);
+    for (unsigned i = 0; i < SHORTS; i++) {
+        pair_settle(p);
+        assert_int_equal(flush.status, UMX_INPROGRESS);
+        read_short(p, i);
+    }
+    assert_int_equal(op_wait(p, &flush), UMX_OK);
+    for (unsigned i = 0; i < SHORTS; i++) {
+        assert_int_equal(sends[i].status, UMX_OK);
+    }
+}
+
+static void
+test_a_flush_waits_for_short_messages_that_are_announced(void **state)
+{
+    pair *p = *state;
+    op    sends[SHORTS];
+
+    send_shorts(p, sends);
+    assert_true(
+        umi_list_is_empty(&umi_channels_of(p->client)->channel0.waiting));
+    check_flush(p, sends);
+}
+
+/* Most are held back first, and announced when earlier ones have been read. */
+static void
+test_a_flush_waits_for_short_messages_that_are_announced_later(void **state)
+{
+    pair *p = *state;
+    op    sends[SHORTS];
+
+    p->config.credit_rndv = 2;
+    send_shorts(p, sends);
+    assert_false(
+        umi_list_is_empty(&umi_channels_of(p->client)->channel0.waiting));
+    check_flush(p, sends);
+}
+
+/* Nor does it wait for what was sent after it, nor for what is cancelled. */
+static void
+test_a_flush_waits_for_no_other_short_messages(void **state)
+{
+    pair *p = *state;
+    op    sends[SHORTS], flushes[2], later;
+
+    send_shorts(p, sends);
+    op_flush(&flushes[0], p->client);
+    op_send(&later, p->client, 0, pair_tag(SHORTS), "x", 1);
+    op_flush(&flushes[1], p->client);
+    for (unsigned i = SHORTS; i-- > 6;) { /* in whatever order */
+        read_short(p, i);
+    }
+    pair_settle(p);
+    assert_int_equal(flushes[0].status, UMX_INPROGRESS);
+    op_cancel(sends[4].req);
+    op_cancel(sends[5].req);
+    assert_int_equal(op_wait(p, &flushes[0]), UMX_OK);
+    pair_settle(p);
+    assert_int_equal(flushes[1].status, UMX_INPROGRESS);
+    assert_int_equal(later.status, UMX_INPROGRESS);
+    assert_int_equal(
+        pair_recv(p, p->server, 0, pair_tag(SHORTS), (char[1]){0}, 1), UMX_OK);
+    assert_int_equal(op_wait(p, &flushes[1]), UMX_OK);
+    for (unsigned i = 0; i < SHORTS; i++) {
+        (void)op_wait(p, &sends[i]);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        read_short(p, i);
+    }
+}
+
+/* A long message waits for its receive whatever credit there is, and the
+ * program that receives it may wait for the flush. */
+static void
+test_a_flush_does_not_wait_for_long_messages(void **state)
+{
+    enum {
+        LEN = 4 << 20
+    };
+    pair *p   = *state;
+    char *out = malloc(LEN), *in = malloc(LEN);
+    op    sends[2], flush;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    pair_open(p);
+    fill_pattern(out, LEN, 1);
+    op_send(&sends[0], p->client, 0, pair_tag(1), out, LEN);
+    op_send(&sends[1], p->client, 1, pair_tag(1), "x", 1);
+    op_flush(&flush, p->client);
+    assert_int_equal(op_wait(p, &flush), UMX_OK);
+    assert_int_equal(sends[0].status, UMX_INPROGRESS);
+    assert_int_equal(sends[1].status, UMX_OK);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, LEN), UMX_OK);
+    check_pattern(in, LEN, 1);
+    assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
+    free(in);
+    free(out);
+}
+
+/* Nobody ever receives them: the flush ends with the connection. */
+static void
+test_a_flush_ends_with_the_peer(void **state)
+{
+    pair *p = *state;
+    op    sends[SHORTS], flush, close_op;
+
+    send_shorts(p, sends);
+    op_flush(&flush, p->client);
+    op_close(&close_op, p->server, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &flush), UMX_ERR_PEER_CLOSED);
+    assert_int_equal(op_wait(p, &close_op), UMX_OK);
+    for (unsigned i = 0; i < SHORTS; i++) {
+        (void)op_wait(p, &sends[i]);
+    }
+}
+
+static void
+test_a_flush_ends_with_its_endpoint(void **state)
+{
+    pair *p = *state;
+    op    sends[SHORTS], flush;
+
+    send_shorts(p, sends);
+    op_flush(&flush, p->client);
+    umx_ep_abort(p->client);
+    assert_int_equal(op_wait(p, &flush), UMX_ERR_CLOSED);
+    for (unsigned i = 0; i < SHORTS; i++) {
+        (void)op_wait(p, &sends[i]);
+    }
+}
+
+/* ---- what is read --------------------------------------------------------
+ */
+
 /* A message that is too long for a receive keeps its credit until it is read.
  */
 static void
@@ -838,6 +1022,13 @@ main(void)
         PAIR_TEST_ONCE(test_each_channel_has_its_own),
         PAIR_TEST_ONCE(test_a_waiting_send_can_be_cancelled),
         PAIR_TEST(test_waiting_sends_go_before_the_goodbye),
+        PAIR_TEST(test_a_flush_waits_for_short_messages_that_are_announced),
+        PAIR_TEST(
+            test_a_flush_waits_for_short_messages_that_are_announced_later),
+        PAIR_TEST(test_a_flush_waits_for_no_other_short_messages),
+        PAIR_TEST(test_a_flush_does_not_wait_for_long_messages),
+        PAIR_TEST(test_a_flush_ends_with_the_peer),
+        PAIR_TEST(test_a_flush_ends_with_its_endpoint),
         PAIR_TEST(test_messages_that_were_too_long_give_credit_back_once),
         PAIR_TEST(test_a_closed_peer_gets_no_credit),
         PAIR_TEST(test_windows_of_a_far_peer_grow_to_their_bounds),

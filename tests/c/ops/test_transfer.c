@@ -267,6 +267,25 @@ test_a_flush_waits_for_the_bytes(void **state)
     check_pattern(in[0], LARGE, 0);
 }
 
+/* Of an announced one nothing is on its way. */
+static void
+test_a_flush_does_not_wait_for_an_announced_message(void **state)
+{
+    pair         *p = *state;
+    op            flush;
+    umx_op_params params = op_params(&flush);
+
+    open_pair(p);
+    send_one(p, 0, LARGE);
+    flush.status = umx_ep_flush(p->client, &params, &flush.req);
+    if (flush.status == UMX_INPROGRESS) {
+        assert_int_equal(op_wait(p, &flush), UMX_OK);
+    }
+    assert_int_equal(sends[0].status, UMX_INPROGRESS);
+    receive(p, 0, LARGE);
+    assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
+}
+
 static void
 test_a_close_delivers_first(void **state)
 {
@@ -639,6 +658,7 @@ main(void)
         TRANSFER_TEST(test_short_messages_do_not_wait),
         TRANSFER_TEST(test_endpoints_take_turns),
         TRANSFER_TEST(test_a_flush_waits_for_the_bytes),
+        TRANSFER_TEST(test_a_flush_does_not_wait_for_an_announced_message),
         TRANSFER_TEST(test_a_close_delivers_first),
         TRANSFER_TEST(test_a_cancelled_send_arrives_whole),
         TRANSFER_TEST(test_a_cancelled_announcement_ends),
