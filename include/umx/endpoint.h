@@ -97,10 +97,12 @@ UMX_API int umx_ep_errno(const umx_ep *ep);
 /**
  * Close gracefully: refuse new work, deliver what was sent, agree with the
  * peer, disconnect. Receives pending here fail with UMX_ERR_PEER_CLOSED at
- * once. At the deadline: by force. A peer whose program does not run is waited
- * for only while something needs it: announced messages, messages without
- * credit, bytes that its system has no room for. An endpoint that is connecting
- * goes on with that if sends wait for it; else it is aborted.
+ * once, but for those whose bytes are on their way: they are waited for, and the
+ * peer's send succeeds. At the deadline: by force. A peer whose program does not
+ * run is waited for only while something needs it: announced messages, messages
+ * without credit, bytes that its system has no room for, receives here. An
+ * endpoint that is connecting goes on with that if sends wait for it; else it is
+ * aborted.
  *
  * Completion: UMX_OK; UMX_ERR_TIMED_OUT (closed by force, see
  * umx_ep_unsent_bytes(); umx_ep_reason() says what was waited for); UMX_ERR_CONNECTION_RESET (the peer went first).
@@ -134,10 +136,13 @@ UMX_API void umx_ep_destroy(umx_ep *ep);
 UMX_API void umx_ep_retire(umx_ep *ep);
 
 /**
- * Complete when all that was sent before is in the peer's memory, announced
- * messages excepted: those are there when their send completes. Messages that
- * wait for credit are waited for, which is until the peer has read earlier ones;
- * with UMX_OP_FLAG_MEMORY they are not.
+ * Complete when all that was sent before is in the peer's memory, messages
+ * excepted that wait for their receive whatever credit there is: those that are
+ * lent, of device memory, or as long as umx_config.rndv_thresh_shm or
+ * rndv_thresh_net. They are there when their send completes. A shorter message
+ * that lacks credit waits here, or is announced; either is waited for, which is
+ * until the peer has received earlier ones, and perhaps the message itself. With
+ * UMX_OP_FLAG_MEMORY no message is waited for.
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_ep_flush(umx_ep *ep, const struct umx_op_params *params,

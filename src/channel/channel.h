@@ -159,6 +159,10 @@ umi_channels_of(const umx_ep *ep)
     return (umi_channels *)(uintptr_t)(ep + 1);
 }
 
+/* True if the message of frames that is open is still read, though this side
+ * closes (frames_queue.c). */
+bool umi_frames_are_read(const umi_channel *channel);
+
 /* True if messages of `channel` may be taken from the network: replies are read
  * until the end, and requests until this side says GOODBYE. Two sides that
  * close would otherwise wait for each other's replies. */
@@ -170,7 +174,8 @@ umi_channel_is_reading(const umi_channel *channel)
     return umi_endpoint_is_reading(ep) ||
            (ep->state == UMX_EP_DRAINING &&
             (channel->is_replies ||
-             (channel->is_requests && !ep->is_goodbye_sent)));
+             (channel->is_requests && !ep->is_goodbye_sent) ||
+             umi_frames_are_read(channel)));
 }
 
 /* ---- channels.c: those of an endpoint ------------------------------------
@@ -228,6 +233,7 @@ bool umi_channels_have_sent(const umx_ep *ep, uint32_t place);
 
 bool     umi_channels_have_waiting(const umx_ep *ep);
 bool     umi_channels_have_deferred(const umx_ep *ep);
+bool     umi_channels_are_receiving(const umx_ep *ep);
 uint64_t umi_channels_unsent_bytes(const umx_ep *ep);
 void     umi_channels_count_waiting(const umx_ep *ep, umx_ep_stats *stats);
 bool     umi_channels_find_unread(const umx_ep *ep, umx_unread *unread);

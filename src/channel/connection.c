@@ -244,6 +244,39 @@ umi_channels_have_deferred(const umx_ep *ep)
     return false;
 }
 
+/* True if a receive waits for a message that lands in the buffer of another
+ * one, which is cancelled, or in memory of ours. */
+static bool
+has_claimant(const umi_channel *channel)
+{
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        if (umi_message_at(node)->claimant != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool
+umi_channels_are_receiving(const umx_ep *ep)
+{
+    EACH_CHANNEL(channel, ep)
+    {
+        if (umi_frames_are_read(channel) ||
+            (ep->num_landing != 0 && has_claimant(channel))) {
+            return true;
+        }
+    }
+    if (ep->num_landing != 0) {
+        UMI_LIST_FOREACH(node, &ep->base.inflight) {
+            if (umi_land_is_awaited(umi_channel_request_at(node))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 uint64_t
 umi_channels_unsent_bytes(const umx_ep *ep)
 {

@@ -294,7 +294,8 @@ end_posted(umi_channel *channel)
 {
     umx_status status = umi_endpoint_recv_status(channel->ep);
 
-    if (status != UMX_OK && umi_list_is_empty(&channel->unexpected)) {
+    if (status != UMX_OK && umi_list_is_empty(&channel->unexpected) &&
+        !umi_frames_are_read(channel)) {
         umi_frames_cut_open(channel, status);
         umi_request_complete_all(&channel->posted, status);
     }
@@ -320,6 +321,22 @@ umi_frames_advance(umi_channel *channel)
 /* ---- arrival and end -----------------------------------------------------
  */
 
+bool
+umi_frames_are_read(const umi_channel *channel)
+{
+    const umx_ep      *ep   = channel->ep;
+    const umx_message *head = channel->open;
+    const umx_request *reader;
+
+    if (head == NULL || head->frames->reader == NULL || !ep->is_closing ||
+        (ep->state != UMX_EP_OPEN && ep->state != UMX_EP_DRAINING) ||
+        ep->is_goodbye_sent || ep->is_peer_closed) {
+        return false;
+    }
+    reader = head->frames->reader;
+    return !reader->is_cancelled && umi_assembly_of(reader)->status == UMX_OK;
+}
+
 static void
 offer(umi_channel *channel, umx_message *message)
 {
@@ -336,8 +353,13 @@ fail_posted(umi_channel *channel, umx_status status)
         umi_frames_advance(channel); /* what has come can be read */
         return;
     }
-    umi_frames_cut_open(channel, status);
     umi_request_complete_all(&channel->posted, status);
+    if (channel->num_returning == 0) {
+        take_parts(channel);
+    }
+    if (!umi_frames_are_read(channel)) {
+        umi_frames_cut_open(channel, status);
+    }
 }
 
 /* Parts of a head in the queue; SIZE_MAX if it cannot be read. */

@@ -365,6 +365,7 @@ settle(umx_request *req)
     umi_frames_op_of(req)->all.phase = UMI_FRAMES_COMPLETE;
     message->frames->reader          = NULL;
     umi_assembly_settle(req);
+    umi_close_check_received(channel->ep);
     if (status == UMX_OK && !req->is_cancelled) {
         message->frames->is_read = true;
         umi_request_complete(req, UMX_OK);

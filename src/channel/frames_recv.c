@@ -46,6 +46,22 @@ allocate(umx_request *req)
                status;
 }
 
+/* True if bytes of a message are with its sender, and stay there: they never
+ * come, or the sender has been told GOODBYE. */
+static bool
+is_out_of_reach(const umx_message *message)
+{
+    if (message->frames->is_cut || !message->ep->is_goodbye_sent) {
+        return message->frames->is_cut;
+    }
+    UMI_LIST_FOREACH(node, &message->frames->parts) {
+        if (!umi_message_is_at_hand(umi_message_at(node))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Start to receive the bytes of the message that `req` has. */
 static umx_status
 start(umx_request *req)
@@ -71,7 +87,7 @@ start(umx_request *req)
         umi_frames_put_back(message, NULL);
         return UMX_ERR_MESSAGE_TRUNCATED;
     }
-    if (status == UMX_OK && message->frames->is_cut) {
+    if (status == UMX_OK && is_out_of_reach(message)) {
         status = umi_endpoint_end_status(message->ep, UMX_ERR_CLOSED);
     }
     if (status != UMX_OK) {
@@ -315,7 +331,7 @@ umx_message_recv_frames(umx_message **message_p, const umx_buffer *buffers,
     if (status != UMX_OK) {
         return status;
     }
-    if (message->frames->is_cut) {
+    if (is_out_of_reach(message)) {
         status     = umi_endpoint_end_status(message->ep, UMX_ERR_CLOSED);
         *message_p = NULL;
         umi_frames_drop(message);

@@ -64,7 +64,7 @@ umi_land(umx_request *req, void *desc, size_t len)
                                     umi_am_recv(req, desc, len);
 }
 
-/* End a landing, for which the peer's close may have waited. */
+/* End a landing, for which a close of either side may have waited. */
 void
 umi_land_end(umx_request *req)
 {
@@ -75,6 +75,29 @@ umi_land_end(umx_request *req)
     if (ep->has_goodbye) {
         umi_endpoint_due(ep, UMI_DUE_ACK);
     }
+    umi_close_check_received(ep);
+}
+
+/* True if the receive that a piece is of will be done with its bytes. */
+static bool
+is_piece_wanted(const umx_request *piece)
+{
+    const umx_request *req = piece->arg;
+
+    return !req->is_cancelled && umi_assembly_of(req)->status == UMX_OK;
+}
+
+bool
+umi_land_is_awaited(const umx_request *req)
+{
+    bool is_piece = req->ops == umi_stream_ops.lander ||
+                    req->ops == umi_frames_ops.lander;
+
+    if ((!is_piece && req->ops != umi_tagged_ops.lander) ||
+        !umi_landing_of(req)->is_landing || req->is_cancelled || req->is_void) {
+        return false;
+    }
+    return !is_piece || is_piece_wanted(req);
 }
 
 bool

@@ -67,6 +67,9 @@ void umi_land_end(umx_request *req);
  * the request ends with. */
 umx_status umi_land_unstage(umx_request *req, umx_status status, size_t len);
 
+/* True if bytes land by `req` for a receive that wants them. */
+bool umi_land_is_awaited(const umx_request *req);
+
 /* True if a message of `channel` lands by `req`. */
 bool umi_land_is_of(const umx_request *req, const struct umi_channel *channel);
 

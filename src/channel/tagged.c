@@ -123,6 +123,18 @@ take_message(umx_message *message, umx_request *req)
     umi_recv_of(req)->message = message;
 }
 
+/* True if the peer can be asked for bytes. Once it has been told GOODBYE it
+ * knows that what it has announced is not read. */
+static bool
+may_ask(const umi_channel *channel)
+{
+    const umx_ep *ep = channel->ep;
+
+    return ep->base.handle != NULL &&
+           (!ep->is_goodbye_sent || channel->is_requests ||
+            channel->is_replies);
+}
+
 /* The bytes of an announced message, off its queue, into `req`. */
 umx_status
 umi_channel_deliver_announced(umi_channel *channel, umx_message *message,
@@ -132,8 +144,7 @@ umi_channel_deliver_announced(umi_channel *channel, umx_message *message,
     size_t   len  = message->info.length;
     uint32_t seq  = message->info.seq;
 
-    if (channel->ep->base.handle != NULL &&
-        !umi_channel_is_lost(channel, seq)) {
+    if (may_ask(channel) && !umi_channel_is_lost(channel, seq)) {
         channel->ep->num_announced--;
         message->storage = UMI_STORAGE_MOVED;
         umi_channel_credit(channel, message);

@@ -3,7 +3,7 @@
 /* close.c: closing by agreement.
  *
  *   closing                                        the other side
- *       all sends posted
+ *       all sends posted, receives landed
  *       GOODBYE (next seq of each channel)    -->
  *                                                  all of it has arrived:
  *                                                  pending receives fail,
@@ -14,6 +14,10 @@
  *                                                  means CLOSED now
  *
  * A peer that does not run is not waited for: settle.c.
+ *
+ * A receive whose bytes are on their way is waited for before GOODBYE, which
+ * tells the peer that nothing more is read: so the send that it takes succeeds,
+ * and all others fail.
  *
  * UCX tells a graceful close and a crash apart by nothing: GOODBYE does. It
  * may overtake data, hence the sequence numbers. Both sides may close at once:
@@ -111,8 +115,17 @@ umi_close_advance(umx_ep *ep)
         return; /* the peer waits for our ACK, and disconnects */
     }
     if (!ep->hooks->has_waiting(ep) && umi_list_is_empty(&ep->base.waiting) &&
-        ep->base.num_tag_sends == 0 && !ep->hooks->is_busy(ep)) {
+        ep->base.num_tag_sends == 0 && !ep->hooks->is_busy(ep) &&
+        !ep->hooks->is_receiving(ep)) {
         send_goodbye(ep);
+    }
+}
+
+void
+umi_close_check_received(umx_ep *ep)
+{
+    if (ep->state == UMX_EP_DRAINING && !ep->is_goodbye_sent) {
+        umi_endpoint_due(ep, UMI_DUE_SEND);
     }
 }
 

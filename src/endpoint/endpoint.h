@@ -111,6 +111,8 @@ typedef struct umi_endpoint_hooks {
     bool (*has_waiting)(const umx_ep *ep);
     bool (*has_deferred)(const umx_ep *ep); /* cancelled ones among them */
     bool (*is_busy)(const umx_ep *ep);
+    /* Tell whether bytes are on their way for a receive that wants them. */
+    bool (*is_receiving)(const umx_ep *ep);
     uint64_t (*unsent_bytes)(const umx_ep *ep);
     /* Add what waits to be read, and to be sent. */
     void (*count_waiting)(const umx_ep *ep, umx_ep_stats *stats);
@@ -359,6 +361,9 @@ void umi_close_on_ack(umx_ep *ep);
 void umi_close_on_error(umx_ep *ep, umx_status status);
 /* Check whether all that GOODBYE names has arrived; some of it has. */
 void umi_close_check_arrived(umx_ep *ep);
+
+/* A receive, for which this side's close may have waited, has its bytes. */
+void umi_close_check_received(umx_ep *ep);
 /* Act on the peer's close: all that GOODBYE names has arrived. */
 void umi_close_peer_done(umx_ep *ep);
 /* Send the ACK if nothing of the peer's needs its sender any more. */

@@ -79,6 +79,10 @@ describe(const umx_ep *ep, char *text, size_t size)
                  "the peer has not read %" PRIu64
                  " bytes that were sent or announced to it",
                  bytes);
+    } else if (ep->hooks->is_receiving(ep)) {
+        snprintf(text, size,
+                 "the peer has not sent all bytes of a message that is being "
+                 "received");
     } else if (ep->is_goodbye_sent && ep->base.link != NULL &&
                ep->base.link->has_tcp && !has_operations(ep)) {
         snprintf(text, size,

@@ -86,6 +86,7 @@ static const umi_endpoint_hooks ep_hooks = {
     .has_waiting   = umi_channels_have_waiting,
     .has_deferred  = umi_channels_have_deferred,
     .is_busy       = umi_initiator_is_busy,
+    .is_receiving  = umi_channels_are_receiving,
     .unsent_bytes  = umi_channels_unsent_bytes,
     .count_waiting = umi_channels_count_waiting,
     .find_unread   = umi_channels_find_unread,

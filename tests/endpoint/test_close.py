@@ -59,6 +59,46 @@ async def test_a_receive_pending_at_ones_own_close_raises_peer_closed():
         await closing
 
 
+WAYS = {
+    "recv": (
+        lambda ep, data: ep.send(data),
+        lambda ep, buffer: ep.recv(buffer),
+    ),
+    "recv_frames": (
+        lambda ep, data: ep.send_frames([data[: 1 << 20], data[1 << 20 :]]),
+        lambda ep, buffer: ep.recv_frames(
+            into=[memoryview(buffer)[: 1 << 20], memoryview(buffer)[1 << 20 :]]
+        ),
+    ),
+    "stream_recv": (
+        lambda ep, data: ep.stream_send(data),
+        lambda ep, buffer: ep.stream_recv(buffer, wait_all=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_ones_own_close_waits_for_a_receive_whose_bytes_are_coming(way):
+    """The message comes whole, and its sender hears that; others hear the end."""
+    send, receive = WAYS[way]
+    data = bytes(range(256)) * (8 << 12)
+    async with connected_pair() as (left, right):
+        sends = [asyncio.ensure_future(send(left, data))]
+        sends.append(asyncio.ensure_future(left.send(data, tag=1)))
+        await until(lambda: right.statistics.received_messages >= 2)
+        buffer = bytearray(len(data))
+        receiving = receive(right, buffer)
+        waiting = right.recv(bytearray(1), tag=2)
+        await right.close()
+        await receiving
+        assert buffer == data
+        with pytest.raises((ucp.UCXPeerClosed, ucp.UCXCloseError)):
+            await waiting
+        await sends[0]
+        with pytest.raises(ucp.UCXPeerClosed):
+            await sends[1]
+
+
 async def test_calls_after_a_close_raise_close_error():
     async with connected_pair() as (client, server):
         await client.close()

@@ -155,11 +155,13 @@ PyDoc_STRVAR(
     "    Otherwise as recv().\n\n"
     "When cancelled, the next receive gets the message.");
 
-PyDoc_STRVAR(close_doc,
-             "close($self, timeout=None)\n--\n\n"
-             "Close in agreement with the peer; awaitable. What was sent is\n"
-             "delivered first. After timeout seconds the endpoint is closed\n"
-             "by force, and UCXTimeout is raised.");
+PyDoc_STRVAR(
+    close_doc,
+    "close($self, timeout=None)\n--\n\n"
+    "Close in agreement with the peer; awaitable. What was sent is\n"
+    "delivered first, and a receive whose bytes are on their way gets\n"
+    "them. After timeout seconds the endpoint is closed\n"
+    "by force, and UCXTimeout is raised.");
 
 static PyObject *
 endpoint_close(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

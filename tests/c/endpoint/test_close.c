@@ -356,6 +356,242 @@ test_closing_waits_for_what_is_landing(void **state)
     free(out);
 }
 
+/* ---- a receiver that closes -----------------------------------------------
+ */
+
+/* The bytes come, and their sender hears that they have. What nobody receives
+ * fails for its sender. */
+static void
+test_closing_waits_for_its_own_receives(void **state)
+{
+    pair *p   = *state;
+    char *out = malloc(MIB), *in = calloc(1, MIB);
+    op    sends[2], recv_op, o;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    pair_open(p);
+    fill_pattern(out, MIB, 1);
+    op_send(&sends[0], p->client, 0, pair_tag(1), out, MIB);
+    op_send(&sends[1], p->client, 0, pair_tag(2), out, MIB);
+    pair_settle(p);
+    op_recv(&recv_op, p->server, 0, pair_any, in, MIB);
+    assert_int_equal(p->server->num_landing, 1);
+    op_close(&o, p->server, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+    check_pattern(in, MIB, 1);
+    assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    assert_int_equal(op_wait(p, &sends[1]), UMX_ERR_PEER_CLOSED);
+    free(in);
+    free(out);
+}
+
+/* Both sides are receiving, and close. */
+static void
+test_both_sides_close_while_they_receive(void **state)
+{
+    pair   *p      = *state;
+    umx_ep *eps[2] = {NULL};
+    char   *out = malloc(MIB), *in[2] = {calloc(1, MIB), calloc(1, MIB)};
+    op      sends[2], recvs[2], closes[2];
+
+    assert_non_null(out);
+    pair_open(p);
+    eps[0] = p->client;
+    eps[1] = p->server;
+    fill_pattern(out, MIB, 1);
+    for (int i = 0; i < 2; i++) {
+        op_send(&sends[i], eps[i], 0, pair_tag(1), out, MIB);
+    }
+    pair_settle(p);
+    for (int i = 0; i < 2; i++) {
+        op_recv(&recvs[i], eps[i], 0, pair_any, in[i], MIB);
+        op_close(&closes[i], eps[i], UMX_TIMEOUT_INFINITE);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(op_wait(p, &recvs[i]), UMX_OK);
+        check_pattern(in[i], MIB, 1);
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+        assert_int_equal(op_wait(p, &closes[i]), UMX_OK);
+        free(in[i]);
+    }
+    free(out);
+}
+
+/* A receive waits for what lands in the buffer of another, which is cancelled.
+ */
+static void
+test_closing_waits_for_a_claimed_message(void **state)
+{
+    pair *p   = *state;
+    char *out = malloc(MIB), *in[2] = {calloc(1, MIB), calloc(1, MIB)};
+    op    send_op, recvs[2], o;
+
+    assert_non_null(out);
+    pair_open(p);
+    fill_pattern(out, MIB, 1);
+    op_send(&send_op, p->client, 0, pair_tag(1), out, MIB);
+    pair_settle(p);
+    op_recv(&recvs[0], p->server, 0, pair_any, in[0], MIB);
+    op_cancel(recvs[0].req);
+    op_recv(&recvs[1], p->server, 0, pair_any, in[1], MIB);
+    op_close(&o, p->server, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &recvs[0]), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &recvs[1]), UMX_OK);
+    check_pattern(in[1], MIB, 1);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    free(in[0]);
+    free(in[1]);
+    free(out);
+}
+
+/* The bytes of a message that was taken can be asked for until the peer has
+ * been told. Then they stay there, and their sender hears that they are not
+ * read. */
+static void
+close_with_taken(pair *p, bool is_late)
+{
+    char *out = calloc(1, MIB), *in = calloc(1, MIB);
+    op    send_op, taken, o;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    pair_open(p);
+    op_send(&send_op, p->client, 0, pair_tag(1), out, MIB);
+    pair_settle(p);
+    op_recv_message(&taken, p->server, 0, pair_any);
+    assert_int_equal(taken.status, UMX_OK);
+    op_close(&o, p->server, UMX_TIMEOUT_INFINITE);
+    while (is_late && !p->server->is_goodbye_sent) {
+        assert_true(umx_worker_drain(p->server_worker) >= UMX_OK);
+    }
+    op_message_recv(&taken, taken.message, in, MIB);
+    assert_int_equal(op_wait(p, &taken), is_late ? UMX_ERR_CLOSED : UMX_OK);
+    assert_int_equal(op_wait(p, &send_op),
+                     is_late ? UMX_ERR_PEER_CLOSED : UMX_OK);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    free(in);
+    free(out);
+}
+
+static void
+test_closing_waits_for_a_taken_message(void **state)
+{
+    close_with_taken(*state, false);
+}
+
+static void
+test_a_taken_message_has_no_bytes_after_a_close(void **state)
+{
+    close_with_taken(*state, true);
+}
+
+/* A receive of a stream that has all its bytes on their way. */
+static void
+test_closing_waits_for_a_stream(void **state)
+{
+    pair         *p   = *state;
+    char         *out = malloc(MIB), *in = calloc(1, MIB);
+    umx_buffer    bufs[2];
+    op            send_op, recv_op, o;
+    umx_op_params params[2] = {op_params(&send_op), op_params(&recv_op)};
+
+    assert_non_null(out);
+    assert_non_null(in);
+    pair_open(p);
+    fill_pattern(out, MIB, 1);
+    bufs[0]        = umx_host_buffer(out, MIB);
+    bufs[1]        = umx_host_buffer(in, MIB);
+    send_op.status = umx_stream_send(p->client, &bufs[0], &params[0],
+                                     &send_op.req);
+    assert_int_equal(send_op.status, UMX_INPROGRESS);
+    pair_settle(p);
+    recv_op.status = umx_stream_recv(p->server, &bufs[1], UMX_STREAM_WAITALL,
+                                     &params[1], &recv_op.req, &recv_op.info);
+    assert_int_equal(recv_op.status, UMX_INPROGRESS);
+    assert_true(p->server->num_landing != 0);
+    op_close(&o, p->server, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+    check_pattern(in, MIB, 1);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    free(in);
+    free(out);
+}
+
+/* Take the message, which needs no more than to be given back. */
+static void
+on_frames(umx_request *req, umx_status status, void *arg)
+{
+    op *o = arg;
+
+    o->req    = NULL;
+    o->status = status;
+    if (status == UMX_OK) {
+        umx_message_drop(umx_request_message(req));
+    }
+}
+
+/* Parts of frames come one after the other, as the peer gets credit. The first
+ * frame is in when this side closes. */
+static void
+check_closing_frames(pair *p)
+{
+    enum {
+        PARTS = 12
+    };
+    char             *out = malloc(PARTS * MIB), *in = calloc(1, PARTS * MIB);
+    umx_buffer        from[PARTS], to[PARTS];
+    umx_frames_target target = {.buffers = to, .count = PARTS};
+    op                send_op, recv_op, behind, o;
+    umx_op_params     params[2] = {op_params(&send_op), op_params(&recv_op)};
+
+    assert_non_null(out);
+    assert_non_null(in);
+    pair_open(p);
+    fill_pattern(out, PARTS * MIB, 1);
+    for (int i = 0; i < PARTS; i++) {
+        from[i] = umx_host_buffer(out + i * MIB, MIB);
+        to[i]   = umx_host_buffer(in + i * MIB, MIB);
+    }
+    send_op.status = umx_frames_send(p->client, 0, NULL, 0, from, PARTS,
+                                     &params[0], &send_op.req);
+    assert_int_equal(send_op.status, UMX_INPROGRESS);
+    op_send(&behind, p->client, 0, pair_tag(1), out, MIB);
+    params[1].on_done = on_frames;
+    recv_op.status    = umx_frames_recv(p->server, 0, &target, &params[1],
+                                        &recv_op.req);
+    PAIR_UNTIL(p, p->server->num_landing != 0);
+    op_close(&o, p->server, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+    check_pattern(in, PARTS * MIB, 1);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    assert_int_equal(op_wait(p, &behind), UMX_ERR_PEER_CLOSED);
+    free(in);
+    free(out);
+}
+
+static void
+test_closing_waits_for_frames(void **state)
+{
+    check_closing_frames(*state);
+}
+
+static void
+test_closing_waits_for_frames_with_little_credit(void **state)
+{
+    pair *p = *state;
+
+    p->config.credit_rndv = 2;
+    check_closing_frames(p);
+}
+
+/* ---- what the peer has not read ------------------------------------------
+ */
+
 /* Unread rendezvous data is pulled in up to a limit; the rest holds the close
  * up until it is read. */
 static void
@@ -972,6 +1208,14 @@ main(int argc, char **argv)
            PAIR_TEST(test_sends_to_a_peer_that_closes),
            PAIR_TEST_ONCE(test_many_channels),
            PAIR_TEST(test_closing_waits_for_what_is_landing),
+           PAIR_TEST(test_closing_waits_for_its_own_receives),
+           PAIR_TEST(test_both_sides_close_while_they_receive),
+           PAIR_TEST(test_closing_waits_for_a_claimed_message),
+           PAIR_TEST(test_closing_waits_for_a_taken_message),
+           PAIR_TEST(test_a_taken_message_has_no_bytes_after_a_close),
+           PAIR_TEST(test_closing_waits_for_a_stream),
+           PAIR_TEST(test_closing_waits_for_frames),
+           PAIR_TEST(test_closing_waits_for_frames_with_little_credit),
            PAIR_TEST(test_a_close_waits_for_data_beyond_the_limit),
            PAIR_TEST(test_a_taken_message_outlives_the_peers_close),
            PAIR_TEST(test_a_taken_message_outlives_the_endpoint),

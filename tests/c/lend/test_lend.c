@@ -554,6 +554,23 @@ test_what_the_receiver_closes_on_ends(void **state)
 }
 
 static void
+test_what_the_receiver_has_read_when_it_closes_is_sent(void **state)
+{
+    pair *p = *state;
+    op    send_op, recv_op, close_op;
+
+    open_lending_pair(p);
+    lend(p, &send_op);
+    pair_settle(p);
+    op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);
+    op_close(&close_op, p->server, SECOND_NS);
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    assert_int_equal(op_wait(p, &close_op), UMX_OK);
+    check_pattern(in, SIZE, 1);
+}
+
+static void
 test_a_worker_may_end_with_loans(void **state)
 {
     pair *p = *state;
@@ -1048,6 +1065,7 @@ main(void)
         TEST(test_a_close_ends_when_the_last_loan_is_read),
         TEST(test_a_send_to_a_peer_that_is_gone_fails),
         TEST(test_what_the_receiver_closes_on_ends),
+        TEST(test_what_the_receiver_has_read_when_it_closes_is_sent),
         TEST(test_a_worker_may_end_with_loans),
         TEST(test_no_process_reads_its_own_memory),
         TEST(test_without_permission_messages_go_by_rendezvous),

@@ -287,6 +287,44 @@ test_a_flush_does_not_wait_for_an_announced_message(void **state)
 }
 
 static void
+test_a_close_waits_for_what_lands(void **state)
+{
+    pair *p = *state;
+    op    close_op, o;
+
+    open_pair(p);
+    begin_landing(p, &o, in[0], LARGE);
+    send_one(p, 1, LARGE); /* for which there is no receive */
+    op_close(&close_op, p->server, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    check_pattern(in[0], LARGE, 0);
+    assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
+    assert_int_equal(op_wait(p, &close_op), UMX_OK);
+    assert_int_equal(op_wait(p, &sends[1]), UMX_ERR_PEER_CLOSED);
+}
+
+/* A peer that sends no more is waited for as long as the close may take. */
+static void
+test_a_close_that_waits_in_vain_says_for_what(void **state)
+{
+    pair *p = *state;
+    op    close_op, o;
+
+    open_pair(p);
+    begin_landing(p, &o, in[0], LARGE);
+    op_close(&close_op, p->server, 1);
+    while (!op_is_done(&close_op)) {
+        assert_true(umx_worker_drain(p->server_worker) >= UMX_OK);
+    }
+    assert_int_equal(close_op.status, UMX_ERR_TIMED_OUT);
+    assert_string_equal(umx_ep_reason(p->server),
+                        "the peer has not sent all bytes of a message that is "
+                        "being received");
+    assert_int_equal(op_wait(p, &o), UMX_ERR_CANCELED);
+    (void)op_wait(p, &sends[0]);
+}
+
+static void
 test_a_close_delivers_first(void **state)
 {
     pair *p = *state;
@@ -659,6 +697,8 @@ main(void)
         TRANSFER_TEST(test_endpoints_take_turns),
         TRANSFER_TEST(test_a_flush_waits_for_the_bytes),
         TRANSFER_TEST(test_a_flush_does_not_wait_for_an_announced_message),
+        TRANSFER_TEST(test_a_close_waits_for_what_lands),
+        TRANSFER_TEST(test_a_close_that_waits_in_vain_says_for_what),
         TRANSFER_TEST(test_a_close_delivers_first),
         TRANSFER_TEST(test_a_cancelled_send_arrives_whole),
         TRANSFER_TEST(test_a_cancelled_announcement_ends),
