@@ -35,7 +35,8 @@ class Receive(NamedTuple):
         return (self.tag ^ message.tag) & self.mask == 0
 
     def fits(self, message):
-        """Else the receive fails, and the message is for the next one."""
+        """Else the receive fails, and the message is for the next one: which drops
+        it, if it does not fit that one, either, and waits for another."""
         length = len(message.data)
         if self.capacity is None or length == self.capacity:
             return True
@@ -51,6 +52,7 @@ class State(NamedTuple):
     matched: frozenset[tuple[int, int]]  # (receive, message)
     ending: frozenset[int]  # receives asked to cancel
     failed: frozenset[tuple[int, int]]  # (receive, message that does not fit)
+    refused: frozenset[int]  # messages of the queue that a receive failed for
 
 
 class Direction:
@@ -63,7 +65,8 @@ class Direction:
         self.holders = set()  # receives that are Message objects
         self.is_lossy = False  # none need arrive: only what does is checked
         self.num_taken = 0  # messages that receives have finished with
-        self._states = {State(0, (), (), frozenset(), frozenset(), frozenset())}
+        none = frozenset()
+        self._states = {State(0, (), (), none, none, none, none)}
 
     # ---- what the test does ----
 
@@ -245,37 +248,56 @@ class Direction:
                 yield later
         for message in state.queue:
             if message in self.doubtful:
-                yield state._replace(queue=_without(state.queue, message))
+                yield self._unqueue(state, message)
         for pair in state.matched:
             if pair[1] in self.doubtful:
                 yield self._lose(state, *pair)
         for number in state.ending:
-            yield self._release(state, number)
+            released = self._release(state, number)
+            yield released
+            met = dict(state.failed).get(number)
+            if met in released.refused:  # perhaps nobody has heard of the failure
+                yield released._replace(refused=released.refused - {met})
 
     def _offer(self, state, message):
         """A message to the first receive that takes it, or to the queue."""
         sent = self.messages[message]
+        is_refused = False
         for number in state.posted:
             receive = self.receives[number]
             if not receive.matches(sent):
                 continue
+            if not receive.fits(sent) and is_refused:
+                return state  # dropped
             state = state._replace(posted=_without(state.posted, number))
             if receive.fits(sent):
                 return state._replace(matched=state.matched | {(number, message)})
             state = state._replace(failed=state.failed | {(number, message)})
-        return state._replace(queue=tuple(sorted((*state.queue, message))))
+            is_refused = True
+        return state._replace(
+            queue=tuple(sorted((*state.queue, message))),
+            refused=state.refused | ({message} if is_refused else set()),
+        )
+
+    def _unqueue(self, state, message):
+        return state._replace(
+            queue=_without(state.queue, message), refused=state.refused - {message}
+        )
 
     def _post(self, state, number):
         receive = self.receives[number]
         for message in state.queue:
             if not receive.matches(self.messages[message]):
                 continue
-            if not receive.fits(self.messages[message]):
-                return state._replace(failed=state.failed | {(number, message)})
-            return state._replace(
-                queue=_without(state.queue, message),
-                matched=state.matched | {(number, message)},
-            )
+            if receive.fits(self.messages[message]):
+                state = self._unqueue(state, message)
+                return state._replace(matched=state.matched | {(number, message)})
+            if message not in state.refused:
+                return state._replace(
+                    failed=state.failed | {(number, message)},
+                    refused=state.refused | {message},
+                )
+            state = self._unqueue(state, message)  # dropped
         return state._replace(posted=(*state.posted, number))
 
     def _lose(self, state, number, message):

@@ -46,8 +46,13 @@ umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
 /**
  * Receive the next matching message of at most `buf->len` bytes. If it is
  * longer, the receive ends: nothing is written, UMX_ERR_MESSAGE_TRUNCATED and
- * the length in `info` say so. The message is not lost: the next receive that
- * matches gets it, whether it is posted already or later.
+ * the length in `info` say so. The message is for the next receive that matches,
+ * whether that is posted already or later. If it does not fit that one, either,
+ * it is dropped: a line of the log says so, its send completes as if it had been
+ * received, and the receive takes the message behind it. So a program that goes
+ * on after the error is told of each message once. A receive that is cancelled
+ * before its message comes does not count; one that gets the message and gives
+ * it back makes it a new one.
  *
  * @param[out] info  written on UMX_OK and on UMX_ERR_MESSAGE_TRUNCATED /
  *                   UMX_ERR_LENGTH_MISMATCH; else umx_request_info()

@@ -74,9 +74,11 @@ typedef struct umx_frames_target {
  * with umx_message_frames(), and the caller's: umx_message_drop() it, or
  * umx_message_unrecv_frames().
  *
- * More frames than buffers, or a longer one: nothing is written,
- * UMX_ERR_MESSAGE_TRUNCATED, and the next receive gets the message, as it does
- * when the receive is cancelled, whatever has been written.
+ * More frames than `buffers`, or a longer one: nothing is written, and
+ * UMX_ERR_MESSAGE_TRUNCATED; the length that umx_request_info() tells is that of
+ * all frames. The message is for the next receive. If it does not suffice,
+ * either, the message is dropped, as umx_channel_recv() says. A receive that is
+ * cancelled returns the message, whatever has been written.
  * @return UMX_INPROGRESS, or a failure as umx_channel_recv()
  */
 UMX_API UMX_MUST_CHECK umx_status
@@ -92,6 +94,16 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_frames_recv_message(umx_ep *ep, uint16_t channel,
                         const umx_op_params *params, umx_request **req_p,
                         umx_message **message_p);
+
+/**
+ * umx_frames_recv_message() of a message whose frames fit into `buffers`, which
+ * are lent until completion, and not written. What becomes of one that does not
+ * fit is as for umx_frames_recv(): UMX_ERR_MESSAGE_TRUNCATED, in `on_done`.
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_frames_recv_fitting(umx_ep *ep, uint16_t channel, const umx_buffer *buffers,
+                        size_t count, const umx_op_params *params,
+                        umx_request **req_p, umx_message **message_p);
 
 /**
  * Tell what frames a message has; valid until the message is given back. NULL:

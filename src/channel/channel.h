@@ -34,13 +34,21 @@ typedef struct umi_pace {
 
 struct umi_channel;
 
+/* What becomes of a message that arrives. */
+typedef enum umi_arrived {
+    UMI_ARRIVED, /* it is with a receive, or dropped */
+    UMI_ARRIVED_TO_KEEP /* it is to be kept, and offered */,
+    UMI_ARRIVED_REFUSED /* likewise, and a receive has ended that it does not
+                           fit */
+} umi_arrived;
+
 /* What differs between kinds of channels. Places are of their order: seqs, or
  * of the bytes of a stream. */
 typedef struct umi_channel_ops {
-    /* A message that is next in order, inside UCX's callback. True: it went
-     * straight to a receive; false: keep it, and offer it. */
-    bool (*arrive)(struct umi_channel *channel, const umx_recv_info *info,
-                   const umi_am_arrival *arrival);
+    /* A message that is next in order, inside UCX's callback. */
+    umi_arrived (*arrive)(struct umi_channel   *channel,
+                          const umx_recv_info  *info,
+                          const umi_am_arrival *arrival);
     /* Put a message where it belongs: with a receive that waits for it, or in
      * the queue. */
     void (*offer)(struct umi_channel *channel, umx_message *message);
@@ -496,6 +504,20 @@ void umi_credit_start(umi_channel *channel);
 /* Take a grant of the peer's. */
 void umi_credit_take(umi_channel *channel, const umi_limits *limits,
                      uint32_t reserve);
+
+/* ---- misfit.c ------------------------------------------------------------
+ */
+
+/* Log that a message of `len` bytes is dropped, which does not fit a receive of
+ * `capacity` bytes, nor the one before. */
+void umi_misfit_log(const umi_channel *channel, size_t len, size_t capacity);
+
+/* Drop a message that is off its queue. */
+void umi_misfit_drop(umi_channel *channel, umx_message *message);
+
+/* A receive that has ended for the message of that number has been cancelled
+ * before it was reported: the next one is told again. */
+void umi_misfit_forget(umi_channel *channel, uint32_t seq);
 
 /* ---- withdraw.c ----------------------------------------------------------
  */

@@ -48,8 +48,9 @@ void umi_frames_free(umx_message *message);
 void umi_frames_orphan(umx_message *message);
 
 /* The next head, off the queue, with the parts that are there; NULL if there is
- * none yet. */
-umx_message *umi_frames_take(umi_channel *channel);
+ * none yet, or it does not fit the buffers of `target`, if that has any. */
+umx_message *umi_frames_take(umi_channel             *channel,
+                             const umx_frames_target *target);
 
 /* Put a taken message back into the queue (give_back.c); what has been read of
  * it comes from `buffers`. */
@@ -87,6 +88,9 @@ extern const umi_request_ops umi_frames_recv_ops;
 
 /* Give a receive its message. */
 void umi_frames_got(umx_request *req, umx_message *message);
+
+/* End a receive: a message does not fit its buffers. */
+void umi_frames_refuse(umx_request *req, const umx_message *message);
 
 /* ---- frames_read.c: bytes ------------------------------------------------
  */

@@ -4,9 +4,11 @@
  * Heads and parts are messages of their channel: credit, parking, GOODBYE and
  * the peer's close treat them as all others. A receive takes the first head,
  * which an announced one has to be pulled in for, and the parts go to it in
- * their order, now or as they come; only then is the next head looked at. What
- * is given back returns to its places, which makes it the next message again;
- * parts of it may be landing then. While bytes land in the buffers of a
+ * their order, now or as they come; only then is the next head looked at. A
+ * message that does not fit the buffers of a receive stays where it is, or is
+ * dropped (misfit.c): that is decided by its head, in the order of messages.
+ * What is given back returns to its places, which makes it the next message
+ * again; parts of it may be landing then. While bytes land in the buffers of a
  * deferred receive, that is waited for. */
 #include <stdlib.h>
 #include <string.h>
@@ -113,8 +115,10 @@ fetch_head(umi_channel *channel, umx_message *message)
     }
 }
 
+/* Find the next head, decode it and leave it in the queue. NULL: it is not here
+ * yet, or cannot be read. */
 static umx_message *
-take_head(umi_channel *channel)
+find_head(umi_channel *channel)
 {
     umx_message *message = first_message(channel);
     const char  *why;
@@ -130,13 +134,19 @@ take_head(umi_channel *channel)
         refuse(channel, message->info.seq, why);
         return NULL;
     }
+    return message;
+}
+
+/* Take a head off the queue. */
+static void
+take_head(umi_channel *channel, umx_message *message)
+{
     umi_channel_unqueue(channel, message);
     umi_message_take(message);
     if (message->frames->num_missing != 0) {
         channel->open = message;
         umi_list_append(&channel->taken, &message->node);
     }
-    return message;
 }
 
 /* Drop a part that nobody wants. */
@@ -221,8 +231,17 @@ take_parts(umi_channel *channel)
     }
 }
 
+/* True if the message is one for a receive with that target. */
+static bool
+fits(const umx_message *message, const umx_frames_target *target)
+{
+    return target->buffers == NULL ||
+           umi_frames_check_buffers(message->frames, target->buffers,
+                                    target->count) != UMX_ERR_BUFFER_TOO_SMALL;
+}
+
 umx_message *
-umi_frames_take(umi_channel *channel)
+umi_frames_take(umi_channel *channel, const umx_frames_target *target)
 {
     umx_message *message;
 
@@ -230,10 +249,16 @@ umi_frames_take(umi_channel *channel)
         !umi_list_is_empty(&channel->posted)) {
         return NULL;
     }
-    message = take_head(channel);
-    if (message != NULL) {
-        take_parts(channel);
+    message = find_head(channel);
+    if (message == NULL) {
+        return NULL;
     }
+    if (!fits(message, target)) {
+        umi_frames_free(message);
+        return NULL;
+    }
+    take_head(channel, message);
+    take_parts(channel);
     return message;
 }
 
@@ -301,6 +326,75 @@ end_posted(umi_channel *channel)
     }
 }
 
+/* Let go of a message that is taken. */
+static void
+drop_taken(umx_message *message)
+{
+    umi_channel *channel = message->channel;
+    umi_frames  *frames  = message->frames;
+
+    umi_channel_credit(channel, message);
+    UMI_LIST_FOREACH_SAFE(node, &frames->parts) {
+        drop_part(channel, umi_message_at(node));
+    }
+    if (channel->open == message) {
+        message->is_taken = false; /* the channel's, until its parts are here */
+        frames->is_dropped = true;
+    } else {
+        umi_message_free(message);
+    }
+}
+
+/* Compute how many bytes a receive has room for. */
+static size_t
+capacity_of(const umx_request *req)
+{
+    const umi_frames_op *op    = umi_frames_op_of(req);
+    size_t               bytes = 0;
+
+    for (size_t i = 0; i < op->count; i++) {
+        bytes += op->buffers[i].len;
+    }
+    return bytes;
+}
+
+/* The message in front does not fit the first receive: that one ends, or the
+ * message does. */
+static void
+meet_misfit(umi_channel *channel, umx_message *message, umx_request *req)
+{
+    umx_ep     *ep     = channel->ep;
+    umx_worker *worker = umi_endpoint_worker(ep);
+
+    if (message->is_refused) {
+        umi_misfit_log(channel, message->frames->head.info.len,
+                       capacity_of(req));
+        take_head(channel, message);
+        drop_taken(message);
+        umi_message_end_taken(worker, ep);
+        return;
+    }
+    message->is_refused = true;
+    umi_frames_refuse(req, message);
+    umi_frames_free(message);
+}
+
+/* Hand the message in front to the first receive. */
+static void
+hand_out(umi_channel *channel, umx_message *message, umx_request *req)
+{
+    umx_frames_target target = {.buffers = umi_frames_op_of(req)->buffers,
+                                .count   = umi_frames_op_of(req)->count};
+
+    if (fits(message, &target)) {
+        take_head(channel, message);
+        umi_frames_got(req, message);
+    } else {
+        meet_misfit(channel, message, req);
+    }
+    take_parts(channel);
+}
+
 void
 umi_frames_advance(umi_channel *channel)
 {
@@ -311,9 +405,9 @@ umi_frames_advance(umi_channel *channel)
     }
     take_parts(channel);
     while (channel->open == NULL && !umi_list_is_empty(&channel->posted) &&
-           (message = take_head(channel)) != NULL) {
-        umi_frames_got(umi_channel_request_at(channel->posted.next), message);
-        take_parts(channel);
+           (message = find_head(channel)) != NULL) {
+        hand_out(channel, message,
+                 umi_channel_request_at(channel->posted.next));
     }
     end_posted(channel);
 }
@@ -478,22 +572,11 @@ void
 umi_frames_drop(umx_message *message)
 {
     umi_channel *channel = message->channel;
-    umi_frames  *frames  = message->frames;
     umx_worker  *worker  = message->worker;
     umx_ep      *ep      = message->ep;
 
-    umi_channel_credit(channel, message);
-    UMI_LIST_FOREACH_SAFE(node, &frames->parts) {
-        drop_part(channel, umi_message_at(node));
-    }
-    if (channel->open == message) {
-        message->is_taken = false; /* the channel's, until its parts are here */
-        frames->is_dropped = true;
-        umi_frames_advance(channel);
-    } else {
-        umi_message_free(message);
-        umi_frames_advance(channel);
-    }
+    drop_taken(message);
+    umi_frames_advance(channel);
     umi_message_end_taken(worker, ep);
 }
 
@@ -501,14 +584,14 @@ umi_frames_drop(umx_message *message)
  */
 
 /* A head has to be decoded first, and a part needs its head. */
-static bool
+static umi_arrived
 arrive(umi_channel *channel, const umx_recv_info *info,
        const umi_am_arrival *arrival)
 {
     (void)channel;
     (void)info;
     (void)arrival;
-    return false;
+    return UMI_ARRIVED_TO_KEEP;
 }
 
 static void

@@ -25,7 +25,16 @@ umi_frames_got(umx_request *req, umx_message *message)
     umi_request_complete(req, UMX_OK);
 }
 
-/* Ask for memory. */
+void
+umi_frames_refuse(umx_request *req, const umx_message *message)
+{
+    umi_frames_op_of(req)->all.phase = UMI_FRAMES_COMPLETE;
+    req->info                        = message->info;
+    req->info.length                 = message->frames->head.info.len;
+    umi_request_complete(req, UMX_ERR_MESSAGE_TRUNCATED);
+}
+
+/* Ask for memory, which is to be long enough. */
 static umx_status
 allocate(umx_request *req)
 {
@@ -67,25 +76,18 @@ static umx_status
 start(umx_request *req)
 {
     umx_message *message = umi_frames_op_of(req)->message;
-    umx_status   status  = UMX_OK;
+    umx_status   status;
     umi_list     landers;
 
-    if (umi_frames_op_of(req)->alloc != NULL) {
-        status = allocate(req);
-        if (status != UMX_OK) {
-            umi_frames_op_of(req)->message = NULL;
-            umi_frames_put_back(message, NULL);
-            return status;
-        }
-    } else {
-        status = umi_frames_check_buffers(message->frames,
+    status = (umi_frames_op_of(req)->alloc != NULL) ?
+                 allocate(req) :
+                 umi_frames_check_buffers(message->frames,
                                           umi_frames_op_of(req)->buffers,
                                           umi_frames_op_of(req)->count);
-    }
-    if (status == UMX_ERR_BUFFER_TOO_SMALL) {
+    if (status != UMX_OK && umi_frames_op_of(req)->alloc != NULL) {
         umi_frames_op_of(req)->message = NULL;
         umi_frames_put_back(message, NULL);
-        return UMX_ERR_MESSAGE_TRUNCATED;
+        return status;
     }
     if (status == UMX_OK && is_out_of_reach(message)) {
         status = umi_endpoint_end_status(message->ep, UMX_ERR_CLOSED);
@@ -104,17 +106,10 @@ start(umx_request *req)
 }
 
 static bool
-wants_bytes(const umx_request *req)
-{
-    return umi_frames_op_of(req)->alloc != NULL ||
-           umi_frames_op_of(req)->buffers != NULL;
-}
-
-static bool
 recv_finish(umx_request *req)
 {
     if (umi_frames_op_of(req)->all.phase != UMI_FRAMES_TAKEN ||
-        !wants_bytes(req)) {
+        umi_frames_op_of(req)->all.wants_message) {
         return true;
     }
     req->status = start(req);
@@ -144,6 +139,9 @@ recv_cancel_complete(umx_request *req)
     umx_message      *message = umi_frames_op_of(req)->message;
     const umx_buffer *buffers = NULL;
 
+    if (req->status == UMX_ERR_MESSAGE_TRUNCATED) {
+        umi_misfit_forget(umi_frames_op_of(req)->all.channel, req->info.seq);
+    }
     if (req->status != UMX_OK) {
         return;
     }
@@ -202,7 +200,7 @@ wait_status(const umi_channel *channel)
 }
 
 static umx_status
-post(umi_channel *channel, const umx_frames_target *target,
+post(umi_channel *channel, const umx_frames_target *target, bool wants_message,
      const umx_op_params *params, umx_request **req_p)
 {
     umx_status   status = wait_status(channel);
@@ -215,6 +213,7 @@ post(umi_channel *channel, const umx_frames_target *target,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
+    umi_frames_op_of(req)->all.wants_message = wants_message;
     umi_list_append(&channel->posted, &req->node);
     umi_frames_advance(channel);
     *req_p = req;
@@ -249,7 +248,30 @@ umx_frames_recv(umx_ep *ep, uint16_t number, const umx_frames_target *target,
         }
         where.buffers = &none;
     }
-    return post(channel, &where, params, req_p);
+    return post(channel, &where, false, params, req_p);
+}
+
+static umx_status
+recv_message(umx_ep *ep, uint16_t number, const umx_frames_target *target,
+             const umx_op_params *params, umx_request **req_p,
+             umx_message **message_p)
+{
+    umi_channel *channel;
+    umx_message *message = NULL;
+    umx_status   status  = umi_channel_check_recv(
+           ep, umi_header_channel_id(UMI_KIND_FRAMES, number), &channel);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (umi_endpoint_may_read(ep)) {
+        message = umi_frames_take(channel, target);
+    }
+    if (message == NULL) {
+        return post(channel, target, true, params, req_p);
+    }
+    *message_p = message;
+    return UMX_OK;
 }
 
 UMI_LOCKED(umx_status, umx_frames_recv_message, umi_endpoint_worker(ep),
@@ -268,22 +290,22 @@ umx_frames_recv_message(umx_ep *ep, uint16_t number,
     }
     static const umx_frames_target nowhere;
 
-    umi_channel *channel;
-    umx_message *message = NULL;
-    umx_status   status  = umi_channel_check_recv(
-           ep, umi_header_channel_id(UMI_KIND_FRAMES, number), &channel);
+    return recv_message(ep, number, &nowhere, params, req_p, message_p);
+}
 
-    if (status != UMX_OK) {
-        return status;
-    }
-    if (umi_endpoint_may_read(ep)) {
-        message = umi_frames_take(channel);
-    }
-    if (message == NULL) {
-        return post(channel, &nowhere, params, req_p);
-    }
-    *message_p = message;
-    return UMX_OK;
+umx_status
+umx_frames_recv_fitting(umx_ep *ep, uint16_t number, const umx_buffer *buffers,
+                        size_t count, const umx_op_params *params,
+                        umx_request **req_p, umx_message **message_p)
+{
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    static const umx_buffer none;
+    umx_frames_target       target = {
+              .buffers = (count != 0) ? buffers : &none,
+              .count   = count,
+    };
+
+    return recv_message(ep, number, &target, params, req_p, message_p);
 }
 
 const umx_frames_info *

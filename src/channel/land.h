@@ -82,7 +82,8 @@ typedef struct umi_assembly {
     struct umi_channel *channel;
     unsigned            num_landing; /* pieces */
     umx_status          status;
-    uint8_t             phase; /* the kind's own */
+    uint8_t             phase;         /* the kind's own, like the next */
+    bool                wants_message; /* and no bytes */
     bool                is_ended;
     bool                is_returning; /* counted in channel->num_returning */
 } umi_assembly;

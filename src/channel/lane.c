@@ -62,7 +62,7 @@ park(umi_channel *channel, umx_message *message)
 
 static int
 keep(umi_channel *channel, const umx_recv_info *info,
-     const umi_am_arrival *arrival, bool is_early)
+     const umi_am_arrival *arrival, bool is_early, bool is_refused)
 {
     int          verdict = UMI_AM_CONSUMED;
     umi_charge   charge  = umi_charge_of(arrival);
@@ -77,9 +77,10 @@ keep(umi_channel *channel, const umx_recv_info *info,
         umi_endpoint_protocol_error(channel->ep, "out of memory for a message");
         return UMI_AM_REFUSED;
     }
-    message->channel = channel;
-    message->info    = *info;
-    message->charge  = charge;
+    message->channel    = channel;
+    message->info       = *info;
+    message->charge     = charge;
+    message->is_refused = is_refused;
     if (arrival->is_followed && !umi_channel_fetch_one(channel, message)) {
         umi_message_free(message);
         umi_endpoint_protocol_error(channel->ep, "out of memory for a message");
@@ -97,18 +98,21 @@ static int
 arrive_in_order(umi_channel *channel, const umx_recv_info *info,
                 const umi_am_arrival *arrival)
 {
+    umi_arrived arrived;
+
     if (!umi_channel_is_reading(channel)) {
         /* Closed here: nobody will read it, and nobody has to wait for that. */
         umi_credit_read(channel, umi_charge_of(arrival));
         return UMI_AM_REFUSED;
     }
-    if (channel->ops->arrive(channel, info, arrival)) {
+    arrived = channel->ops->arrive(channel, info, arrival);
+    if (arrived == UMI_ARRIVED) {
         if (arrival->is_rndv && !info->is_device) {
             umi_credit_waited(channel, arrival->len);
         }
         return UMI_AM_CONSUMED;
     }
-    return keep(channel, info, arrival, false);
+    return keep(channel, info, arrival, false, arrived == UMI_ARRIVED_REFUSED);
 }
 
 /* Take the messages that came early and are in order now. */
@@ -172,7 +176,7 @@ arrive(umi_channel *channel, const umi_header *header,
         return UMI_AM_REFUSED;
     }
     if (ahead > 0) {
-        return keep(channel, &info, arrival, true);
+        return keep(channel, &info, arrival, true, false);
     }
     verdict = arrive_in_order(channel, &info, arrival);
     channel->rx_seq++;

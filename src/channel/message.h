@@ -75,16 +75,18 @@ struct umx_message {
     bool                is_taken;     /* in the user's hands */
     bool                is_to_fetch;  /* and its bytes are with the sender */
     bool                is_withdrawn; /* by its sender, after it was taken */
-    uint8_t             inline_used;  /* of `bytes`, by the header */
-    umi_charge          charge;
-    uint32_t            header_len;
-    void               *header; /* the user's; in `bytes`, or of malloc */
-    void               *data;
-    struct umi_spare   *copy;   /* COPY: what `data` is in */
-    size_t              read;   /* of a stream: bytes that receives have got */
-    struct umi_frames  *frames; /* a head that is taken: decoded; or NULL */
-    umx_request        *lander;
-    umx_request        *claimant; /* receives it once it has landed */
+    bool                is_refused;   /* a receive has ended that it does not
+                                         fit: misfit.c */
+    uint8_t            inline_used;   /* of `bytes`, by the header */
+    umi_charge         charge;
+    uint32_t           header_len;
+    void              *header; /* the user's; in `bytes`, or of malloc */
+    void              *data;
+    struct umi_spare  *copy;   /* COPY: what `data` is in */
+    size_t             read;   /* of a stream: bytes that receives have got */
+    struct umi_frames *frames; /* a head that is taken: decoded; or NULL */
+    umx_request       *lander;
+    umx_request       *claimant; /* receives it once it has landed */
     _Alignas(8) uint8_t bytes[UMI_MESSAGE_INLINE];
 };
 

@@ -11,6 +11,7 @@ void
 umi_message_take(umx_message *message)
 {
     message->is_taken    = true;
+    message->is_refused  = false;
     message->worker      = umi_endpoint_worker(message->ep);
     message->is_to_fetch = (message->storage == UMI_STORAGE_RNDV);
     if (message->is_to_fetch) {

@@ -245,7 +245,7 @@ advance(umi_channel *channel)
 /* ---- arrival -------------------------------------------------------------
  */
 
-static bool
+static umi_arrived
 arrive(umi_channel *channel, const umx_recv_info *info,
        const umi_am_arrival *arrival)
 {
@@ -254,23 +254,23 @@ arrive(umi_channel *channel, const umx_recv_info *info,
     (void)info;
     if (umi_list_is_empty(&channel->posted) || channel->num_returning != 0 ||
         !umi_list_is_empty(&channel->unexpected) || arrival->len == 0) {
-        return false;
+        return UMI_ARRIVED_TO_KEEP;
     }
     req = umi_channel_request_at(channel->posted.next);
     if (arrival->len > room(req)) {
-        return false;
+        return UMI_ARRIVED_TO_KEEP;
     }
     if (!arrival->is_rndv && !arrival->is_followed) {
         copy(req, channel->place, arrival->data, arrival->len);
     } else if (!land(req, channel->place, arrival->data, arrival->len)) {
-        return false;
+        return UMI_ARRIVED_TO_KEEP;
     }
     channel->place += arrival->len;
     umi_credit_read(channel, umi_charge_of(arrival));
     if (is_satisfied(req)) {
         end(req, UMX_OK);
     }
-    return true;
+    return UMI_ARRIVED;
 }
 
 static void

@@ -25,8 +25,7 @@ complete_recv(umx_request *req, umx_status status)
     umi_request_complete(req, status);
 }
 
-/* End `req`, which meets a message that does not fit. The message is for the
- * next receive. */
+/* End `req`, which meets a message that does not fit. */
 static void
 refuse_length(umx_request *req, const umx_recv_info *info, umx_status status)
 {
@@ -48,13 +47,16 @@ first_posted(const umi_channel *channel, const umx_recv_info *info)
     return NULL;
 }
 
-/* Find the receive that gets a message; those in front of it that the message
- * does not fit end. */
+/* Find the receive that gets a message. The first one that the message does not
+ * fit ends, if none has yet; where it does not fit another one, nobody gets it.
+ */
 static umx_request *
-find_posted(const umi_channel *channel, const umx_recv_info *info)
+find_posted(const umi_channel *channel, const umx_recv_info *info,
+            bool *is_refused_p, bool *is_dropped_p)
 {
     umx_request *req;
 
+    *is_dropped_p = false;
     while ((req = first_posted(channel, info)) != NULL) {
         umx_status status = umi_tagged_fits(info->length, req->buf.len,
                                             umi_recv_of(req)->flags);
@@ -62,9 +64,40 @@ find_posted(const umi_channel *channel, const umx_recv_info *info)
         if (status == UMX_OK) {
             break;
         }
+        if (*is_refused_p) {
+            umi_misfit_log(channel, info->length, req->buf.len);
+            *is_dropped_p = true;
+            return NULL;
+        }
         refuse_length(req, info, status);
+        *is_refused_p = true;
     }
     return req;
+}
+
+umx_message *
+umi_tagged_find_fitting(umi_channel *channel, const umx_match *match,
+                        size_t capacity, umx_status *status_p)
+{
+    umx_message *message;
+
+    *status_p = UMX_OK;
+    while ((message = umi_tagged_find(channel, match->tag, match->mask,
+                                      match->flags)) != NULL) {
+        *status_p = umi_tagged_fits(message->info.length, capacity,
+                                    match->flags);
+        if (*status_p == UMX_OK || !message->is_refused) {
+            break;
+        }
+        *status_p = UMX_OK;
+        umi_misfit_log(channel, message->info.length, capacity);
+        umi_channel_unqueue(channel, message);
+        umi_misfit_drop(channel, message);
+    }
+    if (message != NULL) {
+        message->is_refused = *status_p != UMX_OK;
+    }
+    return message;
 }
 
 /* ---- receiving -----------------------------------------------------------
@@ -181,8 +214,14 @@ offer(umi_channel *channel, umx_message *message)
 {
     umx_request *req;
     umx_status   status;
+    bool         is_dropped;
 
-    req = find_posted(channel, &message->info);
+    req = find_posted(channel, &message->info, &message->is_refused,
+                      &is_dropped);
+    if (is_dropped) {
+        umi_misfit_drop(channel, message);
+        return;
+    }
     if (req == NULL) {
         umi_channel_queue(channel, message);
         if (channel->user != NULL) {
@@ -191,6 +230,7 @@ offer(umi_channel *channel, umx_message *message)
         return;
     }
     umi_node_remove(&req->node);
+    message->is_refused = false;
     if (message->storage == UMI_STORAGE_LANDING) {
         message->claimant         = req;
         umi_recv_of(req)->phase   = UMI_RECV_CLAIMING;
@@ -242,17 +282,22 @@ takes_bytes(const umx_request *req, const umi_am_arrival *arrival)
            arrival->header_len == UMI_HEADER_MIN;
 }
 
-static bool
+static umi_arrived
 arrive(umi_channel *channel, const umx_recv_info *info,
        const umi_am_arrival *arrival)
 {
-    umx_request *req = find_posted(channel, info);
+    bool         is_refused = false, is_dropped;
+    umx_request *req = find_posted(channel, info, &is_refused, &is_dropped);
 
+    if (is_dropped) {
+        umi_credit_read(channel, umi_charge_of(arrival));
+        return UMI_ARRIVED;
+    }
     if (req == NULL || !takes_bytes(req, arrival)) {
-        return false;
+        return is_refused ? UMI_ARRIVED_REFUSED : UMI_ARRIVED_TO_KEEP;
     }
     arrive_at_request(channel, req, info, arrival);
-    return true;
+    return UMI_ARRIVED;
 }
 
 /* ---- the end of a receive ------------------------------------------------
@@ -333,21 +378,22 @@ umi_tagged_repost(umx_request *req)
 {
     umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_message *message = NULL;
-    umx_status   status;
+    umx_match    match   = {.tag   = umi_recv_of(req)->tag,
+                            .mask  = umi_recv_of(req)->mask,
+                            .flags = umi_recv_of(req)->flags};
+    umx_status   status  = UMX_OK;
 
     req->status               = UMX_INPROGRESS;
     req->info.length          = 0;
     umi_recv_of(req)->phase   = UMI_RECV_QUEUED;
     umi_recv_of(req)->message = NULL;
     if (umi_endpoint_may_read(channel->ep)) {
-        message = umi_tagged_find(channel, umi_recv_of(req)->tag,
-                                  umi_recv_of(req)->mask,
-                                  umi_recv_of(req)->flags);
+        message = umi_tagged_find_fitting(channel, &match, req->buf.len,
+                                          &status);
     }
-    status = (message != NULL) ?
-                 umi_tagged_fits(message->info.length, req->buf.len,
-                                 umi_recv_of(req)->flags) :
-                 umi_endpoint_recv_status(channel->ep);
+    if (message == NULL) {
+        status = umi_endpoint_recv_status(channel->ep);
+    }
     if (message != NULL && status != UMX_OK) {
         req->info = message->info;
         complete_recv(req, status);
@@ -425,6 +471,10 @@ recv_cancel(umx_request *req)
 static void
 recv_cancel_complete(umx_request *req)
 {
+    if (req->status == UMX_ERR_MESSAGE_TRUNCATED ||
+        req->status == UMX_ERR_LENGTH_MISMATCH) {
+        umi_misfit_forget(umi_recv_of(req)->landing.channel, req->info.seq);
+    }
     if (umi_recv_of(req)->phase != UMI_RECV_LANDING) {
         umi_tagged_return_received(req);
         if (req->status != UMX_ERR_CANCELED) {

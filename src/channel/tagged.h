@@ -48,7 +48,7 @@ umi_tagged_uncount(umi_channel *channel)
 }
 
 /* UMX_OK; else why a message of `len` bytes is not for a receive of `capacity`
- * bytes. That receive ends, and the message stays for the next one. */
+ * bytes: see misfit.c. */
 static inline umx_status
 umi_tagged_fits(size_t len, size_t capacity, uint32_t flags)
 {
@@ -74,6 +74,13 @@ void umi_tagged_repost(umx_request *req);
 /* The first message in the queue that a receive may have; NULL: none. */
 umx_message *umi_tagged_find(const umi_channel *channel, uint64_t tag,
                              uint64_t mask, uint32_t flags);
+
+/* Likewise, for a receive of `capacity` bytes. Unless `*status_p` is UMX_OK the
+ * message does not fit, and is for the next receive; one that did not fit the
+ * receive before, either, is dropped on the way. */
+umx_message *umi_tagged_find_fitting(umi_channel     *channel,
+                                     const umx_match *match, size_t capacity,
+                                     umx_status *status_p);
 
 /* Add a receive to `posted`, in the order of posting. */
 void umi_tagged_post(umi_channel *channel, umx_request *req);

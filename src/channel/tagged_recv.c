@@ -79,6 +79,7 @@ umx_status
 umi_tagged_recv_later(umi_channel *channel, umx_message *message,
                       umx_request *req)
 {
+    message->is_refused = false;
     if (message->storage == UMI_STORAGE_LANDING) {
         message->claimant         = req;
         umi_recv_of(req)->phase   = UMI_RECV_CLAIMING;
@@ -95,13 +96,8 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
             umx_request **req_p, umx_recv_info *info)
 {
     umx_request *req;
-    umx_status   status = umi_tagged_fits(message->info.length, buf->len,
-                                          match->flags);
+    umx_status   status;
 
-    if (status != UMX_OK) {
-        *info = message->info;
-        return status;
-    }
     if (umi_message_is_at_hand(message)) {
         *info = message->info;
         umi_channel_unqueue(channel, message);
@@ -155,7 +151,11 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
         return status;
     }
     if (!umi_list_is_empty(&channel->unexpected) && umi_endpoint_may_read(ep)) {
-        message = find_unexpected(channel, match);
+        message = umi_tagged_find_fitting(channel, match, buf->len, &status);
+        if (status != UMX_OK) {
+            *info = message->info;
+            return status;
+        }
         if (message != NULL) {
             return recv_queued(channel, message, match, buf, params, req_p,
                                info);

@@ -227,6 +227,7 @@ WATCH(umx_stream_recv, (umx_ep *ep, const umx_buffer *buf, unsigned flags, const
 WATCH(umx_frames_send, (umx_ep *ep, uint16_t channel, const void *header, size_t header_len, const umx_buffer *buffers, size_t count, const umx_op_params *params, umx_request **req_p), (ep, channel, header, header_len, buffers, count, params, req_p))
 WATCH(umx_frames_recv, (umx_ep *ep, uint16_t channel, const umx_frames_target *target, const umx_op_params *params, umx_request **req_p), (ep, channel, target, params, req_p))
 WATCH(umx_frames_recv_message, (umx_ep *ep, uint16_t channel, const umx_op_params *params, umx_request **req_p, umx_message **message_p), (ep, channel, params, req_p, message_p))
+WATCH(umx_frames_recv_fitting, (umx_ep *ep, uint16_t channel, const umx_buffer *buffers, size_t count, const umx_op_params *params, umx_request **req_p, umx_message **message_p), (ep, channel, buffers, count, params, req_p, message_p))
 WATCH(umx_message_recv_frames, (umx_message **message_p, const umx_buffer *buffers, size_t count, const umx_op_params *params, umx_request **req_p), (message_p, buffers, count, params, req_p))
 WATCH(umx_channel_send, (umx_ep *ep, uint16_t channel, const umx_match *match, const umx_buffer *buf, const umx_op_params *params, umx_request **req_p), (ep, channel, match, buf, params, req_p))
 WATCH(umx_channel_recv, (umx_ep *ep, uint16_t channel, const umx_match *match, const umx_buffer *buf, const umx_op_params *params, umx_request **req_p, umx_recv_info *info), (ep, channel, match, buf, params, req_p, info))

@@ -344,15 +344,15 @@ async def test_cancel_of_a_complete_send_is_refused():
         await sending
 
 
-async def test_cancel_of_a_receive_whose_length_differs_is_refused():
+@pytest.mark.parametrize("room", [7, 9])
+async def test_cancel_of_a_receive_whose_length_differs_is_refused(room):
     async with connected_pair() as (client, server):
-        longer, shorter = server.recv(bytearray(9)), server.recv(bytearray(7))
+        request = server.recv(bytearray(room))
         sending = client.send(b"12345678")
-        _complete(shorter, server)
-        for request in (longer, shorter):
-            assert not request.cancel()
-            with pytest.raises(UCXMsgTruncated):
-                await request
+        _complete(request, server)
+        assert not request.cancel()
+        with pytest.raises(UCXMsgTruncated):
+            await request
         buffer = bytearray(8)
         await server.recv(buffer)
         assert buffer == b"12345678"

@@ -216,23 +216,6 @@ make_result(RequestObject *req)
 /* ---- receiving -----------------------------------------------------------
  */
 
-/* Do the buffers that were given suffice? */
-static bool
-fits(const RequestObject *req, const umx_frames_info *info)
-{
-    const frames_list *list = frames_of(req);
-
-    if (info->count > (size_t)list->count) {
-        return false;
-    }
-    for (size_t i = 0; i < info->count; i++) {
-        if (info->frames[i].len > list->buffers[i].len) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Does making the memory run code of the program's? */
 static bool
 frames_have_allocator(const RequestObject *req)
@@ -251,11 +234,6 @@ frames_start(RequestObject *req)
     const umx_frames_info *info = umx_message_frames(req->message);
 
     req->info.length = info->len;
-    if (is_into(req) && !fits(req, info)) {
-        request_return_message(req);
-        request_settle(req, UMX_ERR_MESSAGE_TRUNCATED);
-        return true;
-    }
     return !is_into(req) && umx_message_has_frames(req->message);
 }
 
@@ -390,6 +368,14 @@ recv_post(RequestObject *req, const umx_op_params *params)
                                    &req->op, &req->message);
 }
 
+static umx_status
+recv_into_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_frames_recv_fitting(
+        req->endpoint->umx, req->channel, frames_of(req)->buffers,
+        (size_t)frames_of(req)->count, params, &req->op, &req->message);
+}
+
 static void
 recv_describe(const RequestObject *req, umx_status status, size_t capacity,
               char *text, size_t size)
@@ -398,8 +384,8 @@ recv_describe(const RequestObject *req, umx_status status, size_t capacity,
     if (request_is_length_error(status)) {
         snprintf(text, size,
                  "the buffers are too few or too short for the frames, which "
-                 "have %zu bytes: recv_frames() without 'into' gets the "
-                 "message, which is not lost",
+                 "have %zu bytes: the next receive gets the message; "
+                 "recv_frames() without 'into' takes it whatever its size",
                  req->info.length);
     }
 }
@@ -422,7 +408,7 @@ const op_type op_recv_frames = {
 const op_type op_recv_frames_into = {
     .name         = "recv_frames",
     .flags        = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_LOOK,
-    .post         = recv_post,
+    .post         = recv_into_post,
     .note         = event_note_message,
     .describe     = recv_describe,
     .unrecv       = frames_unrecv,

@@ -44,8 +44,8 @@ make_length_error(RequestObject *self, umx_status status,
 
         if (request_is_a(self, OP_STAYS)) {
             snprintf(text + len, size - (size_t)len,
-                     ": recv_obj(), or recv_into() with room for it, gets the "
-                     "message, which is not lost");
+                     ": the message is for the next receive; recv_obj() takes "
+                     "it whatever its length");
         }
     }
     exc = errors_new(self->worker->st, status, request_op_name(self), text);

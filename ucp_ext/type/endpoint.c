@@ -75,9 +75,11 @@ PyDoc_STRVAR(recv_doc,
              "        endpoint does, unless a message has arrived before.\n"
              "    strided, stream: as for send().\n\n"
              "Raises:\n"
-             "    UCXMsgTruncated: the lengths differ; the message is not\n"
-             "        lost, the next receive gets it: recv_obj() or\n"
-             "        recv_into(). With force_tag it is lost.\n"
+             "    UCXMsgTruncated: the lengths differ; the message is for\n"
+             "        the next receive: recv_obj() or recv_into(). If it\n"
+             "        does not fit that one, either, it is dropped, and the\n"
+             "        receive takes the message behind it. With force_tag it\n"
+             "        is lost.\n"
              "    UCXPeerClosed: the endpoint was closed while this was\n"
              "        pending.\n"
              "    UCXCloseError: the endpoint was closed before.\n"
@@ -96,7 +98,7 @@ PyDoc_STRVAR(
     "    tag: as for recv(); by default any message is received.\n"
     "    mask: the bits of a tag of 64 bits that are compared.\n\n"
     "Raises the exceptions of recv(); UCXMsgTruncated for a longer\n"
-    "message.");
+    "message, of which the same becomes.");
 
 PyDoc_STRVAR(send_many_doc,
              "send_many($self, buffers, tag=None)\n--\n\n"
@@ -110,7 +112,7 @@ PyDoc_STRVAR(recv_many_doc,
              "Receive a message into each buffer, in order, with one await\n"
              "for all. Exceptions are those of recv() and send_many(). A\n"
              "message that does not fit its buffer is tried with the next\n"
-             "one, and stays if it fits none.");
+             "one, and dropped if it does not fit that, either.");
 
 PyDoc_STRVAR(recv_message_doc,
              "recv_message($self, tag=None)\n--\n\n"
@@ -151,7 +153,8 @@ PyDoc_STRVAR(
     "        received. The list contains the lengths of the frames.\n\n"
     "Raises:\n"
     "    UCXMsgTruncated: the buffers of into are too few or too\n"
-    "        short; the next receive gets the message.\n"
+    "        short; the message is for the next receive, and dropped\n"
+    "        if the buffers of that one do not suffice, either.\n"
     "    Otherwise as recv().\n\n"
     "When cancelled, the next receive gets the message.");
 

@@ -347,6 +347,186 @@ test_buffers_that_are_too_short_or_too_few(void **state)
     check_truncated(p, &none);
 }
 
+static void
+recv_one_byte(pair *p, op *o, char *byte, umx_buffer *buffer)
+{
+    umx_frames_target target = {.buffers = buffer, .count = 1};
+
+    *buffer = umx_host_buffer(byte, 1);
+    recv_into(o, p->server, 0, &target);
+    assert_int_equal(o->status, UMX_INPROGRESS);
+}
+
+/* Receives of one byte, posted before or after, meet a message that they are
+ * too short for, and behind it one that fits. */
+static void
+check_misfit(pair *p, const shape *s, bool is_late)
+{
+    static const shape one = {{1, END}};
+    memory             sent[2];
+    umx_buffer         buffers[2];
+    char               bytes[2] = "";
+    op                 sends[2], recvs[2];
+
+    if (!is_late) {
+        recv_one_byte(p, &recvs[0], &bytes[0], &buffers[0]);
+        recv_one_byte(p, &recvs[1], &bytes[1], &buffers[1]);
+    }
+    send_message(p, &sends[0], &sent[0], 0, s, "", 1);
+    send_message(p, &sends[1], &sent[1], 0, &one, "b", 2);
+    if (is_late) {
+        pair_settle(p);
+        recv_one_byte(p, &recvs[0], &bytes[0], &buffers[0]);
+        recv_one_byte(p, &recvs[1], &bytes[1], &buffers[1]);
+    }
+    assert_int_equal(op_wait(p, &recvs[0]), UMX_ERR_MESSAGE_TRUNCATED);
+    assert_int_equal(bytes[0], 0);
+    assert_int_equal(op_wait(p, &recvs[1]), UMX_OK);
+    check_header(recvs[1].message, "b");
+    umx_message_drop(recvs[1].message);
+    check_pattern(&bytes[1], 1, 2000);
+    end_send(p, &sends[0], &sent[0]);
+    end_send(p, &sends[1], &sent[1]);
+    assert_int_equal(p->server->num_announced, 0);
+}
+
+static void
+check_misfits(pair *p)
+{
+    pair_open(p);
+    for (unsigned i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        if (shape_count(&shapes[i]) > 1) {
+            check_misfit(p, &shapes[i], false);
+            check_misfit(p, &shapes[i], true);
+        }
+    }
+}
+
+static void
+test_a_message_that_fits_no_receive_is_dropped(void **state)
+{
+    check_misfits(*state);
+}
+
+static void
+test_an_announced_message_that_fits_no_receive_is_dropped(void **state)
+{
+    pair *p = *state;
+
+    p->config.rndv_thresh_shm = p->config.rndv_thresh_net = 1;
+    check_misfits(p);
+}
+
+/* The first receive is told; the second one, which was posted with it, has that
+ * message and not the one behind it. */
+static void
+test_a_message_that_does_not_fit_keeps_its_place(void **state)
+{
+    pair      *p = *state;
+    shape      s = {{100, 90000, END}}, one = {{1, END}};
+    memory     sent[2], got;
+    umx_buffer buffer;
+    char       byte = 0;
+    op         sends[2], recvs[2];
+
+    pair_open(p);
+    recv_one_byte(p, &recvs[0], &byte, &buffer);
+    frames_recv(&recvs[1], p->server, 0, &got);
+    send_message(p, &sends[0], &sent[0], 0, &s, "", 1);
+    send_message(p, &sends[1], &sent[1], 0, &one, "", 2);
+    assert_int_equal(op_wait(p, &recvs[0]), UMX_ERR_MESSAGE_TRUNCATED);
+    expect(p, &recvs[1], &got, &s, "", 1);
+    frames_recv(&recvs[1], p->server, 0, &got);
+    expect(p, &recvs[1], &got, &one, "", 2);
+    end_send(p, &sends[0], &sent[0]);
+    end_send(p, &sends[1], &sent[1]);
+}
+
+static void
+on_fitting(umx_request *req, umx_status status, void *arg)
+{
+    op *o = arg;
+
+    o->info = *umx_request_info(req);
+    on_received(req, status, arg);
+}
+
+/* umx_frames_recv_fitting() with one buffer of `len` bytes. */
+static void
+recv_fitting(pair *p, op *o, umx_buffer *buffer, size_t len)
+{
+    static char   memory_of_it[200];
+    umx_op_params params = op_params(o);
+
+    *buffer        = umx_host_buffer(memory_of_it, len);
+    params.on_done = on_fitting;
+    o->message     = NULL;
+    o->status      = umx_frames_recv_fitting(p->server, 0, buffer, 1, &params,
+                                             &o->req, &o->message);
+    if (o->status != UMX_INPROGRESS) {
+        o->req = NULL;
+    }
+}
+
+/* Messages are taken without their bytes as far as they fit. */
+static void
+test_fitting_messages_are_taken(void **state)
+{
+    pair      *p = *state;
+    shape      s = {{100, END}}, one = {{1, END}};
+    memory     sent[2];
+    umx_buffer buffer;
+    op         sends[2], o;
+
+    pair_open(p);
+    send_message(p, &sends[0], &sent[0], 0, &s, "s", 1);
+    send_message(p, &sends[1], &sent[1], 0, &one, "one", 2);
+    pair_settle(p);
+    recv_fitting(p, &o, &buffer, 100);
+    assert_int_equal(o.status, UMX_OK);
+    check_header(o.message, "s");
+    umx_message_return(o.message);
+    for (int i = 0; i < 2; i++) {
+        recv_fitting(p, &o, &buffer, 99);
+        if (i == 0) {
+            assert_int_equal(op_wait(p, &o), UMX_ERR_MESSAGE_TRUNCATED);
+            assert_int_equal(o.info.length, 100);
+            assert_null(o.message);
+        }
+    }
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    check_header(o.message, "one");
+    umx_message_drop(o.message);
+    end_send(p, &sends[0], &sent[0]);
+    end_send(p, &sends[1], &sent[1]);
+}
+
+/* Nobody has heard of the first end: the next receive is told. */
+static void
+test_a_cancelled_refusal_does_not_count(void **state)
+{
+    pair      *p = *state;
+    shape      s = {{100, END}};
+    memory     sent;
+    umx_buffer buffer;
+    char       byte = 0;
+    op         send, o;
+
+    pair_open(p);
+    send_message(p, &send, &sent, 0, &s, "", 1);
+    pair_settle(p);
+    recv_one_byte(p, &o, &byte, &buffer);
+    assert_int_equal(o.req->status, UMX_ERR_MESSAGE_TRUNCATED);
+    op_cancel(o.req);
+    (void)op_wait(p, &o);
+    recv_one_byte(p, &o, &byte, &buffer);
+    assert_int_equal(op_wait(p, &o), UMX_ERR_MESSAGE_TRUNCATED);
+    recv_fitting(p, &o, &buffer, 100);
+    assert_int_equal(o.status, UMX_OK);
+    umx_message_drop(o.message);
+    end_send(p, &send, &sent);
+}
+
 /* The message is not lost if there is no memory for it. */
 static void
 test_an_allocator_that_fails(void **state)
@@ -1025,6 +1205,11 @@ main(void)
         PAIR_TEST(test_frames_arrive_with_little_credit),
         PAIR_TEST(test_given_buffers_may_be_longer_and_more),
         PAIR_TEST(test_buffers_that_are_too_short_or_too_few),
+        PAIR_TEST(test_a_message_that_fits_no_receive_is_dropped),
+        PAIR_TEST(test_an_announced_message_that_fits_no_receive_is_dropped),
+        PAIR_TEST(test_a_message_that_does_not_fit_keeps_its_place),
+        PAIR_TEST(test_fitting_messages_are_taken),
+        PAIR_TEST(test_a_cancelled_refusal_does_not_count),
         PAIR_TEST(test_an_allocator_that_fails),
         PAIR_TEST(test_receives_are_served_in_order),
         PAIR_TEST(test_messages_and_frames_do_not_meet),

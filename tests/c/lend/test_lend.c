@@ -571,6 +571,25 @@ test_what_the_receiver_has_read_when_it_closes_is_sent(void **state)
 }
 
 static void
+test_a_message_that_fits_no_receive_is_returned(void **state)
+{
+    pair *p = *state;
+    op    send_op, o;
+
+    open_lending_pair(p);
+    lend(p, &send_op);
+    pair_settle(p);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, 1),
+                     UMX_ERR_MESSAGE_TRUNCATED);
+    op_recv(&o, p->server, 0, pair_any, in, 1);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    assert_int_equal(sys.reads, 0);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), "b", 1), UMX_OK);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    assert_int_equal(in[0], 'b');
+}
+
+static void
 test_a_worker_may_end_with_loans(void **state)
 {
     pair *p = *state;
@@ -1066,6 +1085,7 @@ main(void)
         TEST(test_a_send_to_a_peer_that_is_gone_fails),
         TEST(test_what_the_receiver_closes_on_ends),
         TEST(test_what_the_receiver_has_read_when_it_closes_is_sent),
+        TEST(test_a_message_that_fits_no_receive_is_returned),
         TEST(test_a_worker_may_end_with_loans),
         TEST(test_no_process_reads_its_own_memory),
         TEST(test_without_permission_messages_go_by_rendezvous),

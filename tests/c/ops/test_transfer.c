@@ -325,6 +325,31 @@ test_a_close_that_waits_in_vain_says_for_what(void **state)
 }
 
 static void
+test_a_message_that_fits_no_receive_is_dropped(void **state)
+{
+    pair *p = *state;
+
+    open_pair(p);
+    for (int i = 0; i < 2; i++) {
+        size_t len = (i == 0) ? SIZE : LARGE;
+        op     o;
+
+        send_one(p, 0, len);
+        send_one(p, 1, 1);
+        assert_int_equal(pair_recv(p, p->server, 0, pair_any, in[0], SIZE - 1),
+                         UMX_ERR_MESSAGE_TRUNCATED);
+        op_recv(&o, p->server, 0, pair_any, in[1], SIZE - 1);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+        assert_int_equal(o.info.length, 1);
+        check_pattern(in[1], 1, 1);
+        assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
+        PAIR_UNTIL(p, p->server->base.transfers->num_got == 0);
+        check_over(p->client);
+        check_over(p->server);
+    }
+}
+
+static void
 test_a_close_delivers_first(void **state)
 {
     pair *p = *state;
@@ -699,6 +724,7 @@ main(void)
         TRANSFER_TEST(test_a_flush_does_not_wait_for_an_announced_message),
         TRANSFER_TEST(test_a_close_waits_for_what_lands),
         TRANSFER_TEST(test_a_close_that_waits_in_vain_says_for_what),
+        TRANSFER_TEST(test_a_message_that_fits_no_receive_is_dropped),
         TRANSFER_TEST(test_a_close_delivers_first),
         TRANSFER_TEST(test_a_cancelled_send_arrives_whole),
         TRANSFER_TEST(test_a_cancelled_announcement_ends),
