@@ -45,8 +45,11 @@ typedef struct umi_shmem_proposal {
     bool         is_begun;
     bool         is_given_up; /* cancelled before its turn: the others hear of
                                  it then */
-    wish own;
-    wish wishes[]; /* of all ranks */
+    bool is_allocated;        /* a block at own.offset, which is freed unless
+                                 all ranks have one there */
+    size_t *counts; /* of bytes of each rank's wish; behind `wishes` */
+    wish    own;
+    wish    wishes[]; /* of all ranks */
 } umi_shmem_proposal;
 
 /* ---- comparing -----------------------------------------------------------
@@ -140,8 +143,7 @@ carry_out(umi_shmem_proposal *it, umx_status status)
         }
         return status;
     }
-    if (status != UMX_OK && own->kind == WISH_ALLOC && own->status == UMX_OK &&
-        own->size != 0) {
+    if (status != UMX_OK && it->is_allocated) {
         umi_shmem_block_free(&shmem->blocks, own->offset);
     }
     if (status == UMX_OK && it->address_p != NULL) {
@@ -210,48 +212,52 @@ prepare(umi_shmem_proposal *it)
     if ((own->align & (own->align - 1)) != 0) {
         own->status = UMX_ERR_INVALID_PARAM;
     } else if (own->size != 0) {
-        own->status = umi_shmem_block_alloc(&shmem->blocks, own->size,
-                                            own->align, &own->offset);
+        own->status      = umi_shmem_block_alloc(&shmem->blocks, own->size,
+                                                 own->align, &own->offset);
+        it->is_allocated = (own->status == UMX_OK);
     }
-    if (own->status == UMX_OK && own->is_zeroed != 0) { /* nobody uses it yet */
+    if (it->is_allocated && own->is_zeroed != 0) { /* nobody uses it yet */
         memset(shmem->base + own->offset, 0, own->size);
     }
 }
 
-/* Exchange the wishes: the turn of a proposal has come. */
+/* Exchange the wishes. The other ranks wait for this one's: where it cannot
+ * come, they are told. */
 static umx_status
-take_turn(umi_shmem_proposal *it)
+exchange(umi_shmem_proposal *it)
 {
     umx_shmem    *shmem  = it->shmem;
     umx_op_params params = umx_layer_op_params(on_exchanged, it);
     size_t        size   = (size_t)shmem->size;
-    size_t       *counts = malloc(size * sizeof(*counts));
-    umx_pieces    pieces = {.counts = counts};
+    umx_pieces    pieces = {.counts = it->counts};
     umx_buffer    send   = umx_host_buffer(&it->own, sizeof(it->own));
     umx_buffer    recv   = umx_host_buffer(it->wishes, size * sizeof(it->own));
-    umx_status    status;
+    umx_status    status = umx_allgatherv(shmem->allocations, &send, &recv,
+                                          &pieces, &params, &it->part);
 
-    it->is_begun = true;
-    if (it->is_given_up) {
-        free(counts);
-        umx_comm_abort(shmem->allocations, "an allocation was cancelled");
-        return UMX_ERR_CANCELED;
-    }
-    if (counts == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    shmem->reason[0] = '\0';
-    prepare(it);
-    for (size_t i = 0; i < size; i++) {
-        counts[i] = sizeof(it->own);
-    }
-    status = umx_allgatherv(shmem->allocations, &send, &recv, &pieces, &params,
-                            &it->part);
-    free(counts);
     if (status != UMX_INPROGRESS) {
         it->part = NULL;
     }
+    if (status == UMX_ERR_NO_MEMORY) {
+        umx_comm_abort(shmem->allocations, "no memory for an allocation");
+    }
     return status;
+}
+
+/* The turn of a proposal has come. */
+static umx_status
+take_turn(umi_shmem_proposal *it)
+{
+    umx_shmem *shmem = it->shmem;
+
+    it->is_begun = true;
+    if (it->is_given_up) {
+        umx_comm_abort(shmem->allocations, "an allocation was cancelled");
+        return UMX_ERR_CANCELED;
+    }
+    shmem->reason[0] = '\0';
+    prepare(it);
+    return exchange(it);
 }
 
 /* Begin the next one, unless it has begun. */
@@ -339,16 +345,20 @@ propose(umx_shmem *shmem, const wish *own, void **address_p,
         const umx_op_params *op, umx_request **req_p)
 {
     umx_status          status   = umi_shmem_status(shmem);
-    size_t              size     = (size_t)shmem->size * sizeof(wish);
+    size_t              size     = (size_t)shmem->size;
     bool                is_first = umi_list_is_empty(&shmem->proposals);
     umi_shmem_proposal *it;
 
     if (status != UMX_OK) {
         return status;
     }
-    it = calloc(1, sizeof(*it) + size);
+    it = calloc(1, sizeof(*it) + size * (sizeof(wish) + sizeof(*it->counts)));
     if (it == NULL) {
         return UMX_ERR_NO_MEMORY;
+    }
+    it->counts = (size_t *)(void *)&it->wishes[size];
+    for (size_t i = 0; i < size; i++) {
+        it->counts[i] = sizeof(wish);
     }
     umi_shmem_hold(shmem);
     it->shmem     = shmem;

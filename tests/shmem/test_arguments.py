@@ -254,6 +254,7 @@ def test_a_cancelled_allocation_ends_the_calls_of_all():
     async def main(comm):
         heap = await SymmetricHeap.create(comm, 1000)
         await heap.barrier_all()
+        room = heap.available
         if comm.rank == 0:
             first, second = (asyncio.ensure_future(heap.zeros(1)) for _ in range(2))
             await asyncio.sleep(0)
@@ -269,6 +270,30 @@ def test_a_cancelled_allocation_ends_the_calls_of_all():
             await heap.barrier_all()
         with pytest.raises(ucp.UCXRankFailed):
             await heap.zeros(1)
+        assert heap.available == room - 64  # the first array is there still
+        heap.close()
+
+    for end in world(2, main):
+        assert not isinstance(end, BaseException), end
+
+
+def test_an_allocation_that_waits_for_its_turn_times_out():
+    async def main(comm):
+        heap = await SymmetricHeap.create(comm, 1 << 16)
+        array = await heap.zeros(1000)
+        if comm.rank == 1:
+            await comm.recv(bytearray(1), 0)
+        freed = asyncio.ensure_future(heap.free(array))
+        waiting = asyncio.ensure_future(heap.zeros(10))
+        if comm.rank == 0:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(waiting, 0.05)
+            await comm.send(b"1", 1)
+        else:
+            with pytest.raises(ucp.UCXRankFailed):
+                await waiting
+        await freed
+        assert heap.available == 1 << 16
         heap.close()
 
     for end in world(2, main):
