@@ -70,6 +70,23 @@ UMX_API UMX_MUST_CHECK umx_status umx_memh_alloc(umx_context *context,
                                                  size_t       len,
                                                  umx_memh   **memh_p);
 
+enum {
+    UMX_MEMH_PAGE = 4096 /* bytes */
+};
+
+/**
+ * Allocate memory as umx_memh_alloc() does, whose address is half a
+ * UMX_MEMH_PAGE behind a multiple of `align`, a power of two from UMX_MEMH_PAGE
+ * on. So begins what umx_memh_alloc() gives in a page: copies from and to what
+ * begins a page are fast then.
+ *
+ * @return as umx_memh_alloc(); UMX_ERR_INVALID_PARAM: `align`
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_memh_alloc_aligned(umx_context *context,
+                                                         size_t       len,
+                                                         size_t       align,
+                                                         umx_memh **memh_p);
+
 /**
  * Allocate memory as umx_memh_alloc() does, which this process may write and
  * peers only read: they map it for reading, and no process of the same user

@@ -35,7 +35,8 @@ typedef struct umx_shmem umx_shmem;
 #define UMX_SHMEM_SIZE_MAX ((uint64_t)1 << 46) /* bytes */
 
 enum {
-    UMX_SHMEM_ALIGN = 64 /* bytes: of what is allocated, at least */
+    UMX_SHMEM_ALIGN     = 64,  /* bytes: of what is allocated, at least */
+    UMX_SHMEM_ALIGN_MAX = 65536 /* of addresses, on every rank */
 };
 
 /* ---- life ----------------------------------------------------------------
@@ -139,7 +140,8 @@ UMX_API const bool *umx_shmem_lost(const umx_shmem *shmem);
 /** What umx_shmem_allocate() is asked for. */
 typedef struct umx_shmem_wish {
     uint64_t    size;      /* bytes */
-    uint64_t    align;     /* a power of two; 0: UMX_SHMEM_ALIGN */
+    uint64_t    align;     /* of the address on every rank: a power of two up to
+                              UMX_SHMEM_ALIGN_MAX; 0: UMX_SHMEM_ALIGN */
     bool        is_zeroed; /* fill them with zeros */
     bool        is_refused; /* this PE has bad arguments, and tells the others,
                                whose calls fail: `what` says which */
@@ -154,7 +156,9 @@ UMX_API UMX_MUST_CHECK umx_status umx_shmem_allocate(
 /**
  * Allocate `size` bytes.
  *
- * @param align      a power of two; 0: UMX_SHMEM_ALIGN
+ * @param align      of the address on every rank: a power of two up to
+ *                   UMX_SHMEM_ALIGN_MAX; 0: UMX_SHMEM_ALIGN. Where another rank
+ *                   has it mapped a page is all that is aligned.
  * @param is_zeroed  fill them with zeros
  * @param[out] address_p  written when the operation succeeds; lent until then.
  *                        NULL if `size` is 0

@@ -181,7 +181,7 @@ memh_new(umx_context *context)
 static size_t
 data_offset(const umx_memh *memh)
 {
-    return (memh->block != NULL) ? memh->block->offset : UMI_SEGMENT_HEADER;
+    return (memh->block != NULL) ? memh->block->offset : memh->offset;
 }
 
 /* Register the memory, and make it known to the context. */
@@ -229,9 +229,21 @@ free_memory(umx_memh *memh)
     } else if (memh->segment != NULL) {
         umi_segment_unmap(memh->segment, 0);
     } else {
-        (void)munmap((char *)memh->buf.data - UMI_SEGMENT_HEADER,
-                     memh->buf.len + UMI_SEGMENT_HEADER);
+        (void)munmap((char *)memh->buf.data - memh->offset,
+                     memh->buf.len + memh->slack + UMI_SEGMENT_HEADER);
     }
+}
+
+/* Place `len` bytes in a segment or a mapping, which begins with a page:
+ * UMI_SEGMENT_HEADER bytes behind a multiple of a page and the slack. */
+static void
+place(umx_memh *memh, void *address, size_t len)
+{
+    size_t align = memh->slack + UMX_MEMH_PAGE;
+
+    memh->offset   = UMI_SEGMENT_HEADER + (-(uintptr_t)address & (align - 1));
+    memh->buf.data = (char *)address + memh->offset;
+    memh->buf.len  = len;
 }
 
 /* Allocate memory that is mapped by this process alone. The memory begins in
@@ -239,18 +251,18 @@ free_memory(umx_memh *memh)
 static umx_status
 allocate_private(umx_memh *memh, size_t len)
 {
-    char *address;
+    size_t more = memh->slack + UMI_SEGMENT_HEADER;
+    void  *address;
 
-    if (len > SIZE_MAX - UMI_SEGMENT_HEADER) {
+    if (len > SIZE_MAX - more) {
         return UMX_ERR_NO_MEMORY;
     }
-    address = mmap(NULL, len + UMI_SEGMENT_HEADER, PROT_READ | PROT_WRITE,
+    address = mmap(NULL, len + more, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (address == MAP_FAILED) {
         return UMX_ERR_NO_MEMORY;
     }
-    memh->buf.data = address + UMI_SEGMENT_HEADER;
-    memh->buf.len  = len;
+    place(memh, address, len);
     return UMX_OK;
 }
 
@@ -266,17 +278,20 @@ warn_of_private_memory(void)
 static umx_status
 allocate(umx_memh *memh, size_t len)
 {
-    static pthread_once_t once   = PTHREAD_ONCE_INIT;
-    umx_status            status = umi_segment_create(len, &memh->segment,
-                                                      &memh->segment_number);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    umx_status            status;
 
+    if (len > SIZE_MAX - memh->slack) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    status = umi_segment_create(len + memh->slack, &memh->segment,
+                                &memh->segment_number);
     if (status == UMX_ERR_UNSUPPORTED) {
         pthread_once(&once, warn_of_private_memory);
         return allocate_private(memh, len);
     }
     if (status == UMX_OK) {
-        memh->buf.len  = len;
-        memh->buf.data = umi_segment_data(memh->segment);
+        place(memh, memh->segment, len);
     }
     return status;
 }
@@ -304,7 +319,7 @@ free_memh:
 }
 
 static umx_status
-alloc_shared(umx_context *context, size_t len, bool is_readonly,
+alloc_shared(umx_context *context, size_t len, size_t align, bool is_readonly,
              umx_memh **memh_p)
 {
     umx_memh  *memh;
@@ -318,6 +333,7 @@ alloc_shared(umx_context *context, size_t len, bool is_readonly,
         return UMX_ERR_NO_MEMORY;
     }
     memh->is_readonly = is_readonly;
+    memh->slack       = align - UMX_MEMH_PAGE;
     status            = allocate(memh, len);
     if (status == UMX_OK && is_readonly && memh->segment != NULL) {
         status = umi_segment_protect(memh->segment_number);
@@ -331,13 +347,23 @@ alloc_shared(umx_context *context, size_t len, bool is_readonly,
 umx_status
 umx_memh_alloc(umx_context *context, size_t len, umx_memh **memh_p)
 {
-    return alloc_shared(context, len, false, memh_p);
+    return alloc_shared(context, len, UMX_MEMH_PAGE, false, memh_p);
+}
+
+umx_status
+umx_memh_alloc_aligned(umx_context *context, size_t len, size_t align,
+                       umx_memh **memh_p)
+{
+    if (align < UMX_MEMH_PAGE || (align & (align - 1)) != 0) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    return alloc_shared(context, len, align, false, memh_p);
 }
 
 umx_status
 umx_memh_alloc_readonly(umx_context *context, size_t len, umx_memh **memh_p)
 {
-    return alloc_shared(context, len, true, memh_p);
+    return alloc_shared(context, len, UMX_MEMH_PAGE, true, memh_p);
 }
 
 umx_status

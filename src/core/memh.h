@@ -22,8 +22,10 @@ struct umx_memh {
     bool         is_of_driver; /* of umx_memh_alloc_cuda() */
     umi_segment *segment; /* its header in a segment; NULL: it is in none */
     int          segment_number;
-    umi_block   *block;       /* of a heap; NULL: the segment is its own */
-    umi_waiters *waiters;     /* the segment's, or ... */
+    size_t       offset;  /* of the data in a segment or mapping of its own, */
+    size_t       slack;   /* which has so many bytes more than it needs */
+    umi_block   *block;   /* of a heap; NULL: the segment is its own */
+    umi_waiters *waiters; /* the segment's, or ... */
     umi_waiters  own_waiters; /* ... this one */
     atomic_bool  is_ordered;  /* waits begin with a membarrier: wait.h */
     ucp_mem_h    ucp;         /* NULL: nothing to register */

@@ -89,12 +89,6 @@ void umi_segment_unmap(void *segment, uint32_t place);
  * who have died have not got it mapped, and a forked child has. */
 bool umi_segment_is_shared(int number);
 
-static inline char *
-umi_segment_data(umi_segment *segment)
-{
-    return (char *)segment + UMI_SEGMENT_HEADER;
-}
-
 /* The header at `place` of a slab. */
 static inline umi_segment *
 umi_slab_cell(void *slab, uint32_t place)

@@ -10,9 +10,10 @@ enum {
 };
 
 void
-umi_shmem_blocks_init(umi_shmem_blocks *blocks, uint64_t size)
+umi_shmem_blocks_init(umi_shmem_blocks *blocks, uint64_t address, uint64_t size)
 {
-    *blocks = (umi_shmem_blocks){.size = size, .available = size};
+    *blocks = (umi_shmem_blocks){
+        .address = address, .size = size, .available = size};
 }
 
 void
@@ -55,6 +56,13 @@ gap_end(const umi_shmem_blocks *blocks, size_t i)
     return (i == blocks->count) ? blocks->size : blocks->blocks[i].offset;
 }
 
+/* The first offset from `offset` on whose address is a multiple of `align`. */
+static uint64_t
+align_up(const umi_shmem_blocks *blocks, uint64_t offset, uint64_t align)
+{
+    return offset + (-(blocks->address + offset) & (align - 1));
+}
+
 umx_status
 umi_shmem_block_alloc(umi_shmem_blocks *blocks, uint64_t len, uint64_t align,
                       uint64_t *offset_p)
@@ -68,7 +76,7 @@ umi_shmem_block_alloc(umi_shmem_blocks *blocks, uint64_t len, uint64_t align,
     align = (align < UNIT) ? UNIT : align;
     len   = (len + UNIT - 1) / UNIT * UNIT;
     for (size_t i = 0; i <= blocks->count; i++) {
-        uint64_t offset = (gap_begin(blocks, i) + align - 1) & ~(align - 1);
+        uint64_t offset = align_up(blocks, gap_begin(blocks, i), align);
         uint64_t end    = gap_end(blocks, i);
 
         if (offset <= end && len <= end - offset) {

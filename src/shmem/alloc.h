@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* alloc.h: which bytes of a symmetric heap are allocated. Every rank makes the
  * same calls, so that every rank's answers are the same: first fit, and nothing
- * that depends on addresses. Thread: one. */
+ * that depends on addresses, but for what is the same of those of all ranks:
+ * where in a page the heap begins. Thread: one. */
 #ifndef UMI_SHMEM_ALLOC_H
 #define UMI_SHMEM_ALLOC_H
 
@@ -16,6 +17,7 @@ typedef struct umi_shmem_block {
 } umi_shmem_block;
 
 typedef struct umi_shmem_blocks {
+    uint64_t         address;   /* of offset 0, as far as ranks have it alike */
     uint64_t         size;      /* bytes in all */
     uint64_t         available; /* bytes that are in no block */
     umi_shmem_block *blocks;    /* in the order of their offsets */
@@ -23,10 +25,12 @@ typedef struct umi_shmem_blocks {
     size_t           capacity;
 } umi_shmem_blocks;
 
-void umi_shmem_blocks_init(umi_shmem_blocks *blocks, uint64_t size);
+void umi_shmem_blocks_init(umi_shmem_blocks *blocks, uint64_t address,
+                           uint64_t size);
 void umi_shmem_blocks_fini(umi_shmem_blocks *blocks);
 
-/* Allocate `len` bytes, not 0, at a multiple of `align`, a power of two.
+/* Allocate `len` bytes, not 0, at an address that is a multiple of `align`, a
+ * power of two.
  * UMX_ERR_EXCEEDS_LIMIT: there is no room; UMX_ERR_NO_MEMORY: none to note it.
  */
 umx_status umi_shmem_block_alloc(umi_shmem_blocks *blocks, uint64_t len,

@@ -75,7 +75,7 @@ cause_of(const wish *it)
 {
     if (it->status == UMX_ERR_INVALID_PARAM) {
         return (it->kind == WISH_FREE) ? "nothing is allocated there" :
-                                         "that is no power of two";
+                                         "that is no power of two up to 65536";
     }
     return "there is no room for it";
 }
@@ -209,7 +209,8 @@ prepare(umi_shmem_proposal *it)
     if (own->kind == WISH_REFUSED) {
         return;
     }
-    if ((own->align & (own->align - 1)) != 0) {
+    if ((own->align & (own->align - 1)) != 0 ||
+        own->align > UMX_SHMEM_ALIGN_MAX) {
         own->status = UMX_ERR_INVALID_PARAM;
     } else if (own->size != 0) {
         own->status      = umi_shmem_block_alloc(&shmem->blocks, own->size,

@@ -347,10 +347,14 @@ make_region(umx_shmem *shmem, umx_comm *comm, const umx_op_params *op,
     record        told   = {.length = shmem->given};
     umx_status    status;
 
-    told.status = umx_memh_alloc(umx_worker_get_context(shmem->worker),
-                                 shmem->length, &shmem->memh);
+    told.status = umx_memh_alloc_aligned(umx_worker_get_context(shmem->worker),
+                                         shmem->length, UMX_SHMEM_ALIGN_MAX,
+                                         &shmem->memh);
     if (told.status == UMX_OK) {
         shmem->base = umx_memh_buffer(shmem->memh)->data;
+        umi_shmem_blocks_init(&shmem->blocks,
+                              (uintptr_t)shmem->base % UMX_SHMEM_ALIGN_MAX,
+                              shmem->length);
         (void)umx_memh_order_stores(shmem->memh); /* else putters fence */
     }
     status = umx_region_create(comm, shmem->memh, &told, sizeof(told), &params,
@@ -413,7 +417,6 @@ new_shmem(umx_comm *comm, uint64_t size)
     umi_list_init(&shmem->waits);
     umi_list_init(&shmem->quiets);
     umi_list_init(&shmem->proposals);
-    umi_shmem_blocks_init(&shmem->blocks, shmem->length);
     umx_worker_attach(shmem->worker, &shmem->dependent);
     return shmem;
 }

@@ -121,7 +121,7 @@ def test_all_ranks_allocate_alike():
         z = await heap.empty(3, "u1", align=4096)
         offsets = [x.offset, y.offset, z.offset]
         assert (y.local == 3.5).all()
-        assert z.offset % 4096 == 0
+        assert z.local.ctypes.data % 4096 == 0
         x.local[:] = 9
         await heap.free(x)
         await heap.free(None)
@@ -135,6 +135,20 @@ def test_all_ranks_allocate_alike():
 
     first, *others = heaps(3, main)
     assert others == [first, first]
+
+
+def test_addresses_are_aligned_on_every_rank():
+    async def main(heap):
+        for count in (1, 7, 1000):
+            for align in (64, 128, 512, 1024, 2048, 4096, 8192, 65536):
+                x = await heap.zeros(count, align=align)
+                assert x.local.ctypes.data % align == 0
+                for pe in range(2):
+                    assert x.on(pe).ctypes.data % min(align, 4096) == 0
+        with pytest.raises(ValueError, match=r"^align is 131072, .* up to 65536$"):
+            await heap.zeros(1, align=131072)
+
+    heaps(2, main)
 
 
 def test_ranks_that_disagree_raise_the_same_and_go_on():
@@ -512,4 +526,4 @@ def test_nothing_is_left():
     gc.collect()
     with open("/proc/sysvipc/shm") as lines:
         sizes = [int(line.split()[3]) for line in list(lines)[1:]]
-    assert [size for size in sizes if SIZE <= size < SIZE + 8192] == []
+    assert [size for size in sizes if SIZE <= size < SIZE + (1 << 17)] == []

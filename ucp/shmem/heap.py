@@ -100,7 +100,8 @@ class SymmetricHeap(_ext.SymmetricHeap):
         Args:
             shape: int, or tuple of them; as the rest, the same on every rank.
             dtype: of NumPy.
-            align: bytes, a power of two; 0: 64.
+            align: of the address on every rank, bytes: a power of two up to 65536;
+                0: 64.
 
         Raises:
             UCXError: there is no room, or the ranks give different arguments: on

@@ -11,6 +11,7 @@ from .. import _ext
 from .array import Array
 
 _MOST = (1 << 63) - 1  # of what the library is asked for
+_MOST_ALIGNED = 65536  # bytes: UMX_SHMEM_ALIGN_MAX
 
 
 class Plan(NamedTuple):
@@ -55,8 +56,10 @@ def plan(
     kind = kind.base
     nbytes = prod(lengths) * kind.itemsize
     aligned = align.__index__()
-    if not 0 <= aligned <= _MOST:
-        raise ValueError(f"align is {aligned}, and not 0 or a power of two")
+    if not 0 <= aligned <= _MOST_ALIGNED:
+        raise ValueError(
+            f"align is {aligned}, and not 0 or a power of two up to {_MOST_ALIGNED}"
+        )
     if nbytes <= heap.nbytes:  # else there is no room, whatever NumPy says
         Array.make(heap, 0, lengths, kind)
         if method == "full":

@@ -129,6 +129,42 @@ test_without_shared_memory_it_is_private(void **state)
 }
 
 static void
+test_an_address_is_aligned_half_a_page_ahead(void **state)
+{
+    static const char zeros[100];
+
+    umx_context *context = make_context();
+    umx_memh    *memhs[6];
+
+    (void)state;
+    for (int i = 0; i < 6; i++) { /* of a segment, and private */
+        size_t align = UMX_MEMH_PAGE << (4 * (i % 3));
+        char  *data;
+
+        shmget_error = (i < 3) ? 0 : EPERM;
+        assert_int_equal(umx_memh_alloc_aligned(context, 100, align, &memhs[i]),
+                         UMX_OK);
+        data = umx_memh_buffer(memhs[i])->data;
+        assert_int_equal((uintptr_t)data % align, UMX_MEMH_PAGE / 2);
+        assert_memory_equal(data, zeros, 100);
+        memset(data, i, 100);
+    }
+    assert_int_equal(
+        umx_memh_alloc_aligned(context, SIZE_MAX - 8192, 65536, &memhs[0]),
+        UMX_ERR_NO_MEMORY);
+    shmget_error = 0;
+    assert_int_equal(umx_memh_alloc_aligned(context, 100, 64, &memhs[0]),
+                     UMX_ERR_INVALID_PARAM);
+    assert_int_equal(umx_memh_alloc_aligned(context, 100, 12288, &memhs[0]),
+                     UMX_ERR_INVALID_PARAM);
+    for (int i = 0; i < 6; i++) {
+        umx_memh_release(memhs[i]);
+    }
+    umx_context_release(context);
+    assert_int_equal(fake.live, 0);
+}
+
+static void
 test_readonly_memory_is_protected(void **state)
 {
     umx_context *context = make_context();
@@ -381,6 +417,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_allocated_memory_is_zero_and_its_own),
         cmocka_unit_test(test_without_shared_memory_it_is_private),
+        cmocka_unit_test(test_an_address_is_aligned_half_a_page_ahead),
         cmocka_unit_test(test_readonly_memory_is_protected),
         cmocka_unit_test(test_at_the_systems_limit_there_is_no_memory),
         cmocka_unit_test(

@@ -12,6 +12,12 @@ enum {
     LEN = 10000
 };
 
+static char *
+data_of(umi_segment *segment)
+{
+    return (char *)segment + UMI_SEGMENT_HEADER;
+}
+
 static umi_segment *
 create(int *number_p)
 {
@@ -35,7 +41,7 @@ map(int number, uint64_t context, uint64_t memory, size_t len)
     umi_segment *segment = umi_segment_map(&key, &data);
 
     if (segment != NULL) {
-        assert_ptr_equal(data, umi_segment_data(segment));
+        assert_ptr_equal(data, data_of(segment));
     }
     return segment;
 }
@@ -47,12 +53,12 @@ test_another_mapping_is_the_same_memory(void **state)
     umi_segment *mine = create(&number), *other;
 
     (void)state;
-    assert_int_equal(umi_segment_data(mine)[LEN - 1], 0);
+    assert_int_equal(data_of(mine)[LEN - 1], 0);
     other = map(number, 1, 2, LEN);
     assert_non_null(other);
     assert_ptr_not_equal(mine, other);
-    memset(umi_segment_data(other), 'x', LEN);
-    assert_int_equal(umi_segment_data(mine)[LEN - 1], 'x');
+    memset(data_of(other), 'x', LEN);
+    assert_int_equal(data_of(mine)[LEN - 1], 'x');
     umi_segment_unmap(mine, 0);
     umi_segment_unmap(other, 0);
 }
@@ -70,7 +76,7 @@ test_a_protected_one_is_mapped_for_reading(void **state)
 
     (void)state;
     assert_int_equal(umi_segment_protect(key.segment), UMX_OK);
-    umi_segment_data(mine)[0] = 'x';
+    data_of(mine)[0] = 'x';
     assert_int_equal(shmctl(key.segment, IPC_STAT, &info), 0);
     assert_int_equal(info.shm_perm.mode & 0777, 0400);
     other = umi_segment_map(&key, &data);
@@ -92,9 +98,9 @@ test_it_outlives_its_owner_with_those_who_map_it(void **state)
     umi_segment *other = map(number, 1, 2, LEN);
 
     (void)state;
-    umi_segment_data(mine)[0] = 'x';
+    data_of(mine)[0] = 'x';
     umi_segment_unmap(mine, 0);
-    assert_int_equal(umi_segment_data(other)[0], 'x');
+    assert_int_equal(data_of(other)[0], 'x');
     umi_segment_unmap(other, 0);
     assert_null(map(number, 1, 2, LEN));
 }

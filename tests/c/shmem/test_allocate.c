@@ -180,7 +180,7 @@ static void
 step(const world *w, unsigned rank)
 {
     if (w->tls == NULL) { /* what ranks of a host send comes by this only */
-        (void)umx_worker_drain(w->workers[rank]);
+        (void)!umx_worker_drain(w->workers[rank]);
     } else {
         (void)umi_worker_progress(w->workers[rank]);
         umi_worker_run_events(w->workers[rank]);

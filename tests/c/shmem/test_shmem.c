@@ -245,7 +245,9 @@ test_all_ranks_allocate_alike(void **state)
     open_heaps(&h, *state, 3);
     first  = allocate(&h, 1000, 0, false);
     second = allocate(&h, 8, 4096, false);
-    assert_int_equal(second % 4096, 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal((uintptr_t)at(&h, i, second) % 4096, 0);
+    }
     RUN_ALL(&h, umx_shmem_free(h.heaps[i], at(&h, i, first), OP, REQ));
     world_wait(h.w, h.jobs, 3, UMX_OK);
     memset(at(&h, 1, first), 1, 1000);
@@ -293,6 +295,13 @@ test_allocations_that_cannot_be_made_fail_alike(void **state)
     assert_ptr_equal(got[0], &h);
     RUN_ALL(&h, umx_shmem_malloc(h.heaps[i], 8, 24, false, &got[i], OP, REQ));
     world_wait(h.w, h.jobs, 2, UMX_ERR_INVALID_PARAM);
+    RUN_ALL(&h, umx_shmem_malloc(h.heaps[i], 8, 2 * UMX_SHMEM_ALIGN_MAX, false,
+                                 &got[i], OP, REQ));
+    world_wait(h.w, h.jobs, 2, UMX_ERR_INVALID_PARAM);
+    assert_string_equal(
+        umx_shmem_reason(h.heaps[0]),
+        "malloc() of 8 bytes aligned to 131072: that is no power "
+        "of two up to 65536");
     RUN_ALL(&h, umx_shmem_free(h.heaps[i], at(&h, i, 64), OP, REQ));
     world_wait(h.w, h.jobs, 2, UMX_ERR_INVALID_PARAM);
     assert_string_equal(umx_shmem_reason(h.heaps[1]),

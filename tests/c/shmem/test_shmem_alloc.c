@@ -20,7 +20,7 @@ test_blocks_follow_each_other(void **state)
     umi_shmem_blocks blocks;
 
     (void)state;
-    umi_shmem_blocks_init(&blocks, 4096);
+    umi_shmem_blocks_init(&blocks, 0, 4096);
     assert_int_equal(alloc(&blocks, 1, 0), 0);
     assert_int_equal(alloc(&blocks, 64, 0), 64);
     assert_int_equal(alloc(&blocks, 65, 0), 128);
@@ -35,7 +35,7 @@ test_the_first_gap_that_is_large_enough_is_taken(void **state)
     umi_shmem_blocks blocks;
 
     (void)state;
-    umi_shmem_blocks_init(&blocks, 4096);
+    umi_shmem_blocks_init(&blocks, 0, 4096);
     for (int i = 0; i < 8; i++) {
         assert_int_equal(alloc(&blocks, 128, 0), 128 * i);
     }
@@ -56,10 +56,30 @@ test_blocks_are_aligned(void **state)
     umi_shmem_blocks blocks;
 
     (void)state;
-    umi_shmem_blocks_init(&blocks, 16384);
+    umi_shmem_blocks_init(&blocks, 0, 16384);
     assert_int_equal(alloc(&blocks, 8, 4096), 0);
     assert_int_equal(alloc(&blocks, 8, 4096), 4096);
     assert_int_equal(alloc(&blocks, 8, 16), 64);
+    umi_shmem_blocks_fini(&blocks);
+}
+
+/* A heap begins anywhere in a page. */
+static void
+test_addresses_are_aligned_not_offsets(void **state)
+{
+    enum {
+        AT = 2048
+    };
+    umi_shmem_blocks blocks;
+
+    (void)state;
+    umi_shmem_blocks_init(&blocks, AT, 16384);
+    assert_int_equal(alloc(&blocks, 8, 0), 0);
+    for (uint64_t align = 64; align <= 4096; align *= 2) {
+        uint64_t offset = alloc(&blocks, 8, align);
+
+        assert_int_equal((AT + offset) % align, 0);
+    }
     umi_shmem_blocks_fini(&blocks);
 }
 
@@ -70,7 +90,7 @@ test_what_does_not_fit_is_refused(void **state)
     uint64_t         offset;
 
     (void)state;
-    umi_shmem_blocks_init(&blocks, 4096);
+    umi_shmem_blocks_init(&blocks, 0, 4096);
     assert_int_equal(umi_shmem_block_alloc(&blocks, 4097, 0, &offset),
                      UMX_ERR_EXCEEDS_LIMIT);
     assert_int_equal(umi_shmem_block_alloc(&blocks, UINT64_MAX, 0, &offset),
@@ -100,8 +120,8 @@ test_random_blocks_do_not_overlap(void **state)
     uint32_t         random = 1;
 
     (void)state;
-    umi_shmem_blocks_init(&blocks, SIZE);
-    umi_shmem_blocks_init(&same, SIZE);
+    umi_shmem_blocks_init(&blocks, 0, SIZE);
+    umi_shmem_blocks_init(&same, 0, SIZE);
     for (int i = 0; i < ROUNDS; i++) {
         unsigned   n   = (random = random * 1664525 + 1013904223) % LIVE;
         uint64_t   len = (random >> 8) % 2000 + 1;
@@ -137,6 +157,7 @@ main(void)
         cmocka_unit_test(test_blocks_follow_each_other),
         cmocka_unit_test(test_the_first_gap_that_is_large_enough_is_taken),
         cmocka_unit_test(test_blocks_are_aligned),
+        cmocka_unit_test(test_addresses_are_aligned_not_offsets),
         cmocka_unit_test(test_what_does_not_fit_is_refused),
         cmocka_unit_test(test_random_blocks_do_not_overlap),
     };
