@@ -18,9 +18,9 @@ Cmp = Literal["==", "!=", ">", ">=", "<", "<="]
 class Array(_ext.SymmetricMemory):
     """What the arrays of both faces have in common."""
 
-    __slots__ = ("is_freed", "is_part", "local")
+    __slots__ = ("is_freed", "is_part")
 
-    local: numpy.ndarray[Any, Any]
+    local: numpy.ndarray[Any, Any]  # the buffer protocol gives its items
     is_part: bool
     is_freed: bool
 

@@ -25,11 +25,12 @@ typedef struct SymmetricHeapObject {
 typedef struct SymmetricMemoryObject {
     PyObject_HEAD SymmetricHeapObject *heap;
     PyObject                          *weakrefs;
-    char    *address; /* the symmetric one: in this rank's memory */
-    uint64_t nbytes;
-    unsigned itemsize;
-    char     kind; /* of NumPy's dtype */
-    int      pe;   /* whose bytes the buffer protocol gives */
+    PyObject *local;   /* a ndarray, whose buffer this has; or NULL: bytes */
+    char     *address; /* the symmetric one: in this rank's memory */
+    uint64_t  nbytes;
+    unsigned  itemsize;
+    char      kind; /* of NumPy's dtype */
+    int       pe;   /* whose bytes the buffer protocol gives */
 } SymmetricMemoryObject;
 
 /* What an operation of a heap has, in a block. */

@@ -64,6 +64,7 @@ dealloc(PyObject *op)
     if (self_of(op)->weakrefs != NULL) {
         PyObject_ClearWeakRefs(op);
     }
+    Py_CLEAR(self_of(op)->local);
     Py_CLEAR(self_of(op)->heap);
     type->tp_free(op);
     Py_DECREF(type);
@@ -73,8 +74,35 @@ static int
 traverse(PyObject *op, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self_of(op)->local);
     Py_VISIT(self_of(op)->heap);
     return 0;
+}
+
+/* Export the items of the array. Not every dtype of NumPy has a format of the
+ * buffer protocol: who asks for none gets the bytes of such items, and NumPy
+ * goes on with __array__(). 1; 0: get bytes instead; -1 with an exception. */
+static int
+export_items(PyObject *array, Py_buffer *view, int flags)
+{
+    PyObject *dtype;
+
+    if (PyObject_GetBuffer(array, view, flags) == 0) {
+        return 1;
+    }
+    PyErr_Clear();
+    if ((flags & PyBUF_FORMAT) == 0) {
+        return 0;
+    }
+    dtype = PyObject_GetAttrString(array, "dtype");
+    if (dtype != NULL) {
+        PyErr_Format(PyExc_BufferError,
+                     "the dtype %S has no format in the buffer protocol: give "
+                     "array.local, a NumPy array",
+                     dtype);
+        Py_DECREF(dtype);
+    }
+    return -1;
 }
 
 static int
@@ -82,8 +110,13 @@ get_buffer(PyObject *op, Py_buffer *view, int flags)
 {
     SymmetricMemoryObject *self = self_of(op);
     void                  *data = self->address;
+    int                    rc;
 
     view->obj = NULL;
+    rc = (self->local == NULL) ? 0 : export_items(self->local, view, flags);
+    if (rc != 0) {
+        return (rc > 0) ? 0 : -1;
+    }
     if (self->pe >= 0) {
         data = umx_shmem_pointer(self->heap->umx, self->address, self->pe);
     }
@@ -137,6 +170,8 @@ static PyGetSetDef getset[] = {
 };
 
 static PyMemberDef members[] = {
+    {"local", T_OBJECT_EX, offsetof(SymmetricMemoryObject, local), 0,
+     "The array of this rank: the buffer protocol gives its items."},
     {"__weaklistoffset__", T_PYSSIZET,
      offsetof(SymmetricMemoryObject, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
