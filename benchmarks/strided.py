@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays with gaps: `strided=True` beside a copy in NumPy, both ways, MB/s.
+"""Arrays that do not lie in C order beside copies in NumPy, both ways, MB/s.
 
 One server and one client, on a core each, with one connection; half a round
-trip of one array. `contiguous` is one without gaps, the limit. `NumPy` sends
-ascontiguousarray(view) and receives into memory of its own, then assigns.
+trip of one array. `contiguous` is one in C order, the limit. `ucp` sends the view
+and receives into it, with `strided=True` if it has gaps; `NumPy` sends
+ascontiguousarray(view) and receives into memory of its own, then assigns. `send`
+and `NumPy send` do so at the sender only, and receive into an array in C order.
 
 python benchmarks/strided.py [--rounds 10] [--transports shm,tcp] [--sizes 64K,1M,16M]
 """
@@ -23,7 +25,7 @@ import _harness
 from _contenders import human, sizes, ucp_settings, ucx_environment
 from _process import Child
 
-CONTENDERS = ["contiguous", "strided=True", "NumPy"]
+CONTENDERS = ["contiguous", "ucp", "NumPy", "send", "NumPy send"]
 # Float64 arrays of `n` items, by what lies together in them.
 VIEWS: dict[str, Callable[[Any, int], Any]] = {
     "every second item": lambda np, n: np.ones(2 * n)[::2],
@@ -37,18 +39,19 @@ async def exchange(ep: Any, name: str, view: Any, count: int, first: bool) -> No
     import numpy as np
 
     plain = np.ones(view.shape)
+    has_gaps = not view.flags.f_contiguous
 
     async def send() -> None:
-        if name == "NumPy":
+        if name.startswith("NumPy"):
             await ep.send(np.ascontiguousarray(view))
         elif name == "contiguous":
             await ep.send(plain)
         else:
-            await ep.send(view, strided=True)
+            await ep.send(view, strided=has_gaps)
 
     async def recv() -> None:
-        if name == "strided=True":
-            await ep.recv(view, strided=True)
+        if name == "ucp":
+            await ep.recv(view, strided=has_gaps)
             return
         await ep.recv(plain)
         if name == "NumPy":

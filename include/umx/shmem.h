@@ -191,6 +191,12 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_shmem_get(umx_shmem *shmem, void *dest, const void *source, size_t len,
               int pe, const umx_op_params *op, umx_request **req_p);
 
+/** Fill `dest`, memory of the host that may have a layout, from `source` of
+ * `pe`. */
+UMX_API UMX_MUST_CHECK umx_status umx_shmem_get_buffer(
+    umx_shmem *shmem, const umx_buffer *dest, const void *source, int pe,
+    const umx_op_params *op, umx_request **req_p);
+
 /** Begin the same without a request: umx_shmem_quiet() waits for it, tells
  * whether it has failed, and ends the loan of the memory.
  * @return UMX_OK (begun, or done), or a failure */

@@ -116,7 +116,7 @@ umi_tag_check_buffer(const umx_worker *worker, const umx_buffer *buf)
 {
     umx_status status = umi_must_stage(worker->context, buf) ?
                             UMX_ERR_UNSUPPORTED :
-                            umi_check_contiguous(buf);
+                            umi_check_buffer(buf);
 
     return (status == UMX_OK) ? umi_memh_check(buf) : status;
 }

@@ -92,7 +92,7 @@ umi_tag_keep(umx_worker *worker, const umx_recv_info *info,
     umx_tag_message *message;
     umx_status       status;
 
-    if (info->length > buf->len || buf->layout != NULL) {
+    if (info->length > buf->len) {
         return UMX_ERR_INVALID_PARAM;
     }
     message = umi_tag_message_new(worker, info->length);

@@ -52,7 +52,7 @@ check_item(const umx_rkey *rkey, const umx_rma_item *item)
     if (!is_in_range(rkey, item->offset, item->buf.len)) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    return umi_endpoint_check_contiguous(&item->buf);
+    return umi_endpoint_check_buffer(&item->buf);
 }
 
 static umx_status
@@ -112,7 +112,8 @@ is_neighbour(const umx_rma_item *item, const umx_rma_item *next)
     return next->offset == item->offset + item->buf.len &&
            next->buf.data == (char *)item->buf.data + item->buf.len &&
            next->buf.memtype == item->buf.memtype &&
-           next->buf.memh == item->buf.memh;
+           next->buf.memh == item->buf.memh && next->buf.layout == NULL &&
+           item->buf.layout == NULL;
 }
 
 size_t
@@ -233,14 +234,16 @@ is_of_ucx(const umx_rkey *rkey)
     return rkey->ucp != NULL && !is_fenced(rkey);
 }
 
-/* True if the bytes must be staged: then UCX's put and get are of no use. */
+/* True if the bytes must be staged, or do not lie one after the other: then
+ * UCX's put and get are of no use. */
 static bool
 must_stage(const umx_rkey *rkey, const umx_rma_item *items, size_t count)
 {
     const umx_context *context = rkey->ep->worker->context;
 
     for (size_t i = 0; i < count; i++) {
-        if (umi_must_stage(context, &items[i].buf)) {
+        if (items[i].buf.layout != NULL ||
+            umi_must_stage(context, &items[i].buf)) {
             return true;
         }
     }

@@ -88,27 +88,46 @@ umx_shmem_put(umx_shmem *shmem, void *dest, const void *source, size_t len,
                  umx_rma_put(umi_shmem_rkey(shmem, pe), &item, op, req_p));
 }
 
-umx_status
-umx_shmem_get(umx_shmem *shmem, void *dest, const void *source, size_t len,
-              int pe, const umx_op_params *op, umx_request **req_p)
+/* Copy bytes of a heap that is mapped, of this PE's maybe where `dest` is. */
+static inline umx_status
+copy_to(const umx_buffer *dest, const void *source)
 {
-    umx_rma_item item   = {.buf = umx_host_buffer(dest, len)};
-    umx_status   status = check(shmem, source, len, pe, &item.offset);
+    if (dest->layout != NULL) {
+        return umx_buffer_write(dest, source, dest->len);
+    }
+    memmove(dest->data, source, dest->len);
+    return UMX_OK;
+}
+
+umx_status
+umx_shmem_get_buffer(umx_shmem *shmem, const umx_buffer *dest,
+                     const void *source, int pe, const umx_op_params *op,
+                     umx_request **req_p)
+{
+    umx_rma_item item   = {.buf = *dest};
+    umx_status   status = check(shmem, source, dest->len, pe, &item.offset);
 
     if (status != UMX_OK) {
         return status;
     }
     if (is_direct(shmem, pe)) {
         atomic_thread_fence(memory_order_acquire);
-        memcpy(dest, shmem->pes[pe].base + item.offset, len);
-        return UMX_OK;
+        return copy_to(dest, shmem->pes[pe].base + item.offset);
     }
     if (pe == shmem->rank) {
-        memmove(dest, source, len);
-        return UMX_OK;
+        return copy_to(dest, source);
     }
     return ended(shmem, pe,
                  umx_rma_get(umi_shmem_rkey(shmem, pe), &item, op, req_p));
+}
+
+umx_status
+umx_shmem_get(umx_shmem *shmem, void *dest, const void *source, size_t len,
+              int pe, const umx_op_params *op, umx_request **req_p)
+{
+    umx_buffer buf = umx_host_buffer(dest, len);
+
+    return umx_shmem_get_buffer(shmem, &buf, source, pe, op, req_p);
 }
 
 /* ---- without a request ---------------------------------------------------

@@ -167,18 +167,6 @@ def test_arrays_that_are_not_aligned_are_combined(count):
     good_world(SIZE, main)
 
 
-def test_arrays_in_fortran_order_go_as_they_lie():
-    async def main(comm):
-        array = np.asfortranarray(np.arange(6.0).reshape(2, 3) * (comm.rank == 0))
-        await comm.bcast(array)
-        np.testing.assert_array_equal(array, np.arange(6.0).reshape(2, 3))
-        plain = np.arange(6.0) if comm.rank == 0 else array
-        await comm.bcast(plain)  # the bytes, in their order in memory
-        assert comm.rank == 0 or array.ravel("K").tolist() == [*range(6)]
-
-    good_world(2, main)
-
-
 async def test_what_is_sent_may_lie_in_the_gaps_of_what_is_received():
     async with await alone() as comm:
         both = np.arange(8.0)

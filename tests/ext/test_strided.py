@@ -179,10 +179,19 @@ async def test_what_cannot_be_taken_is_refused_by_name():
             left.send(np.zeros(4, object)[::2], strided=True)
         with pytest.raises(TypeError, match="got int"):
             left.send(7, strided=True)
-        with pytest.raises(ValueError, match="force_tag=True"):
-            left.send(np.zeros(8)[::2], tag=1, force_tag=True, strided=True)
         with pytest.raises(TypeError, match="positional"):
             left.channel(1).send(b"", None, True)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_raw_tags_take_any_strides(size):
+    sent, received = np.arange(size, dtype="u1"), np.zeros(2 * size, "u1")[::2]
+    async with connected_pair() as (left, right):
+        await asyncio.gather(
+            left.send(sent[::-1], 3, force_tag=True, strided=True),
+            right.recv(received, 3, force_tag=True, strided=True),
+        )
+        np.testing.assert_array_equal(received, sent[::-1])
 
 
 async def test_the_buffer_is_held_until_the_end():

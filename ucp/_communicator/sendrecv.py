@@ -41,7 +41,10 @@ def sendrecv(
 
 def _copy_of(buffer: Any) -> bytes:
     try:
-        return bytes(memoryview(buffer).cast("B"))
+        view = memoryview(buffer)
+        if not view.contiguous:
+            raise BufferError("it has gaps")
+        return view.tobytes()
     except (TypeError, ValueError, BufferError) as exc:
         raise TypeError(
             "sendrecv() with one buffer for both takes contiguous memory of the host: "

@@ -15,6 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
+from pickle import PickleBuffer
 from typing import Any, ClassVar
 
 import dask.config
@@ -197,6 +198,7 @@ class UCP(Comm):
         size = sum(map(nbytes, frames))
         if size <= _COPIED_MAX and (self.name or "").endswith("->Scheduler"):
             frames = [_own(frame) for frame in frames]
+        frames = [_as_it_lies(frame) for frame in frames]
         header = b""
         if len(frames) > _FRAMES_MAX:
             frames, header = [pack_frames(frames)], _PACKED
@@ -326,6 +328,16 @@ def _own(frame: Any) -> Any:
     if view.readonly or not view.contiguous:
         return frame
     return view.tobytes("A")  # in the order of the memory
+
+
+def _as_it_lies(frame: Any) -> Any:
+    """Return ``frame``, or its bytes in the order of memory.
+
+    Who unpickles a frame knows its order. Others are sent in C order.
+    """
+    if isinstance(frame, memoryview) and frame.f_contiguous and not frame.c_contiguous:
+        return PickleBuffer(frame).raw()
+    return frame
 
 
 def _look_at(request: ucp.Request[Any]) -> None:

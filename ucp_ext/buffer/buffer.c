@@ -156,31 +156,94 @@ check_ndarray(PyObject *obj)
                0;
 }
 
+static void
+copy_sizes(Py_ssize_t *to, const Py_ssize_t *from, int ndim)
+{
+    if (ndim != 0) {
+        memcpy(to, from, (size_t)ndim * sizeof(*to));
+    }
+}
+
 static int
-acquire_ndarray(mod_state *st, PyObject *obj, bool is_writable,
-                buffer_hold *hold)
+describe_ndarray(PyObject *obj, buffer_layout *layout)
 {
     PyArrayObject *array = (PyArrayObject *)obj;
-    int            flags;
 
-    if (UNLIKELY(check_ndarray(obj) < 0)) {
+    if (PyArray_NDIM(array) > PyBUF_MAX_NDIM) {
+        PyErr_SetString(PyExc_ValueError, "too many dimensions");
         return -1;
     }
-    flags = PyArray_FLAGS(array); /* a subclass may have changed the array */
-    if (UNLIKELY(
-            !(flags & (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS)))) {
-        return refuse_strides(PyArray_NDIM(array),
-                              (const Py_ssize_t *)PyArray_STRIDES(array),
-                              (Py_ssize_t)PyArray_ITEMSIZE(array), true);
-    }
-    if (UNLIKELY(is_writable && !(flags & NPY_ARRAY_WRITEABLE))) {
-        return buffer_refuse_readonly(obj);
-    }
+    layout->obj             = obj;
+    layout->itemsize        = (Py_ssize_t)PyArray_ITEMSIZE(array);
+    layout->ndim            = PyArray_NDIM(array);
+    layout->is_readonly     = !PyArray_ISWRITEABLE(array);
+    layout->is_c_contiguous = PyArray_IS_C_CONTIGUOUS(array);
+    layout->is_f_contiguous = PyArray_IS_F_CONTIGUOUS(array);
+    copy_sizes(layout->shape, (const Py_ssize_t *)PyArray_DIMS(array),
+               layout->ndim);
+    copy_sizes(layout->strides, (const Py_ssize_t *)PyArray_STRIDES(array),
+               layout->ndim);
+    return 0;
+}
+
+static void
+hold_ndarray(mod_state *st, PyObject *obj, buffer_hold *hold)
+{
+    PyArrayObject *array = (PyArrayObject *)obj;
+
     buffer_hold_object(hold, obj, PyArray_DATA(array),
                        (size_t)PyArray_NBYTES(array), UMX_MEMTYPE_HOST);
     if (PyArray_BASE(array) != NULL) {
         find_base(st, PyArray_BASE(array), hold);
     }
+}
+
+/* Fortran order; gaps are refused. */
+static NOINLINE int
+acquire_other_order(mod_state *st, PyObject *obj, bool is_writable,
+                    buffer_hold *hold)
+{
+    PyArrayObject *array = (PyArrayObject *)obj;
+    buffer_layout  layout;
+
+    if (!PyArray_IS_F_CONTIGUOUS(array)) {
+        return refuse_strides(PyArray_NDIM(array),
+                              (const Py_ssize_t *)PyArray_STRIDES(array),
+                              (Py_ssize_t)PyArray_ITEMSIZE(array), true);
+    }
+    if (is_writable && !PyArray_ISWRITEABLE(array)) {
+        return buffer_refuse_readonly(obj);
+    }
+    if (describe_ndarray(obj, &layout) < 0) {
+        return -1;
+    }
+    hold_ndarray(st, obj, hold);
+    if (hold->buf.memtype <= UMX_MEMTYPE_HOST &&
+        buffer_set_layout(obj, is_writable, &layout, hold) < 0) {
+        buffer_release(hold);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+acquire_ndarray(mod_state *st, PyObject *obj, bool is_writable,
+                buffer_hold *hold)
+{
+    int flags;
+
+    if (UNLIKELY(check_ndarray(obj) < 0)) {
+        return -1;
+    }
+    /* A subclass may have changed the array. */
+    flags = PyArray_FLAGS((PyArrayObject *)obj);
+    if (UNLIKELY(!(flags & NPY_ARRAY_C_CONTIGUOUS))) {
+        return acquire_other_order(st, obj, is_writable, hold);
+    }
+    if (UNLIKELY(is_writable && !(flags & NPY_ARRAY_WRITEABLE))) {
+        return buffer_refuse_readonly(obj);
+    }
+    hold_ndarray(st, obj, hold);
     return 0;
 }
 
@@ -242,6 +305,24 @@ take_view(buffer_view *view, PyObject *obj, buffer_hold *hold)
     return 0;
 }
 
+static void copy_shape(const Py_buffer *view, buffer_layout *layout);
+
+/* Give memory in Fortran order a layout. A PickleBuffer is the memory that it
+ * shows, as its raw() is: who unpickles it knows the order. */
+static int
+set_order(PyObject *obj, bool is_writable, buffer_hold *hold)
+{
+    const Py_buffer *view = &hold->view->py;
+    buffer_layout    layout;
+
+    if (PyBuffer_IsContiguous(view, 'C') || PyPickleBuffer_Check(obj)) {
+        return 0;
+    }
+    layout.itemsize = view->itemsize;
+    copy_shape(view, &layout);
+    return buffer_set_layout(obj, is_writable, &layout, hold);
+}
+
 /* The simple request was refused: why, or is it contiguous all the same
  * (Fortran order)? */
 static NOINLINE int
@@ -263,7 +344,7 @@ acquire_full(mod_state *st, PyObject *obj, bool is_writable, buffer_hold *hold)
         (void)refuse_strides(view->ndim, view->strides, view->itemsize, true);
     } else if (is_writable && view->readonly) {
         (void)buffer_refuse_readonly(obj);
-    } else {
+    } else if (set_order(obj, is_writable, hold) == 0) {
         return 0;
     }
     buffer_release(hold);
@@ -389,7 +470,9 @@ acquire_whole(mod_state *st, PyObject *obj, bool is_writable, buffer_hold *hold)
         return refuse_strides(layout.ndim, layout.strides, layout.itemsize,
                               is_on_host);
     }
-    if (device_settle(obj, layout.stream, hold) < 0) {
+    if (device_settle(obj, layout.stream, hold) < 0 ||
+        (!layout.is_c_contiguous && hold->buf.memtype <= UMX_MEMTYPE_HOST &&
+         buffer_set_layout(obj, is_writable, &layout, hold) < 0)) {
         buffer_release(hold);
         return -1;
     }
@@ -459,41 +542,6 @@ buffer_check_room(const buffer_hold *hold, size_t len)
 /* ---- layouts -------------------------------------------------------------
  */
 
-static void
-copy_sizes(Py_ssize_t *to, const Py_ssize_t *from, int ndim)
-{
-    if (ndim != 0) {
-        memcpy(to, from, (size_t)ndim * sizeof(*to));
-    }
-}
-
-static int
-describe_ndarray(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
-{
-    PyArrayObject *array = (PyArrayObject *)obj;
-
-    if (check_ndarray(obj) < 0) {
-        return -1;
-    }
-    if (PyArray_NDIM(array) > PyBUF_MAX_NDIM) {
-        PyErr_SetString(PyExc_ValueError, "too many dimensions");
-        return -1;
-    }
-    layout->obj             = obj;
-    layout->itemsize        = (Py_ssize_t)PyArray_ITEMSIZE(array);
-    layout->ndim            = PyArray_NDIM(array);
-    layout->is_readonly     = !PyArray_ISWRITEABLE(array);
-    layout->is_c_contiguous = PyArray_IS_C_CONTIGUOUS(array);
-    layout->is_f_contiguous = PyArray_IS_F_CONTIGUOUS(array);
-    copy_sizes(layout->shape, (const Py_ssize_t *)PyArray_DIMS(array),
-               layout->ndim);
-    copy_sizes(layout->strides, (const Py_ssize_t *)PyArray_STRIDES(array),
-               layout->ndim);
-    buffer_hold_object(hold, obj, PyArray_DATA(array),
-                       (size_t)PyArray_NBYTES(array), UMX_MEMTYPE_HOST);
-    return 0;
-}
-
 /* Exporters of arrays in C order may leave out strides (ctypes does), and
  * shapes. */
 static void
@@ -559,134 +607,16 @@ buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,
     hold->view  = NULL;
     hold->owner = NULL;
     if (is_ndarray(st, obj)) {
-        return describe_ndarray(obj, hold, layout);
+        if (check_ndarray(obj) < 0 || describe_ndarray(obj, layout) < 0) {
+            return -1;
+        }
+        buffer_hold_object(hold, obj, PyArray_DATA((PyArrayObject *)obj),
+                           (size_t)PyArray_NBYTES((PyArrayObject *)obj),
+                           UMX_MEMTYPE_HOST);
+        return 0;
     }
     if (PyObject_CheckBuffer(obj) && !is_of_device(st, obj)) {
         return describe_exporter(st, obj, hold, layout);
     }
     return describe_other(st, obj, hold, layout);
-}
-
-/* ---- memory with gaps ----------------------------------------------------
- */
-
-static int
-set_layout(PyObject *obj, bool is_writable, const buffer_layout *layout,
-           buffer_hold *hold)
-{
-    umx_layout *made = PyMem_Malloc(sizeof(*made));
-    umx_dim     dims[PyBUF_MAX_NDIM];
-
-    if (made == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    hold->buf.layout = made;
-    for (int i = 0; i < layout->ndim; i++) {
-        dims[i] = (umx_dim){(size_t)layout->shape[i], layout->strides[i]};
-    }
-    if (umx_layout_init(made, (size_t)layout->itemsize, (unsigned)layout->ndim,
-                        dims, &hold->buf.len) != UMX_OK) {
-        PyErr_Format(PyExc_ValueError, "the shape of %.200s is too large",
-                     Py_TYPE(obj)->tp_name);
-        return -1;
-    }
-    if (is_writable && !umx_layout_is_writable(made)) {
-        PyErr_Format(PyExc_ValueError,
-                     "cannot receive into items that share memory: %.200s has "
-                     "a stride of 0",
-                     Py_TYPE(obj)->tp_name);
-        return -1;
-    }
-    return 0;
-}
-
-static bool
-has_suboffsets(const Py_buffer *view)
-{
-    for (int i = 0; view->suboffsets != NULL && i < view->ndim; i++) {
-        if (view->suboffsets[i] >= 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* `layout` describes what `hold` has. */
-static int
-take_strided(PyObject *obj, bool is_writable, const buffer_layout *layout,
-             buffer_hold *hold)
-{
-    if (is_writable && layout->is_readonly) {
-        return buffer_refuse_readonly(obj);
-    }
-    if (layout->is_c_contiguous || hold->buf.len == 0) {
-        return 0;
-    }
-    if (hold->buf.memtype > UMX_MEMTYPE_HOST) {
-        PyErr_Format(PyExc_ValueError,
-                     "memory with gaps is taken in host memory only, %.200s "
-                     "is in device memory: give a contiguous copy",
-                     Py_TYPE(obj)->tp_name);
-        return -1;
-    }
-    if (hold->view != NULL && has_suboffsets(&hold->view->py)) {
-        PyErr_Format(PyExc_ValueError,
-                     "the items of %.200s are behind pointers (suboffsets)",
-                     Py_TYPE(obj)->tp_name);
-        return -1;
-    }
-    return set_layout(obj, is_writable, layout, hold);
-}
-
-int
-buffer_acquire_strided(mod_state *st, PyObject *obj, bool is_writable,
-                       buffer_hold *hold)
-{
-    buffer_layout layout;
-
-    layout.stream = 0;
-    if (Py_IS_TYPE(obj, st->array_type)) {
-        array_describe(obj, hold, &layout);
-    } else if (Py_IS_TYPE(obj, st->pool_buffer_type)) {
-        return buffer_acquire(st, obj, is_writable, hold);
-    } else if (buffer_describe(st, obj, hold, &layout) < 0) {
-        return -1;
-    }
-    if (take_strided(obj, is_writable, &layout, hold) < 0 ||
-        device_settle(obj, layout.stream, hold) < 0) {
-        buffer_release(hold);
-        return -1;
-    }
-    return 0;
-}
-
-int
-buffer_acquire_any(mod_state *st, PyObject *obj, bool is_writable,
-                   buffer_hold *hold)
-{
-    if (LIKELY(buffer_acquire(st, obj, is_writable, hold) == 0)) {
-        return 0;
-    }
-    if (!PyErr_ExceptionMatches(PyExc_ValueError)) {
-        return -1;
-    }
-    PyErr_Clear(); /* gaps, or what is refused again */
-    return buffer_acquire_strided(st, obj, is_writable, hold);
-}
-
-int
-buffer_set_one_run(buffer_hold *hold)
-{
-    umx_layout *made = PyMem_Malloc(sizeof(*made));
-    umx_dim     dim  = {.count = hold->buf.len, .stride = 1};
-    size_t      len;
-
-    if (made == NULL || umx_layout_init(made, 1, 1, &dim, &len) != UMX_OK) {
-        PyMem_Free(made);
-        PyErr_NoMemory();
-        return -1;
-    }
-    hold->buf.layout = made;
-    return 0;
 }

@@ -26,9 +26,24 @@ typedef struct buffer_hold {
     buffer_view *view; /* or NULL */
 } buffer_hold;
 
-/* -1 with an exception that names what was given. */
+typedef int buffer_acquire_fn(mod_state *st, PyObject *obj, bool is_writable,
+                              buffer_hold *hold);
+
+/* -1 with an exception that names what was given. The bytes are those of the
+ * items in C order: memory without gaps in another order has a layout, but for
+ * that of a device, of an Array and of a PickleBuffer, whose bytes are in the
+ * order of memory. */
 int buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
                    buffer_hold *hold);
+
+/* buffer_acquire() for an operation that takes no layout: what is read is
+ * copied in C order if need be, and what is written is refused. */
+int buffer_acquire_run(mod_state *st, PyObject *obj, bool is_writable,
+                       buffer_hold *hold);
+
+/* buffer_acquire() of bytes in the order of memory. */
+int buffer_acquire_raw(mod_state *st, PyObject *obj, bool is_writable,
+                       buffer_hold *hold);
 
 /* buffer_acquire() that takes host memory with gaps, too. */
 int buffer_acquire_strided(mod_state *st, PyObject *obj, bool is_writable,
@@ -47,8 +62,7 @@ buffer_hold_object(buffer_hold *hold, PyObject *obj, void *data, size_t len,
 /* Is it a NumPy array of ml_dtypes' bfloat16, which has no buffer protocol? */
 bool buffer_is_bfloat16(mod_state *st, PyObject *obj);
 
-/* buffer_acquire() that takes host memory with gaps, too; memory without gaps
- * stays in the order in which it lies. */
+/* buffer_acquire_strided() that looks for memory without gaps first. */
 int buffer_acquire_any(mod_state *st, PyObject *obj, bool is_writable,
                        buffer_hold *hold);
 

@@ -110,7 +110,7 @@ parse_where(mod_state *st, comm_call *call, PyObject *where)
         call->place.preposition = (call->params.rank == 0) ? "on" : "to";
         return sockaddr_parse(where, &call->addr, &call->params.addr_len);
     }
-    if (buffer_acquire(st, where, false, &call->root) < 0) {
+    if (buffer_acquire_run(st, where, false, &call->root) < 0) {
         return -1;
     }
     call->params.root     = call->root.buf.data;

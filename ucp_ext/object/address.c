@@ -46,7 +46,7 @@ address_from_object(mod_state *st, PyObject *obj)
     if (Py_IS_TYPE(obj, st->address_type)) {
         return Py_NewRef(obj);
     }
-    if (buffer_acquire(st, obj, false, &hold) < 0) {
+    if (buffer_acquire_run(st, obj, false, &hold) < 0) {
         return NULL;
     }
     if (hold.buf.memtype == UMX_MEMTYPE_CUDA) {

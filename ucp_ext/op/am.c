@@ -113,7 +113,7 @@ object_of(RequestObject *req, const void *data)
                      Py_TYPE(object)->tp_name);
         Py_CLEAR(object);
     } else if (len != 0) {
-        memcpy(hold.buf.data, data, len);
+        (void)!umx_buffer_write(&hold.buf, data, len); /* host memory */
     }
     buffer_release(&hold);
     return object;

@@ -178,11 +178,6 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     }
     /* As in ucx-py: without a tag there is nothing to force. */
     is_forced = is_forced && values[1] != NULL && values[1] != Py_None;
-    if (is_forced && is_strided) {
-        PyErr_SetString(PyExc_ValueError,
-                        "strided=True does not go with force_tag=True");
-        return NULL;
-    }
     if (!is_recv && values[1] == st->any) {
         PyErr_SetString(PyExc_ValueError, "ANY is for receiving");
         return NULL;

@@ -22,7 +22,7 @@ acquire_part(RequestObject *req, PyObject *obj, PyObject *nbytes,
     if (len == (size_t)-1 && PyErr_Occurred()) {
         return -1;
     }
-    if (buffer_acquire(req->worker->st, obj, is_writable, &req->hold) < 0) {
+    if (buffer_acquire_raw(req->worker->st, obj, is_writable, &req->hold) < 0) {
         return -1;
     }
     if (len > req->hold.buf.len) {

@@ -204,15 +204,11 @@ static int
 hold(RemoteObject *self, PyObject *buffer, const pieces *all, bool is_writable,
      rma_list *list)
 {
-    if (buffer_acquire(self->endpoint->worker->st, buffer, is_writable,
-                       &list->holds[0]) < 0) {
+    if (buffer_acquire_run(self->endpoint->worker->st, buffer, is_writable,
+                           &list->holds[0]) < 0) {
         return -1;
     }
     list->num_holds = 1;
-    if (list->holds[0].buf.layout != NULL) {
-        PyErr_SetString(PyExc_ValueError, "the buffer is not contiguous");
-        return -1;
-    }
     return fill(self, all, list);
 }
 

@@ -53,8 +53,8 @@ endpoint_stream_send(PyObject *op, PyObject *buffer)
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
-    if (UNLIKELY(buffer_acquire(self->worker->st, buffer, false, &req->hold) <
-                 0)) {
+    if (UNLIKELY(buffer_acquire_run(self->worker->st, buffer, false,
+                                    &req->hold) < 0)) {
         Py_DECREF(req);
         return NULL;
     }
@@ -85,7 +85,7 @@ endpoint_stream_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     if (req == NULL) {
         return NULL;
     }
-    if (buffer_acquire(self->worker->st, values[0], true, &req->hold) < 0) {
+    if (buffer_acquire_run(self->worker->st, values[0], true, &req->hold) < 0) {
         Py_DECREF(req);
         return NULL;
     }

@@ -128,7 +128,7 @@ map_block_get(PyObject *op, PyObject *buffer)
     if (req == NULL) {
         return NULL;
     }
-    if (buffer_acquire(req->worker->st, buffer, true, &req->hold) < 0) {
+    if (buffer_acquire_run(req->worker->st, buffer, true, &req->hold) < 0) {
         Py_DECREF(req);
         return NULL;
     }

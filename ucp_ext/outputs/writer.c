@@ -153,7 +153,7 @@ writer_write(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
     if (outputs_parse_number(args[0], "partition",
                              self->outputs->params.num_partitions,
                              &partition) < 0 ||
-        buffer_acquire(self->worker->st, args[1], false, &hold) < 0) {
+        buffer_acquire_run(self->worker->st, args[1], false, &hold) < 0) {
         return NULL;
     }
     if (hold.buf.memtype == UMX_MEMTYPE_CUDA) {

@@ -224,9 +224,10 @@ shmem_parse_bytes(PyObject *number, uint64_t *bytes_p)
 }
 
 int
-shmem_acquire(RequestObject *req, PyObject *buffer, bool is_writable)
+shmem_acquire(RequestObject *req, PyObject *buffer, buffer_acquire_fn *acquire,
+              bool is_writable)
 {
-    if (buffer_acquire(req->worker->st, buffer, is_writable, &req->hold) < 0) {
+    if (acquire(req->worker->st, buffer, is_writable, &req->hold) < 0) {
         return -1;
     }
     if (UNLIKELY(req->hold.buf.memtype != UMX_MEMTYPE_HOST)) {

@@ -112,7 +112,8 @@ int shmem_parse_pe(const SymmetricHeapObject *heap, PyObject *number,
 int shmem_parse_bytes(PyObject *number, uint64_t *bytes_p);
 
 /* The buffer of the program's side of a transfer. */
-int shmem_acquire(RequestObject *req, PyObject *buffer, bool is_writable);
+int shmem_acquire(RequestObject *req, PyObject *buffer,
+                  buffer_acquire_fn *acquire, bool is_writable);
 
 /* ---- without a call ---- */
 

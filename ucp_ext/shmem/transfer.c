@@ -24,8 +24,8 @@ get(RequestObject *req, const umx_op_params *params)
 {
     const shmem_call *call = shmem_call_of(req);
 
-    return umx_shmem_get(shmem_of(req), req->hold.buf.data, call->address,
-                         req->hold.buf.len, call->pe, params, &req->op);
+    return umx_shmem_get_buffer(shmem_of(req), &req->hold.buf, call->address,
+                                call->pe, params, &req->op);
 }
 
 static umx_status
@@ -116,7 +116,7 @@ hold_source(const SymmetricHeapObject *heap, PyObject *source,
             const SymmetricMemoryObject *dest, buffer_hold *hold)
 {
     hold->owner = NULL;
-    if (buffer_acquire(heap->worker->st, source, false, hold) < 0) {
+    if (buffer_acquire_run(heap->worker->st, source, false, hold) < 0) {
         return -1;
     }
     if (check_room("dest", dest, hold->buf.len) < 0) {
@@ -151,7 +151,8 @@ transfer(SymmetricHeapObject *heap, SymmetricMemoryObject *memory,
     call->address = memory->address;
     call->pe      = pe;
     call->memory  = (SymmetricMemoryObject *)Py_NewRef(memory);
-    if (shmem_acquire(req, buffer, is_get) < 0 ||
+    if (shmem_acquire(req, buffer, is_get ? buffer_acquire : buffer_acquire_run,
+                      is_get) < 0 ||
         check_room(is_get ? "source" : "dest", memory, req->hold.buf.len) < 0) {
         Py_DECREF(req);
         return NULL;
@@ -274,7 +275,7 @@ post_signal(SymmetricHeapObject *self, const signal_args *it)
     call->pe      = it->pe;
     call->memory  = (SymmetricMemoryObject *)Py_NewRef(it->dest);
     call->atomic  = (umx_atomic){.op = it->how, .value = it->value};
-    if (shmem_acquire(req, it->source, false) < 0 ||
+    if (shmem_acquire(req, it->source, buffer_acquire_run, false) < 0 ||
         check_room("dest", it->dest, req->hold.buf.len) < 0) {
         Py_DECREF(req);
         return NULL;
@@ -387,7 +388,8 @@ strided(SymmetricHeapObject *self, PyObject *const *values, bool is_put)
     call->pe      = pe;
     call->memory  = (SymmetricMemoryObject *)Py_NewRef(memory);
     call->stride  = stride;
-    if (shmem_acquire(req, values[is_put ? 1 : 0], !is_put) < 0 ||
+    if (shmem_acquire(req, values[is_put ? 1 : 0], buffer_acquire_run,
+                      !is_put) < 0 ||
         span(&stride, is_put ? stride.dest : stride.source, what,
              memory->nbytes) < 0 ||
         span(&stride, is_put ? stride.source : stride.dest,

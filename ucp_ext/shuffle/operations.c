@@ -126,7 +126,7 @@ shuffler_insert(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
     if (req == NULL) {
         return NULL;
     }
-    if (buffer_acquire(req->worker->st, args[1], false, &req->hold) < 0) {
+    if (buffer_acquire_run(req->worker->st, args[1], false, &req->hold) < 0) {
         Py_DECREF(req);
         return NULL;
     }

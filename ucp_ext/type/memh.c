@@ -52,13 +52,13 @@ allocate_in(MemoryObject *self, PyObject *nbytes, HeapObject *heap)
 static int
 acquire(MemoryObject *self, PyObject *buffer, buffer_hold *hold)
 {
-    if (buffer_acquire(self->st, buffer, true, hold) == 0) {
+    if (buffer_acquire_raw(self->st, buffer, true, hold) == 0) {
         return 0;
     }
     PyErr_Clear();
     self->is_readonly      = true;
     self->is_peer_readonly = true;
-    return buffer_acquire(self->st, buffer, false, hold);
+    return buffer_acquire_raw(self->st, buffer, false, hold);
 }
 
 static umx_status

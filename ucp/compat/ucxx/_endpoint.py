@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pickle import PickleBuffer
 from typing import Any
 
 from ... import _ext
@@ -50,6 +51,14 @@ class TagProbeResult:
 
     def __bool__(self) -> bool:
         return self.matched
+
+
+def as_it_lies(buffer: Any) -> Any:
+    """``buffer``, whose bytes go in the order of memory, as ucxx's do."""
+    flags = getattr(buffer, "flags", buffer)  # of an array; a memoryview has none
+    if getattr(flags, "f_contiguous", False) and not flags.c_contiguous:
+        return _ext.Array(buffer)
+    return buffer
 
 
 def _at_once(request: _ext.CoroutineRequest[Any]) -> Any:
@@ -122,7 +131,7 @@ class Endpoint:
     ) -> None:
         """Send ``buffer``; with ``force_tag`` by UCX's own tags."""
         with translated():
-            await self.ucp.send(buffer, tag, force_tag)
+            await self.ucp.send(as_it_lies(buffer), tag, force_tag)
 
     async def recv(
         self, buffer: Any, tag: Tag | None = None, force_tag: bool = False
@@ -134,6 +143,7 @@ class Endpoint:
         Raises:
             UCXMessageTruncatedError: the message is longer.
         """
+        buffer = as_it_lies(buffer)
         with translated():
             if not force_tag:
                 await self.ucp.recv_into(buffer, tag)
@@ -160,7 +170,7 @@ class Endpoint:
     async def am_send(self, buffer: Any) -> None:
         """Send ``buffer`` as an active message."""
         with translated():
-            await self.ucp.am_send(buffer)
+            await self.ucp.am_send(as_it_lies(buffer))
 
     async def am_recv(self) -> Any:
         """Receive the next active message as an array of bytes."""
@@ -184,9 +194,9 @@ class Endpoint:
             raise ValueError("The `buffers` argument must be a `list` or `tuple`")
         if tag is None:
             with translated():
-                await self.ucp.send_multi(buffers)
+                await self.ucp.send_multi([as_it_lies(one) for one in buffers])
             return
-        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        views = [PickleBuffer(buffer).raw() for buffer in buffers]
         sizes = [view.nbytes for view in views]
         parts: list[Any] = [
             struct.pack(f"<{len(sizes) + 1}Q", len(sizes), *sizes),
@@ -232,7 +242,7 @@ class Endpoint:
         if probe_result.handle is None:
             raise ValueError("a probe with remove=True that matched is needed")
         with translated():
-            await probe_result.handle.recv(buffer)
+            await probe_result.handle.recv(as_it_lies(buffer))
 
     # ---- the end ----
 

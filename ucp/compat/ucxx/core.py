@@ -25,7 +25,7 @@ from ..._core.current import (
 from ..._core.log import logger as _logger
 from ..._core.worker_address import get_ucx_address_from_buffer, get_worker_address
 from ..ucxpy.core import ApplicationContext as _UcpContext
-from ._endpoint import Clients, Endpoint, Listener, translated
+from ._endpoint import Clients, Endpoint, Listener, as_it_lies, translated
 from .exceptions import UCXUnsupportedError
 
 __all__ = [
@@ -149,7 +149,7 @@ async def create_endpoint_from_worker_address(
 async def recv(buffer: Any, tag: SupportsIndex) -> None:
     """Receive a message of that raw tag, from whomever."""
     with translated():
-        await _lifecycle.current_worker().recv(buffer, tag)
+        await _lifecycle.current_worker().recv(as_it_lies(buffer), tag)
 
 
 def get_ucxx_worker() -> int:
