@@ -156,9 +156,90 @@ move_runs(const position *pos, char *packed, size_t count, bool is_write)
     }
 }
 
+/* ---- transposed matrices -------------------------------------------------
+ *
+ * Items of a row lie far apart, and those of a column together: a row by itself
+ * brings a line of the cache for each item. Several rows are moved at a time.
+ */
+
+enum {
+    LINE = 64 /* bytes that come together */
+};
+
+static bool
+is_transposed(const umx_layout *layout)
+{
+    return layout->num_dims == 2 && layout->run <= LINE / 4 &&
+           layout->dims[1].stride == (ptrdiff_t)layout->run &&
+           layout->dims[0].stride >= LINE;
+}
+
+/* `rows` rows from `at` on, whose items have `size` bytes. */
 static inline __attribute__((always_inline)) void
-move(const umx_buffer *buf, size_t offset, char *packed, size_t len,
-     bool is_write)
+copy_rows(char *at, const umx_layout *layout, char *packed, size_t size,
+          size_t rows, bool is_write)
+{
+    size_t count = layout->dims[0].count;
+
+    for (size_t i = 0; i < count; i++, at += layout->dims[0].stride) {
+        char *place = packed + i * size;
+
+        for (size_t row = 0; row < rows; row++, place += count * size) {
+            memcpy(is_write ? at + row * size : place,
+                   is_write ? place : at + row * size, size);
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void
+move_rows(char *at, const umx_layout *layout, char *packed, size_t rows,
+          bool is_write)
+{
+    switch (layout->run) {
+    case 1:
+        copy_rows(at, layout, packed, 1, rows, is_write);
+        break;
+    case 2:
+        copy_rows(at, layout, packed, 2, rows, is_write);
+        break;
+    case 4:
+        copy_rows(at, layout, packed, 4, rows, is_write);
+        break;
+    case 8:
+        copy_rows(at, layout, packed, 8, rows, is_write);
+        break;
+    default:
+        copy_rows(at, layout, packed, layout->run, rows, is_write);
+        break;
+    }
+}
+
+/* Move the whole rows at `offset`, where one begins, in `len` bytes: how many
+ * bytes these are. */
+static inline __attribute__((always_inline)) size_t
+move_transposed(const umx_buffer *buf, size_t offset, char *packed, size_t len,
+                bool is_write)
+{
+    const umx_layout *layout = buf->layout;
+    size_t            width  = layout->dims[0].count * layout->run;
+    size_t            rows = len / width, most = LINE / layout->run;
+    char             *at = (char *)buf->data + offset / width * layout->run;
+
+    for (size_t row = 0; row < rows; row += most) {
+        size_t now = (rows - row < most) ? rows - row : most;
+
+        move_rows(at + row * layout->run, layout, packed + row * width, now,
+                  is_write);
+    }
+    return rows * width;
+}
+
+/* ---- any layout ----------------------------------------------------------
+ */
+
+static inline __attribute__((always_inline)) void
+move_any(const umx_buffer *buf, size_t offset, char *packed, size_t len,
+         bool is_write)
 {
     size_t   run = buf->layout->run;
     position pos;
@@ -187,6 +268,27 @@ move(const umx_buffer *buf, size_t offset, char *packed, size_t len,
             advance(&pos, count);
         }
     }
+}
+
+static inline __attribute__((always_inline)) void
+move(const umx_buffer *buf, size_t offset, char *packed, size_t len,
+     bool is_write)
+{
+    const umx_layout *layout = buf->layout;
+
+    if (is_transposed(layout)) {
+        size_t width = layout->dims[0].count * layout->run;
+        size_t head  = (width - offset % width) % width, moved;
+
+        head = (head < len) ? head : len;
+        move_any(buf, offset, packed, head, is_write);
+        moved = head + move_transposed(buf, offset + head, packed + head,
+                                       len - head, is_write);
+        offset += moved;
+        packed += moved;
+        len -= moved;
+    }
+    move_any(buf, offset, packed, len, is_write);
 }
 
 void

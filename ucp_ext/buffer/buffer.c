@@ -219,7 +219,7 @@ acquire_other_order(mod_state *st, PyObject *obj, bool is_writable,
     }
     hold_ndarray(st, obj, hold);
     if (hold->buf.memtype <= UMX_MEMTYPE_HOST &&
-        buffer_set_layout(obj, is_writable, &layout, hold) < 0) {
+        buffer_set_order(obj, is_writable, &layout, hold) < 0) {
         buffer_release(hold);
         return -1;
     }
@@ -320,7 +320,7 @@ set_order(PyObject *obj, bool is_writable, buffer_hold *hold)
     }
     layout.itemsize = view->itemsize;
     copy_shape(view, &layout);
-    return buffer_set_layout(obj, is_writable, &layout, hold);
+    return buffer_set_order(obj, is_writable, &layout, hold);
 }
 
 /* The simple request was refused: why, or is it contiguous all the same
@@ -472,7 +472,7 @@ acquire_whole(mod_state *st, PyObject *obj, bool is_writable, buffer_hold *hold)
     }
     if (device_settle(obj, layout.stream, hold) < 0 ||
         (!layout.is_c_contiguous && hold->buf.memtype <= UMX_MEMTYPE_HOST &&
-         buffer_set_layout(obj, is_writable, &layout, hold) < 0)) {
+         buffer_set_order(obj, is_writable, &layout, hold) < 0)) {
         buffer_release(hold);
         return -1;
     }

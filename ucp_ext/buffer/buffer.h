@@ -30,14 +30,14 @@ typedef int buffer_acquire_fn(mod_state *st, PyObject *obj, bool is_writable,
                               buffer_hold *hold);
 
 /* -1 with an exception that names what was given. The bytes are those of the
- * items in C order: memory without gaps in another order has a layout, but for
- * that of a device, of an Array and of a PickleBuffer, whose bytes are in the
- * order of memory. */
+ * items in C order: of memory without gaps in another order a source is copied,
+ * and a destination has a layout, but for that of a device, of an Array and of
+ * a PickleBuffer, whose bytes are in the order of memory. */
 int buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
                    buffer_hold *hold);
 
-/* buffer_acquire() for an operation that takes no layout: what is read is
- * copied in C order if need be, and what is written is refused. */
+/* buffer_acquire() for an operation that takes no layout: a destination that
+ * would have one is refused. */
 int buffer_acquire_run(mod_state *st, PyObject *obj, bool is_writable,
                        buffer_hold *hold);
 

@@ -50,10 +50,12 @@ int device_settle(PyObject *obj, uintptr_t stream, buffer_hold *hold);
 /* A number, or an object of CUDA Python, CuPy or torch. */
 int device_parse_stream(mod_state *st, PyObject *obj, uintptr_t *stream_p);
 
-/* Give held memory the layout that its items have, in C order. -1 with an
- * exception. */
-int buffer_set_layout(PyObject *obj, bool is_writable,
-                      const buffer_layout *layout, buffer_hold *hold);
+/* Have the items of held memory, which `layout` describes, in C order: a
+ * destination gets a layout, and a source is replaced by a copy, which costs
+ * less than to gather items as messages go. -1 with an exception: the hold is
+ * to be released. */
+int buffer_set_order(PyObject *obj, bool is_writable,
+                     const buffer_layout *layout, buffer_hold *hold);
 
 /* Sizes as a tuple. */
 PyObject *buffer_sizes(int ndim, const Py_ssize_t *sizes);

@@ -9,9 +9,9 @@
 /* ---- layouts -------------------------------------------------------------
  */
 
-int
-buffer_set_layout(PyObject *obj, bool is_writable, const buffer_layout *layout,
-                  buffer_hold *hold)
+static int
+set_layout(PyObject *obj, bool is_writable, const buffer_layout *layout,
+           buffer_hold *hold)
 {
     umx_layout *made = PyMem_Malloc(sizeof(*made));
     umx_dim     dims[PyBUF_MAX_NDIM];
@@ -38,6 +38,37 @@ buffer_set_layout(PyObject *obj, bool is_writable, const buffer_layout *layout,
         return -1;
     }
     return 0;
+}
+
+/* Replace a source by a copy of its items in C order. */
+static int
+copy_in_order(buffer_hold *hold)
+{
+    PyObject *copy = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)hold->buf.len);
+    umx_status status;
+
+    if (copy == NULL) {
+        return -1;
+    }
+    status = umx_buffer_read(&hold->buf, PyBytes_AS_STRING(copy),
+                             hold->buf.len);
+    assert(status == UMX_OK); /* the memory is the host's */
+    (void)status;
+    buffer_release(hold);
+    buffer_hold_object(hold, copy, PyBytes_AS_STRING(copy),
+                       (size_t)PyBytes_GET_SIZE(copy), UMX_MEMTYPE_HOST);
+    Py_DECREF(copy);
+    return 0;
+}
+
+int
+buffer_set_order(PyObject *obj, bool is_writable, const buffer_layout *layout,
+                 buffer_hold *hold)
+{
+    if (set_layout(obj, is_writable, layout, hold) < 0) {
+        return -1;
+    }
+    return is_writable ? 0 : copy_in_order(hold);
 }
 
 static bool
@@ -75,7 +106,7 @@ take_strided(PyObject *obj, bool is_writable, const buffer_layout *layout,
                      Py_TYPE(obj)->tp_name);
         return -1;
     }
-    return buffer_set_layout(obj, is_writable, layout, hold);
+    return set_layout(obj, is_writable, layout, hold);
 }
 
 int
@@ -133,28 +164,6 @@ buffer_set_one_run(buffer_hold *hold)
 /* ---- memory in one run -----------------------------------------------------
  */
 
-/* Replace a source by a copy of its items in C order. */
-static int
-copy_in_order(buffer_hold *hold)
-{
-    PyObject *copy = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)hold->buf.len);
-    umx_status status;
-
-    if (copy == NULL) {
-        buffer_release(hold);
-        return -1;
-    }
-    status = umx_buffer_read(&hold->buf, PyBytes_AS_STRING(copy),
-                             hold->buf.len);
-    assert(status == UMX_OK); /* the memory is the host's */
-    (void)status;
-    buffer_release(hold);
-    buffer_hold_object(hold, copy, PyBytes_AS_STRING(copy),
-                       (size_t)PyBytes_GET_SIZE(copy), UMX_MEMTYPE_HOST);
-    Py_DECREF(copy);
-    return 0;
-}
-
 int
 buffer_acquire_run(mod_state *st, PyObject *obj, bool is_writable,
                    buffer_hold *hold)
@@ -165,9 +174,6 @@ buffer_acquire_run(mod_state *st, PyObject *obj, bool is_writable,
     if (LIKELY(hold->buf.layout == NULL)) {
         return 0;
     }
-    if (!is_writable) {
-        return copy_in_order(hold);
-    }
     buffer_release(hold);
     PyErr_Format(PyExc_ValueError,
                  "expected a buffer in C order, got Fortran order (%.200s): "
@@ -176,15 +182,41 @@ buffer_acquire_run(mod_state *st, PyObject *obj, bool is_writable,
     return -1;
 }
 
+/* Hold memory in Fortran order as it lies. 1; 0: it is in C order, or refused;
+ * -1 with an exception. */
+static int
+acquire_fortran(mod_state *st, PyObject *obj, bool is_writable,
+                buffer_hold *hold)
+{
+    buffer_layout layout;
+
+    layout.stream = 0;
+    if (buffer_describe(st, obj, hold, &layout) < 0) {
+        return -1;
+    }
+    if (layout.is_c_contiguous || !layout.is_f_contiguous ||
+        (is_writable && layout.is_readonly) ||
+        hold->buf.memtype > UMX_MEMTYPE_HOST) {
+        buffer_release(hold);
+        return 0;
+    }
+    return 1;
+}
+
 int
 buffer_acquire_raw(mod_state *st, PyObject *obj, bool is_writable,
                    buffer_hold *hold)
 {
-    int rc = buffer_acquire(st, obj, is_writable, hold);
+    int rc;
 
-    if (rc == 0 && UNLIKELY(hold->buf.layout != NULL)) {
-        PyMem_Free((void *)(uintptr_t)hold->buf.layout);
-        hold->buf.layout = NULL; /* of contiguous memory */
+    if (PyBytes_CheckExact(obj) || PyByteArray_CheckExact(obj) ||
+        Py_IS_TYPE(obj, st->array_type) ||
+        Py_IS_TYPE(obj, st->pool_buffer_type)) {
+        return buffer_acquire(st, obj, is_writable, hold);
     }
-    return rc;
+    rc = acquire_fortran(st, obj, is_writable, hold);
+    if (rc < 0) {
+        PyErr_Clear(); /* it is refused again, or needs no description */
+    }
+    return (rc > 0) ? 0 : buffer_acquire(st, obj, is_writable, hold);
 }
