@@ -163,7 +163,8 @@ move_runs(const position *pos, char *packed, size_t count, bool is_write)
  */
 
 enum {
-    LINE = 64 /* bytes that come together */
+    LINE  = 64, /* bytes that come together */
+    LINES = 4   /* of a column that are moved at a time */
 };
 
 static bool
@@ -174,19 +175,20 @@ is_transposed(const umx_layout *layout)
            layout->dims[0].stride >= LINE;
 }
 
-/* `rows` rows from `at` on, whose items have `size` bytes. */
+/* `rows` rows from `at` on, whose items have `size` bytes: by tiles, of which
+ * each line of the packed memory is filled, or read, in one go. */
 static inline __attribute__((always_inline)) void
 copy_rows(char *at, const umx_layout *layout, char *packed, size_t size,
           size_t rows, bool is_write)
 {
-    size_t count = layout->dims[0].count;
+    ptrdiff_t stride = layout->dims[0].stride;
+    size_t    count = layout->dims[0].count, most = LINE / size, now;
 
-    for (size_t i = 0; i < count; i++, at += layout->dims[0].stride) {
-        char *place = packed + i * size;
-
-        for (size_t row = 0; row < rows; row++, place += count * size) {
-            memcpy(is_write ? at + row * size : place,
-                   is_write ? place : at + row * size, size);
+    for (size_t i = 0; i < count; i += now, at += (ptrdiff_t)now * stride) {
+        now = (count - i < most) ? count - i : most;
+        for (size_t row = 0; row < rows; row++) {
+            copy_runs(at + row * size, stride,
+                      packed + (row * count + i) * size, size, now, is_write);
         }
     }
 }
@@ -222,7 +224,7 @@ move_transposed(const umx_buffer *buf, size_t offset, char *packed, size_t len,
 {
     const umx_layout *layout = buf->layout;
     size_t            width  = layout->dims[0].count * layout->run;
-    size_t            rows = len / width, most = LINE / layout->run;
+    size_t            rows = len / width, most = LINES * LINE / layout->run;
     char             *at = (char *)buf->data + offset / width * layout->run;
 
     for (size_t row = 0; row < rows; row += most) {

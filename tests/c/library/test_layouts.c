@@ -177,25 +177,6 @@ test_put_and_get_of_several(void **state)
     memory_free(&m);
 }
 
-static void
-test_streams_take_none(void **state)
-{
-    static matrix m;
-
-    pair         *p = *state;
-    umx_op_params params;
-    op            o;
-
-    pair_open(p);
-    make(&m, true);
-    params = op_params(&o);
-    assert_int_equal(umx_stream_send(p->client, &m.buf, &params, &o.req),
-                     UMX_ERR_UNSUPPORTED);
-    assert_int_equal(
-        umx_stream_recv(p->server, &m.buf, 0, &params, &o.req, &o.info),
-        UMX_ERR_UNSUPPORTED);
-}
-
 int
 main(void)
 {
@@ -204,7 +185,6 @@ main(void)
         PAIR_TEST(test_a_tagged_message_is_put_back),
         PAIR_TEST(test_put_and_get),
         PAIR_TEST(test_put_and_get_of_several),
-        PAIR_TEST_ONCE(test_streams_take_none),
     };
 
     return UNIT_RUN(tests);

@@ -138,6 +138,58 @@ test_any_window_is_read_and_written(void **state)
     free(a);
 }
 
+/* Matrices whose columns lie one after the other are moved by tiles. */
+static void
+test_any_window_of_a_transposed_matrix(void **state)
+{
+    static const size_t itemsizes[] = {1, 2, 4, 8, 16, 3};
+
+    array   *a     = malloc(sizeof(*a));
+    uint32_t seed  = 2;
+    char    *bytes = malloc(sizeof(a->packed));
+
+    (void)state;
+    assert_non_null(a);
+    assert_non_null(bytes);
+    for (int round = 0; round < 300; round++) {
+        size_t itemsize = itemsizes[round % 6];
+        size_t rows = 64 + pick(&seed, 90), columns = 2 + pick(&seed, 20);
+        size_t offset, len;
+
+        a->itemsize = itemsize;
+        a->num_dims = 2;
+        a->dims[0]  = (umx_dim){rows, (ptrdiff_t)itemsize};
+        a->dims[1]  = (umx_dim){columns,
+                                (ptrdiff_t)((rows + pick(&seed, 3)) * itemsize)};
+        a->first    = a->memory;
+        fill_pattern(a->memory, sizeof(a->memory), seed);
+        a->buf = umx_host_buffer(a->first, 0);
+        assert_int_equal(
+            umx_layout_init(&a->layout, itemsize, 2, a->dims, &a->buf.len),
+            UMX_OK);
+        a->buf.layout = &a->layout;
+        describe(a);
+        offset = (round % 4 == 0) ? 0 : pick(&seed, a->buf.len);
+        len    = (round % 4 == 0) ? a->buf.len :
+                                    pick(&seed, a->buf.len - offset + 1);
+        umi_layout_read(&a->buf, offset, bytes, len);
+        assert_memory_equal(bytes, a->packed + offset, len);
+        for (size_t i = 0; i < len; i++) {
+            bytes[i] = (char)~bytes[i];
+        }
+        umi_layout_write(&a->buf, offset, bytes, len);
+        for (size_t i = 0; i < a->buf.len; i++) {
+            char was = a->packed[i];
+
+            assert_int_equal(a->memory[a->at[i]],
+                             (i >= offset && i - offset < len) ? (char)~was :
+                                                                 was);
+        }
+    }
+    free(bytes);
+    free(a);
+}
+
 static void
 test_what_lies_together_is_merged(void **state)
 {
@@ -337,13 +389,6 @@ test_other_operations_take_no_layout(void **state)
     umx_memh     *memh    = NULL;
 
     pair_open(p);
-    assert_int_equal(umx_tag_send(p->client, 1, &buf, NULL, &req),
-                     UMX_ERR_UNSUPPORTED);
-    assert_int_equal(
-        umx_tag_recv(p->client_worker, NULL, 1, 1, &buf, NULL, &req, &info),
-        UMX_ERR_UNSUPPORTED);
-    assert_int_equal(umx_tag_unrecv(p->client_worker, &info, &buf),
-                     UMX_ERR_INVALID_PARAM);
     assert_int_equal(umx_stream_send(p->client, &buf, NULL, &req),
                      UMX_ERR_UNSUPPORTED);
     assert_int_equal(umx_stream_recv(p->client, &buf, 0, NULL, &req, &info),
@@ -365,6 +410,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_window_is_read_and_written),
+        cmocka_unit_test(test_any_window_of_a_transposed_matrix),
         cmocka_unit_test(test_what_lies_together_is_merged),
         cmocka_unit_test(test_impossible_layouts_are_refused),
         PAIR_TEST(test_messages_with_gaps_arrive),
