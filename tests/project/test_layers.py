@@ -112,7 +112,8 @@ UNLOCKED = {
         umx_context_options umx_context_release umx_ep_retire umx_heap_alloc
         umx_heap_create umx_heap_destroy umx_heap_query umx_hwloc_load
         umx_listener_retire
-        umx_memh_alloc umx_memh_alloc_cuda umx_memh_alloc_private umx_memh_buffer
+        umx_memh_alloc umx_memh_alloc_aligned umx_memh_alloc_cuda
+        umx_memh_alloc_private umx_memh_buffer
         umx_memh_alloc_readonly umx_memh_is_mapped_elsewhere umx_memh_order_stores
         umx_memh_close umx_memh_is_closed umx_memh_is_shared umx_memh_key
         umx_memh_notify umx_memh_test
@@ -157,7 +158,8 @@ UNLOCKED = {
         umx_copy_free umx_request_is_withdrawn umx_request_set_buffer
         umx_request_was_sent umx_timer_stop umx_worker_attach umx_worker_detach""",
     "it locks where it has to": """
-        umx_shmem_atomic umx_shmem_get umx_shmem_iget umx_shmem_iput
+        umx_shmem_atomic umx_shmem_get umx_shmem_get_buffer umx_shmem_iget
+        umx_shmem_iput
         umx_shmem_malloc umx_shmem_notify umx_shmem_put umx_shmem_put_signal
         umx_shmem_test
         umx_proxy_quiet umx_proxy_ring_retire
