@@ -214,7 +214,8 @@ call_all(ranks *r, begin_fn begin, int step)
         }
     }
     r->w->num_idle = 0;
-    while (is_under_way(r) && r->w->num_idle < IDLE_STEPS) {
+    while (is_under_way(r) &&
+           (num_calls < fail_at || r->w->num_idle < IDLE_STEPS)) {
         world_step(r->w);
     }
     for (int i = 0; i < RANKS; i++) {
