@@ -276,6 +276,7 @@ fail_each(void **state, begin_fn begin)
     static ranks r;
     int          nth = 1;
 
+    unit_limit_time(); /* of each test: one lives a hundred times */
     open_ranks(&r, state);
     while (live(&r, begin, nth)) {
         const char *tls = r.w->tls;
@@ -329,12 +330,15 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        WORLD_TEST(test_a_heap),
-        WORLD_TEST(test_a_proxy),
-        WORLD_TEST(test_a_group_of_experts),
-        WORLD_TEST(test_outputs),
+        cmocka_unit_test_setup_teardown(test_a_heap, world_setup,
+                                        world_teardown),
+        cmocka_unit_test_setup_teardown(test_a_proxy, world_setup,
+                                        world_teardown),
+        cmocka_unit_test_setup_teardown(test_a_group_of_experts, world_setup,
+                                        world_teardown),
+        cmocka_unit_test_setup_teardown(test_outputs, world_setup,
+                                        world_teardown),
     };
 
-    unit_limit_time();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
