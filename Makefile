@@ -95,10 +95,12 @@ CHAOS    = 20
 ORACLE   = 100000
 BELLS    = 1000000
 POISON   = 100000
+MUTATIONS = 1000000
 
 soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	$(make_c) bell BELL_ROUNDS=$(BELLS)
 	$(make_c) x25519
+	$(make_c) replay FUZZ_RUNS=$(MUTATIONS) FUZZ_RUNS_SLOW=$$(($(MUTATIONS) / 20))
 	set -e; for transport in '' --tcp; do \
 	    for what in "connects $(CONNECTS)" "messages $(MESSAGES)" \
 	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)" \
