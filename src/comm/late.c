@@ -273,7 +273,7 @@ umi_comm_late_describe(umx_comm *comm)
     int      count = comm->failure.num_late;
     size_t   len   = comm->reason_len;
 
-    if (count == 0) {
+    if (count <= 0) {
         return;
     }
     for (int i = 0; i < count; i++) {
