@@ -61,6 +61,7 @@ def test_lines_that_tell_nothing_are_no_reason():
     assert blame.reason_of(b"INFO: step 3\n", 42) == ""
     assert blame.reason_of(b"INFO: step 3\n", -9) == ""
     assert blame.reason_of(b"", 1) == ""
+    assert blame.reason_of(printed("raise KeyError"), 9) == ""  # it was handled
     assert blame.reason_of(b"\xff\xfe", 1) != ""
 
 
@@ -121,6 +122,20 @@ def test_a_rank_may_fail_for_one_that_fails_for_the_first():
         end(1),
     )
     assert said(*ends) == "rank 1 failed first (status 1); ranks 0, 2 ended for it"
+
+
+def test_a_rank_whose_heap_tells_of_another_one_names_that():
+    own = "rank 0 has aborted the communicator: "
+    text = "rank 2 has left the communicator"
+    assert end(0, FAILED + own + text).names == 2
+    assert end(0, FAILED + own + own + text).names == 2
+    first = end(2, "ValueError: boom")
+    assert blame.first_of([end(0, FAILED + own + text), first]) is first
+
+
+def test_a_rank_of_another_communicator_is_not_taken_for_the_first():
+    ends = end(3, FAILED + "rank 3 has left"), end(7, "ValueError: boom")
+    assert blame.first_of(ends).rank == 7
 
 
 def test_two_that_name_each_other_are_the_first_that_has_ended():

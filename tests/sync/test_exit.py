@@ -211,6 +211,23 @@ def test_what_was_put_arrives_before_a_heap_is_left():
     assert ends(2, source) == ["1000.0", ""]
 
 
+def test_an_exception_is_told_where_a_heap_is_open():
+    source = CONNECT + textwrap.dedent(
+        """
+        heap = ucp.sync.SymmetricHeap.create(comm, 1 << 16)
+        comm.barrier()
+        if rank == 1:
+            sys.stderr = open(os.devnull, "w")
+            raise ValueError("boom")
+        failed(comm.barrier)
+        """
+    )
+    with Ranks(2, source) as ranks:
+        text = "1 rank 1 has aborted the communicator: ValueError: boom"
+        assert ranks.end(0) == text
+        ranks.processes[1].communicate(timeout=40)
+
+
 def test_groups_of_experts_are_left():
     source = """
     import ucp.moe

@@ -10,6 +10,7 @@ that most of the others name.
 from __future__ import annotations
 
 import re
+import signal
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -32,13 +33,25 @@ class End(NamedTuple):
     reason: str  # for people; or ""
 
     @property
+    def is_for_another(self) -> bool:
+        """Has it failed with UCXRankFailed? The rank that this names may be that of
+        another communicator than the one of all ranks."""
+        return _VICTIM.fullmatch(self.reason) is not None
+
+    @property
     def names(self) -> int | None:
         """The rank for which this one has failed; or None."""
         found = _VICTIM.fullmatch(self.reason)
         if found is None:
             return None
+        text = found[1]
+        # A heap's communicator is aborted by each rank, with the text of another.
+        while text.startswith(
+            own := f"rank {self.rank} has aborted the communicator: "
+        ):
+            text = text.removeprefix(own)
         for pattern in _NAMED:
-            if (named := pattern.search(found[1])) is not None:
+            if (named := pattern.search(text)) is not None:
                 rank = int(named[1])
                 return None if rank == self.rank else rank
         return None
@@ -57,6 +70,8 @@ def reason_of(tail: bytes, status: int) -> str:
     for i in reversed(range(len(lines))):
         found = _TRACEBACK.match(lines[i])
         if found is not None:
+            if status not in (1, -signal.SIGINT):  # it was caught and printed
+                return ""
             return _exception_in(lines[i + 1 :], len(found[1]))[:_MAX_REASON]
     written = [line.strip() for line in lines if line.strip()]
     return written[-1][:_MAX_REASON] if written and status == 1 else ""
@@ -75,7 +90,11 @@ def first_of(ends: Sequence[End]) -> End:
     """The one that has failed first of those that have failed, in the order in which
     they have ended."""
     votes = Counter(end.names for end in ends)
-    candidates = [end for end in ends if end.names is None] or ends
+    candidates = (
+        [end for end in ends if not end.is_for_another]
+        or [end for end in ends if end.names is None]
+        or ends
+    )
     return max(candidates, key=lambda end: votes[end.rank])
 
 

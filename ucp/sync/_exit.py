@@ -49,7 +49,9 @@ def left(end: float) -> float:
 def _close_at_exit() -> None:
     exc = ending.unhandled()
     end = time.monotonic() + LIMIT
-    things = [thing for _, thing in sorted(_things.items(), reverse=True)]
+    # One call of C: threads that go on may register others meanwhile.
+    refs = sorted(_things.valuerefs(), key=lambda ref: ref.key, reverse=True)
+    things = [thing for ref in refs if (thing := ref()) is not None]
     for thing in things:
         try:
             thing._exit(exc, end)

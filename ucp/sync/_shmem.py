@@ -540,8 +540,10 @@ class SymmetricHeap:
         if self.closed():
             return
         try:
-            if not ending.is_failure(exc):
+            if exc is None or not ending.is_failure(exc):
                 self.quiet(timeout=left(end))
+            else:
+                self._comm.abort(ending.reason_of(exc), ending.fault_of(exc))
         finally:
             self.close()
 
