@@ -296,15 +296,17 @@ forget_link(umi_link *link)
     free(link);
 }
 
-/* A flush of UCX's (1.22) that is done on one of several lanes, and waits for
- * the next, is in its queue of callbacks only. A close by force does not take
- * it out, and ucp_ep_flush_resume_slow_path_callback() uses the endpoint that
- * is gone. So the endpoint is not closed while UCX has a flush for it, but
- * where the worker ends by UCX itself, which calls no callbacks any more. */
+/* A flush of UCX's (1.22) is in its queue of callbacks only, where it is done
+ * on one of several lanes and waits for the next, and where it was posted
+ * before the lanes were connected (UCP_EP_FLAG_BLOCK_FLUSH). A close by force
+ * does not take it out, and ucp_ep_flush_resume_slow_path_callback() uses the
+ * endpoint that is gone. So the endpoint is not closed while UCX has a flush
+ * for it, but where the worker ends by UCX itself, which calls no callbacks any
+ * more. */
 umi_link *
 umi_link_begin_flush(umi_link *link)
 {
-    if (!link->has_tcp || link->num_lanes == 1) {
+    if (!link->has_tcp && !link->has_rdma) {
         return NULL;
     }
     link->num_flushes++;
