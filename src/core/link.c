@@ -196,7 +196,92 @@ note_transport(const char *transport, const char *device, void *arg)
 /* ---- life ----------------------------------------------------------------
  */
 
-static void free_link(umi_link *link);
+static void
+forget_link(umi_link *link)
+{
+    umi_node_remove(&link->node);
+    umi_configuration_put(link->configuration);
+    umi_engine_release(link->engine);
+    free(link);
+}
+
+/* A flush of UCX's (1.22) is for a moment in its queue of callbacks only: where
+ * it is done on one of several lanes and goes on to the next, and where it was
+ * posted before the lanes were connected (UCP_EP_FLAG_BLOCK_FLUSH). A close by
+ * force does not take it out, and ucp_ep_flush_resume_slow_path_callback() uses
+ * the endpoint that is gone. So an endpoint that has a flush is closed when UCX
+ * has nothing left to do: the flush waits in a lane then, where a close finds
+ * it. */
+umi_link *
+umi_link_begin_flush(umi_link *link)
+{
+    if (!link->has_tcp && !link->has_rdma) {
+        return NULL;
+    }
+    link->num_flushes++;
+    return link;
+}
+
+void
+umi_link_end_flush(umi_link *held)
+{
+    if (held != NULL && --held->num_flushes == 0 && held->is_closed) {
+        forget_link(held);
+    }
+}
+
+/* Run UCX until it has found nothing to do twice, or the flushes have ended:
+ * what a callback adds to the queue is run the next time. */
+static void
+settle(umi_link *link)
+{
+    enum {
+        MAX_POLLS = 4096
+    };
+    unsigned num_idle = 0;
+
+    UMI_ASSERT_NO_WALK();
+    for (int i = 0; i < MAX_POLLS && link->num_flushes != 0 && num_idle < 2;
+         i++) {
+        num_idle = (ucp_worker_progress(link->engine->ucp) == 0) ?
+                       num_idle + 1 :
+                       0;
+    }
+    link->worker->is_armed   = false;
+    link->worker->has_events = true;
+}
+
+/* UCX's endpoint is closed, and gives up what it has; the link is freed when it
+ * has given up its flushes. */
+static void
+close_handle(umi_link *link)
+{
+    umi_timer_stop(&link->linger);
+    explicit_bzero(link->shared, sizeof(link->shared));
+    link->num_flushes++; /* the close itself: callbacks end others */
+    link->is_closed = true;
+    umi_engine_close(link->engine, link->handle);
+    umi_link_end_flush(link);
+}
+
+/* Close UCX's endpoint: at once, or by on_linger() or umi_links_free(). */
+static void
+free_link(umi_link *link)
+{
+    if (link->num_flushes == 0) {
+        close_handle(link);
+        return;
+    }
+    if (!link->is_ending) {
+        link->is_ending = true;
+        umi_node_remove(&link->node);
+        umi_list_append(&link->worker->ending_links, &link->node);
+    }
+    link->is_close_due = true;
+    if (!link->worker->is_ending) {
+        umi_timer_start(link->worker, &link->linger, 0);
+    }
+}
 
 static void look_if_quiet(umi_link *link);
 
@@ -205,7 +290,10 @@ on_linger(umi_timer *timer)
 {
     umi_link *link = umi_container_of(timer, umi_link, linger);
 
-    if (link->is_ending && (link->is_failed || link->is_close_due)) {
+    if (link->is_close_due) {
+        settle(link);
+        close_handle(link);
+    } else if (link->is_ending && link->is_failed) {
         free_link(link);
     } else if (link->is_ending) {
         look_if_quiet(link);
@@ -287,72 +375,6 @@ free_link:
     return status;
 }
 
-static void
-forget_link(umi_link *link)
-{
-    umi_node_remove(&link->node);
-    umi_configuration_put(link->configuration);
-    umi_engine_release(link->engine);
-    free(link);
-}
-
-/* A flush of UCX's (1.22) is in its queue of callbacks only, where it is done
- * on one of several lanes and waits for the next, and where it was posted
- * before the lanes were connected (UCP_EP_FLAG_BLOCK_FLUSH). A close by force
- * does not take it out, and ucp_ep_flush_resume_slow_path_callback() uses the
- * endpoint that is gone. So the endpoint is not closed while UCX has a flush
- * for it, but where the worker ends by UCX itself, which calls no callbacks any
- * more. */
-umi_link *
-umi_link_begin_flush(umi_link *link)
-{
-    if (!link->has_tcp && !link->has_rdma) {
-        return NULL;
-    }
-    link->num_flushes++;
-    return link;
-}
-
-void
-umi_link_end_flush(umi_link *held)
-{
-    if (held != NULL && --held->num_flushes == 0 && held->is_close_due &&
-        !held->worker->is_ending) {
-        umi_timer_start(held->worker, &held->linger, 0);
-    }
-}
-
-/* Close the link when its flushes have ended: see on_linger(). */
-static void
-put_off_close(umi_link *link)
-{
-    link->is_close_due = true;
-    if (!link->is_ending) {
-        link->is_ending = true;
-        umi_node_remove(&link->node);
-        umi_list_append(&link->worker->ending_links, &link->node);
-    }
-}
-
-/* Close UCX's endpoint. What UCX has begun may end later: on_drained(). */
-static void
-free_link(umi_link *link)
-{
-    bool is_draining = link->is_draining;
-
-    umi_timer_stop(&link->linger);
-    if (link->num_flushes != 0) {
-        put_off_close(link);
-        return;
-    }
-    explicit_bzero(link->shared, sizeof(link->shared));
-    link->is_closed = true;
-    umi_engine_close(link->engine, link->handle);
-    if (!is_draining) {
-        forget_link(link);
-    }
-}
-
 /* Look again in a while. The two sides take different times, so that one closes
  * first; and so that their flushes do not keep each other busy: with what UCX
  * answers to a flush, it owes the other side one. */
@@ -373,13 +395,10 @@ on_drained(void *request, ucs_status_t status, void *arg)
     (void)status;
     ucp_request_free(request);
     link->worker->closes_in_ucx--;
-    link->is_draining = false;
-    umi_link_end_flush(link->drain_hold);
-    if (link->is_closed) {
-        forget_link(link);
-    } else if (!link->is_close_due) {
+    if (!link->is_close_due && !link->is_closed) {
         look_later(link);
     }
+    umi_link_end_flush(link);
 }
 
 /* A flush that UCX has done at once says that nothing is in its hands now. */
@@ -397,9 +416,8 @@ look_if_quiet(umi_link *link)
     link->worker->is_armed = false;
     link->num_quiet++;
     if (UCS_PTR_IS_PTR(request)) {
-        link->is_draining = true;
-        link->drain_hold  = umi_link_begin_flush(link);
-        link->num_quiet   = 0;
+        (void)!umi_link_begin_flush(link); /* it has tcp: end_link() */
+        link->num_quiet = 0;
         link->worker->closes_in_ucx++;
     } else if (UCS_PTR_IS_ERR(request) || link->num_quiet >= QUIET_TIMES) {
         free_link(link);
@@ -558,18 +576,31 @@ umi_link_detach(umi_ep_base *ep, bool is_graceful)
     }
 }
 
-void
-umi_links_free(umx_worker *worker)
+/* One of those that are ending whose endpoint is not closed yet, or NULL. */
+static umi_link *
+open_link(const umx_worker *worker)
 {
-    while (!umi_list_is_empty(&worker->links)) {
-        umi_link_close(umi_container_of(worker->links.next, umi_link, node));
-    }
-    UMI_LIST_FOREACH_SAFE(node, &worker->ending_links) {
+    UMI_LIST_FOREACH(node, &worker->ending_links) {
         umi_link *link = umi_container_of(node, umi_link, node);
 
         if (!link->is_closed) {
-            free_link(link);
+            return link;
         }
+    }
+    return NULL;
+}
+
+void
+umi_links_free(umx_worker *worker)
+{
+    umi_link *link;
+
+    while (!umi_list_is_empty(&worker->links)) {
+        umi_link_close(umi_container_of(worker->links.next, umi_link, node));
+    }
+    while ((link = open_link(worker)) != NULL) {
+        settle(link);
+        close_handle(link);
     }
 }
 

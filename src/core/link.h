@@ -43,18 +43,16 @@ typedef struct umi_link {
     uint8_t     shared[UMI_X25519_SIZE]; /* of its key and our secret */
     uint8_t     address_hash[UMI_SHA256_SIZE];
     struct umi_configuration *configuration; /* UCX's, for its address */
-    uint64_t  uuid;        /* UCX's number of its worker; 0: not known */
-    bool      is_proven;   /* a handshake has shown that the key is its own */
-    umi_list  eps;         /* umi_ep_base.link_node */
-    umi_timer linger;      /* until it is closed, or freed */
-    bool      is_failed;   /* UCX's error handler ran */
-    bool      is_ending;   /* worker->ending_links: nobody uses it */
-    unsigned  num_flushes; /* that UCX has and that hold it */
-    unsigned  num_quiet;   /* flushes in a row that were done at once */
-    struct umi_link        *drain_hold; /* umi_link_begin_flush() of its own */
-    bool                    is_close_due; /* once these have ended */
-    bool                    is_draining; /* UCX has a flush of its own for it */
-    bool                    is_closed;   /* and freed once that has ended */
+    uint64_t  uuid;         /* UCX's number of its worker; 0: not known */
+    bool      is_proven;    /* a handshake has shown that the key is its own */
+    umi_list  eps;          /* umi_ep_base.link_node */
+    umi_timer linger;       /* until it is closed, or freed */
+    bool      is_failed;    /* UCX's error handler ran */
+    bool      is_ending;    /* worker->ending_links: nobody uses it */
+    unsigned  num_flushes;  /* that UCX has and that hold it */
+    unsigned  num_quiet;    /* flushes in a row that were done at once */
+    bool      is_close_due; /* once UCX has nothing left to do */
+    bool      is_closed;    /* and freed once these have ended */
     const struct umi_apart *apart; /* as in the claim that it was made for */
     bool                    has_shm;
     bool                    has_tcp;
@@ -107,8 +105,8 @@ umx_status umi_link_get(const umi_ep_base *ep, const umi_peer_claim *claim,
  * has been received. */
 void umi_links_note_trust(umx_worker *worker);
 
-/* UCX has a flush for the link. Returns the link if it is held until the flush
- * ends; NULL: it is not. */
+/* UCX has a flush for the link. Returns the link if its memory is held until
+ * the flush ends; NULL: it is not. */
 umi_link *umi_link_begin_flush(umi_link *link);
 /* Note that the flush has ended; NULL: nothing happens. Safe inside UCX's
  * callbacks. */

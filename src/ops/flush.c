@@ -12,19 +12,13 @@ typedef struct worker_flush {
 
 UMI_REQUEST_TAIL(worker_flush, flush_of);
 
-/* The flush of an endpoint. */
-typedef struct ep_flush {
-    umi_link *held; /* umi_link_begin_flush() */
-} ep_flush;
-
-UMI_REQUEST_TAIL(ep_flush, ep_flush_of);
-
 /* End the flush of an endpoint. */
 static void
 on_flushed(void *request, ucs_status_t status, void *arg)
 {
     ucp_request_free(request);
-    umi_link_end_flush(ep_flush_of(arg)->held);
+    umi_link_end_flush(umi_ep_flush_of(arg)->held);
+    umi_ep_flush_of(arg)->held = NULL;
     umi_request_complete(arg, umi_ep_status(status));
 }
 
@@ -122,9 +116,9 @@ umi_flush_post(umx_request *req)
     params.cb.send = on_flushed;
     result         = ucp_ep_flush_nbx(req->ep->handle, &params);
 
-    ep_flush_of(req)->held = UCS_PTR_IS_PTR(result) ?
-                                 umi_link_begin_flush(req->ep->link) :
-                                 NULL;
+    umi_ep_flush_of(req)->held = UCS_PTR_IS_PTR(result) ?
+                                     umi_link_begin_flush(req->ep->link) :
+                                     NULL;
     return umi_post_result(req, result, &req->ep->inflight);
 }
 

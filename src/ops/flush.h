@@ -5,6 +5,13 @@
 
 #include "core/worker.h"
 
+/* What a request needs that flushes its endpoint: the first in its tail. */
+typedef struct umi_ep_flush {
+    struct umi_link *held; /* umi_link_begin_flush(); NULL when it has ended */
+} umi_ep_flush;
+
+UMI_REQUEST_TAIL(umi_ep_flush, umi_ep_flush_of);
+
 /* Flush `req->ep`, or the whole worker if that is NULL. */
 umx_status umi_flush_post(umx_request *req);
 

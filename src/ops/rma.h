@@ -5,12 +5,15 @@
 
 #include <umx/rma.h>
 
-#include "core/worker.h"
+#include "ops/flush.h"
 
 /* An operation, or a flush that waits for such. */
 typedef struct umi_rma_op {
-    size_t     num_parts; /* that are not complete */
-    umx_status status;    /* the first failure */
+    union {
+        size_t       num_parts; /* that are not complete */
+        umi_ep_flush flush;     /* all are complete, and it ends with a 0 */
+    };
+    umx_status status; /* the first failure */
     uint8_t    stage;
     bool       is_write;
     bool       has_signal;

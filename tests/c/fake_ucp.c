@@ -642,6 +642,9 @@ ucp_worker_progress(ucp_worker_h worker)
 {
     unsigned events;
 
+    if (fake.queued_polls > 0) {
+        fake.queued_polls--;
+    }
     if (fake.idle_polls > 0) {
         fake.idle_polls--;
         return 0;
@@ -772,7 +775,7 @@ ucp_ep_close_nbx(ucp_ep_h ep, const ucp_request_param_t *param)
         request *req = &requests[i];
 
         if (req->is_live && !req->is_over && req->ep == ep) {
-            fake.closed_in_flush += req->is_flush;
+            fake.closed_in_flush += req->is_flush && fake.queued_polls != 0;
             req->status     = UCS_ERR_CANCELED;
             req->is_waiting = false;
         }

@@ -29,15 +29,17 @@ typedef struct fake_state {
     const char *transport;       /* of every lane; NULL: it is not told */
     unsigned    puts;            /* posted so far */
     unsigned    flushes;         /* of endpoints, likewise */
-    unsigned    closed_in_flush; /* endpoints, while a flush was pending */
-    ucp_mem_h   memh;            /* of the operation posted last, or NULL */
-    size_t      rkey_len;        /* of ucp_rkey_pack(); 0: a few bytes */
-    unsigned    idle_polls;      /* progress calls that find nothing first */
-    void (*on_step)(void);       /* before each callback of UCX; or NULL */
-    void (*on_post)(void);       /* in each operation that is posted; or NULL */
-    bool     moves_cuda;         /* contexts know device memory */
-    bool     calls_at_end;       /* destroying a worker completes operations */
-    unsigned live; /* objects of any kind that were not given back */
+    unsigned    closed_in_flush; /* endpoints, while a flush was queued */
+    unsigned queued_polls; /* progress calls until no flush is in the queue of
+                              callbacks */
+    ucp_mem_h memh;        /* of the operation posted last, or NULL */
+    size_t    rkey_len;    /* of ucp_rkey_pack(); 0: a few bytes */
+    unsigned  idle_polls;  /* progress calls that find nothing first */
+    void (*on_step)(void); /* before each callback of UCX; or NULL */
+    void (*on_post)(void); /* in each operation that is posted; or NULL */
+    bool     moves_cuda;   /* contexts know device memory */
+    bool     calls_at_end; /* destroying a worker completes operations */
+    unsigned live;         /* objects of any kind that were not given back */
 } fake_state;
 
 extern fake_state fake;
