@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The logger ``ucp``: what it tells, its level, and where lines go."""
 
+import asyncio
 import logging
 import os
 import socket
@@ -13,7 +14,7 @@ from script import run_script
 
 import ucp
 from ucp._core import log
-from ucp.testing import connected_pair
+from ucp.testing import connected_pair, until
 
 
 @pytest.fixture
@@ -74,6 +75,20 @@ async def test_a_peer_that_dies_is_told(lines, connect_peer):
         await receiving
     log.catch_up()
     assert has(lines, f"endpoint {ep.uid} ", "the connection is lost: ")
+
+
+async def test_a_line_that_a_call_makes_comes_with_the_next_turn(lines):
+    """Though nothing else happens to the worker."""
+    async with connected_pair() as (client, server):
+        await client.send(b"12345")
+        await until(lambda: server.statistics.received_messages == 1)
+        receives = [server.recv(bytearray(1)) for _ in range(2)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert has(lines, "a message of 5 bytes is dropped")
+        with pytest.raises(ucp.UCXMsgTruncated):
+            await receives[0]
+        receives[1].cancel()
 
 
 async def test_the_way_of_long_messages_is_told_once(lines):
@@ -141,7 +156,7 @@ CONNECT = """
 import asyncio, logging
 {first}
 import ucp
-from ucp.testing import connected_pair
+from ucp.testing import connected_pair, until
 {then}
 async def main():
     async with connected_pair():
@@ -180,7 +195,7 @@ def test_a_handler_of_the_program_gets_the_lines_instead():
 def test_standard_error_is_that_of_the_moment():
     source = """
     import asyncio, io, sys, ucp
-    from ucp.testing import connected_pair
+    from ucp.testing import connected_pair, until
 
     async def main():
         async with connected_pair():
@@ -252,7 +267,7 @@ def test_a_handler_that_raises_is_reported_and_lines_go_on():
 def test_ctrl_c_in_a_handler_ends_the_program_and_not_the_line():
     source = """
     import asyncio, logging, ucp
-    from ucp.testing import connected_pair
+    from ucp.testing import connected_pair, until
 
     class Handler(logging.Handler):
         def emit(self, record):

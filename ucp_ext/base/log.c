@@ -3,8 +3,9 @@
  *
  * They come from any thread, without the GIL and with UCX's locks held, so they
  * only go into a ring; whoever next holds the GIL where the program's code may
- * run delivers them: a worker's callback or call, and the end of the
- * interpreter. A full ring drops the newest and says how many.
+ * run delivers them: a worker's callback, which a call schedules that leaves
+ * lines, a blocking call, and the end of the interpreter. A full ring drops the
+ * newest and says how many.
  *
  * libumx makes lines up to the level of the logger only, which Python may
  * change at any time: so the level is asked for at each worker's callback,
@@ -41,9 +42,10 @@ static struct {
     size_t          first; /* both count bytes, and only grow */
     size_t          end;
     unsigned        dropped;
-    atomic_uint     count; /* lines */
     char            bytes[RING_SIZE];
 } ring = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+atomic_uint log_num_lines; /* in the ring */
 
 /* ---- the ring -----------------------------------------------------------
  */
@@ -82,7 +84,7 @@ log_put(int level, const char *text)
     } else {
         copy_in(&head, sizeof(head));
         copy_in(text, head.len);
-        ring.count++;
+        log_num_lines++;
     }
     pthread_mutex_unlock(&ring.lock);
 }
@@ -94,13 +96,13 @@ get_line(int *level_p, char *text, unsigned *dropped_p)
     bool      is_line;
 
     pthread_mutex_lock(&ring.lock);
-    is_line = (ring.count != 0);
+    is_line = (log_num_lines != 0);
     if (is_line) {
         copy_out(&head, sizeof(head));
         copy_out(text, head.len);
         text[head.len] = '\0';
         *level_p       = head.level;
-        ring.count--;
+        log_num_lines--;
     }
     *dropped_p   = ring.dropped;
     ring.dropped = 0;
@@ -128,9 +130,9 @@ after_fork(void)
 static void
 after_fork_in_child(void)
 {
-    ring.first   = ring.end;
-    ring.count   = 0;
-    ring.dropped = 0;
+    ring.first    = ring.end;
+    log_num_lines = 0;
+    ring.dropped  = 0;
     pthread_mutex_unlock(&ring.lock);
 }
 
@@ -180,7 +182,7 @@ call_handler(mod_state *st, int level, const char *text)
 static void
 deliver(mod_state *st)
 {
-    unsigned num_lines = ring.count, dropped;
+    unsigned num_lines = log_num_lines, dropped;
     int      level;
     char     text[LINE_SIZE];
 
@@ -198,8 +200,7 @@ log_deliver(mod_state *st)
 {
     PyObject *exc;
 
-    if (LIKELY(atomic_load_explicit(&ring.count, memory_order_relaxed) == 0) ||
-        st->log_handler == NULL) {
+    if (LIKELY(!log_is_due()) || st->log_handler == NULL) {
         return;
     }
     exc = PyErr_GetRaisedException();
@@ -289,6 +290,7 @@ log_set_handler(PyObject *module, PyObject *args)
     }
     if (handler == Py_None) {
         event_watch_log(false);
+        log_deliver(st);
         Py_CLEAR(st->log_handler);
         Py_CLEAR(st->log_get_level);
         Py_RETURN_NONE;

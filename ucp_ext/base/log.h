@@ -6,10 +6,21 @@
 
 #include "base/compat.h"
 
+#include <stdatomic.h>
+
 typedef struct mod_state mod_state;
 
 /* Without the GIL, in any thread. */
 void log_put(int level, const char *text);
+
+extern atomic_uint log_num_lines;
+
+/* Do lines wait for log_deliver()? */
+static inline bool
+log_is_due(void)
+{
+    return atomic_load_explicit(&log_num_lines, memory_order_relaxed) != 0;
+}
 
 /* Hand the lines that have come to the handler. Keeps exceptions. */
 void log_deliver(mod_state *st);

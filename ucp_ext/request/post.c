@@ -3,6 +3,7 @@
 #include "request/internal.h"
 
 #include "base/errors.h"
+#include "base/log.h"
 #include "object/endpoint.h"
 #include "request/event.h"
 #include "worker/worker.h"
@@ -103,7 +104,7 @@ thread_name(void)
 void
 request_drain_soon(RequestObject *req)
 {
-    if (request_is_settled(req)) {
+    if (request_is_settled(req) && !log_is_due()) {
         worker_drain_if_due(req->worker);
     } else {
         worker_schedule_drain(req->worker);

@@ -3,6 +3,7 @@
  * that nobody awaits. */
 #include "worker/internal.h"
 
+#include "base/log.h"
 #include "buffer/event.h"
 #include "buffer/memh.h"
 #include "worker/event.h"
@@ -260,6 +261,9 @@ run_due(WorkerObject *worker)
 {
     if (UNLIKELY(worker->waiters != NULL)) {
         worker_wake_waiters(worker);
+    }
+    if (UNLIKELY(log_is_due())) {
+        worker_schedule_drain(worker);
     }
     if (LIKELY(!worker_has_due(worker))) {
         return;
