@@ -17,6 +17,7 @@ Environment:
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -127,6 +128,17 @@ def headers_id() -> str:
     files = sorted(glob("include/umx/*.h"))
     content = b"".join(Path(file).read_bytes() for file in files)
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+def is_new(target: str, words: list[str]) -> bool:
+    """Is the object newer than all that it was made of, by the same command?"""
+    rule, command = Path(target).with_suffix(".d"), Path(f"{target}.command")
+    if not (rule.exists() and command.exists()):
+        return False
+    if command.read_text() != " ".join(words):
+        return False
+    files = rule.read_text().replace("\\\n", " ").partition(":")[2]
+    return not newer_group(shlex.split(files), target, missing="newer")
 
 
 class BuildExt(build_ext):
@@ -244,10 +256,18 @@ class BuildExt(build_ext):
         file.write_text(text)
 
     def compile_in_parallel(self, sources: list[str], **options: object) -> list[str]:
-        """Compile as the compiler's own method does, on all cores."""
+        """Compile as the compiler's own method does, on all cores, what changed."""
+        options = {**options, "depends": None}  # the compiler finds them itself
 
         def compile_one(source: str) -> list[str]:
-            return type(self.compiler).compile(self.compiler, [source], **options)
+            folder = options.get("output_dir")
+            [target] = self.compiler.object_filenames([source], output_dir=folder)
+            words = [*self.compiler.compiler_so, *map(repr, sorted(options.items()))]
+            if not self.force and is_new(target, words):
+                return [target]
+            found = type(self.compiler).compile(self.compiler, [source], **options)
+            Path(f"{target}.command").write_text(" ".join(words))
+            return found
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             return [obj for objs in pool.map(compile_one, sources) for obj in objs]
@@ -268,7 +288,7 @@ class BuildExt(build_ext):
 if flag("UCP_WERROR"):
     WARNINGS.append("-Werror")
 VARIANT, COMPILE_FLAGS, LINK_FLAGS = variant_flags()
-FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-pthread", *WARNINGS]
+FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-pthread", "-MD", *WARNINGS]
 
 extension = Extension(
     "ucp._ext",
