@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # make demo   build in .venv and show an array going round between two processes
-# make test   C tests, C tests under ASan and UBSan, Python tests; not what the
-#             pages show, which is run by docs-test
+# make test   C tests under ASan and UBSan, some of them optimised too, Python
+#             tests; not what the pages show, which is run by docs-test
 # make bench  build with the peers to compare with, measure, and draw the pictures
 #             of docs/performance.md; MPI=python, one that has mpi4py
 # make docs   the site, in build/docs
@@ -21,7 +21,7 @@
 #   PYTHON=python3.12       another Python, 3.11 or newer
 #   UCP_UCX=system | /dir   another UCX (see setup.py); default: the wheel
 #   PYTEST_ARGS="-k send"   for `make test` and `make asan`; "-n 4": four at a time
-#   C_TESTS="check"         for `make test` and `make stress`: without ASan
+#   C_TESTS="check"         for `make test` and `make stress`: C tests without ASan
 #   TESTS="test_tag"        these C tests only, where C tests are run
 #   RUNS=5 STRESS=test-c    for `make stress`: how often, and what
 
@@ -29,7 +29,7 @@ PYTHON      = python3
 VENV        = .venv
 # Most tests wait for something most of the time.
 PYTEST_ARGS = -n $(shell expr 2 \* $$(nproc))
-C_TESTS     = check asan replay
+C_TESTS     = optimised asan $(if $(TESTS),,replay)
 
 bin  := $(VENV)/bin
 need := sh tools/require.sh
@@ -62,7 +62,7 @@ demo: $(VENV)/.ucp
 	$(safe) $(bin)/python -m ucp demo
 
 test: test-c test-python
-	@echo "check: $$(cat src/build/release/closing)"
+	@echo "optimised: $$(cat src/build/release/closing)"
 	@echo "asan: $$(cat src/build/asan/closing)"
 	@$(bin)/python tools/times.py
 

@@ -93,3 +93,19 @@ def test_each_name_in_a_test_is_that_of_a_source():
 def test_no_test_names_what_its_own_name_says():
     twice = {test.name: own_names(test) & {*named(test)} for test in all_tests()}
     assert {test: names for test, names in twice.items() if names} == {}
+
+
+def test_c_tests_with_threads_run_optimised_as_well():
+    """`make test` runs the other ones under AddressSanitizer only."""
+    threads = re.compile(r"\bpthread_create\b")
+    words = {"optimised", "tsan"}
+    missing = set()
+    for test in ROOT.glob("tests/c/*/test_*.c"):
+        text = test.read_text()
+        link = re.search(r"^/\* link: (.*) \*/$", text, re.MULTILINE)
+        found = {*link[1].split()} if link else set()
+        helpers = [ROOT / "tests/c" / f"{word}.c" for word in found]
+        sources = [text, *(file.read_text() for file in helpers if file.exists())]
+        if any(map(threads.search, sources)) and not found & words:
+            missing.add(test.name)
+    assert missing == set()  # say so in its line "link:": src/Makefile

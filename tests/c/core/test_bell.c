@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: bell child */
+/* link: bell child optimised */
 /* BELL_ROUNDS: how many, of each kind of memory. BELL_LOAD: so many processes
  * take the cores away meanwhile. */
 #include "bell.h"

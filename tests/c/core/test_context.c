@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* link: optimised */
 /* tests: core/config core/thread_limit */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <umx/umx.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair memory */
+/* link: pair memory optimised */
 #include "memory.h"
 
 #include <poll.h>

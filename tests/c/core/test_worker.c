@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair */
+/* link: pair optimised */
 /* tests: library/worker progress/event_fd */
 #include "pair.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair */
+/* link: pair optimised */
 #include "pair.h"
 
 #include "util/clock.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair wrap=sched_yield */
+/* link: pair wrap=sched_yield optimised */
 /* tests: progress/request_wait */
 /* Yields of waits that cost a time slice: processes that compute take the core.
  */

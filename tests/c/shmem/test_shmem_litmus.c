@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair world port wrap=shmget */
+/* link: pair world port wrap=shmget optimised */
 /* tests: shmem/quiet shmem/transfer */
 /* Litmus tests of the order of stores.
  *

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* link: optimised */
 #include "util/atomic.h"
 
 #include "unit.h"

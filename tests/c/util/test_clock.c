@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* link: optimised */
 #include "util/clock.h"
 
 #include "unit.h"

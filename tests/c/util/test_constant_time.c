@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* link: optimised */
 /* tests: util/hash util/x25519 */
 /* No branch and no address depends on a secret. memcheck reports those that
  * depend on bytes which nobody has initialised, so each test runs this program

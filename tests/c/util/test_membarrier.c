@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: wrap=syscall */
+/* link: wrap=syscall optimised */
 #include "util/membarrier.h"
 
 #include "unit.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* link: optimised */
 #include "util/x25519.h"
 
 #include "unit.h"
