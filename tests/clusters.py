@@ -3,9 +3,10 @@
 
 import os
 import re
-import subprocess
 import sys
 import textwrap
+
+import zygote
 
 # A worker that closes does not wait for the heartbeat under way, over tcp
 # neither, and distributed logs that as an error.
@@ -40,7 +41,7 @@ def run_cluster(directory, program, **env):
     file.write_text(
         CLUSTER.replace("PROGRAM", textwrap.indent(program, "    ").strip())
     )
-    done = subprocess.run(
+    done = zygote.run(
         [sys.executable, "-P", str(file)],
         cwd=directory,
         env={**os.environ, **env},

@@ -8,6 +8,8 @@ import os
 
 import pytest
 import uvloop
+import workers
+import zygote
 from networks import joined_namespaces
 from peer import Peer
 
@@ -21,6 +23,22 @@ TLS = {"shm": {}, "tcp": {"TLS": "tcp"}}
 # NumPy's library starts threads that wait busily, a large part of what a process
 # takes that imports it. No test multiplies large matrices.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def pytest_configure():
+    """Processes are forked if they can be."""
+    zygote.begin()
+
+
+def pytest_unconfigure():
+    zygote.end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    zygote.choose(item)
+    workers.choose(item)
+    return (yield)
 
 
 def pytest_collection():

@@ -24,7 +24,9 @@ class Peer:
     """The test's end."""
 
     def __init__(self, env, before=()):
-        self._process = subprocess.Popen(
+        import zygote  # not for the peer, which runs this file as well
+
+        self._process = zygote.Popen(
             [*before, sys.executable, "-P", __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

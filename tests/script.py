@@ -7,6 +7,8 @@ import subprocess
 import sys
 import textwrap
 
+import zygote
+
 # For programs with processes of their own.
 PRELUDE = """
 import asyncio, os, signal, sys, threading, traceback, ucp, uvloop, warnings
@@ -42,9 +44,9 @@ def end_of(pid):
 """
 
 
-def run_script(source, *arguments, cwd=None, **env):
+def run_script(source, *arguments, cwd=None, run=zygote.run, **env):
     """Run ``source``; its standard output. Fails on noise or a bad status."""
-    done = subprocess.run(
+    done = run(
         [
             sys.executable,
             "-P",
@@ -69,16 +71,15 @@ def run_script(source, *arguments, cwd=None, **env):
 
 
 def run_program(source, *arguments, **env):
-    """Run ``source`` behind PRELUDE."""
-    return run_script(PRELUDE + textwrap.dedent(source), *arguments, **env)
+    """Run ``source`` behind PRELUDE, in a Python that no other has forked."""
+    source = PRELUDE + textwrap.dedent(source)
+    return run_script(source, *arguments, run=subprocess.run, **env)
 
 
 @contextlib.contextmanager
 def started(command, **options):
     """A process whose output is read as text; it is killed at the end."""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, **options
-    ) as process:
+    with zygote.Popen(command, stdout=subprocess.PIPE, text=True, **options) as process:
         try:
             yield process
         finally:

@@ -9,6 +9,8 @@ import sys
 import textwrap
 import threading
 
+import zygote
+
 import ucp
 
 LIMIT = 40  # seconds that a world may take
@@ -115,7 +117,7 @@ class Ranks:
         self.processes = [self._start(rank, size) for rank in range(size)]
 
     def _start(self, rank, size):
-        return subprocess.Popen(
+        return zygote.Popen(
             [*self._before[rank], sys.executable, "-P", "-c", self.source],
             env={
                 **os.environ,

@@ -13,6 +13,8 @@ from script import run_script
 
 from ucp.compat.ucxx import core, testing, utils
 
+pytestmark = pytest.mark.real_start
+
 # Lines with which programs for ucxx begin.
 PROGRAM = """
 import asyncio, multiprocessing, sys

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import zygote
 
 import ucp
 
@@ -62,10 +63,10 @@ if __name__ == "__main__":
 
 def test_a_program_in_two_processes():
     command = [sys.executable, "-P", "-W", "ignore::DeprecationWarning", "-c", PROGRAM]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    server = zygote.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         port = server.stdout.readline().strip()
-        subprocess.run([*command, port], check=True)
+        zygote.run([*command, port], check=True)
         assert server.wait() == 0
     finally:
         server.kill()

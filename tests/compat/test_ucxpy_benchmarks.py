@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+import zygote
 
 from ucp.benchmarks import send_recv
 from ucp.benchmarks.utils import (
@@ -24,7 +25,7 @@ SMALL = ["--server-address", "127.0.0.1", "--n-iter", "3", "--n-warmup-iter", "1
 
 def run(*options: str) -> dict[str, str]:
     """The report's rows."""
-    done = subprocess.run(
+    done = zygote.run(
         [*COMMAND, *SMALL, *options], capture_output=True, text=True, timeout=50
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -57,7 +58,7 @@ def test_round_trips_are_measured(options):
 
 
 def test_server_and_client_may_be_two_commands():
-    server = subprocess.Popen(
+    server = zygote.Popen(
         [*COMMAND, *SMALL, "--n-bytes", "8", "--server-only"],
         stdout=subprocess.PIPE,
         text=True,
@@ -76,7 +77,7 @@ def test_server_and_client_may_be_two_commands():
 def test_a_server_that_cannot_start_ends_the_command():
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = subprocess.run(
+        done = zygote.run(
             [*COMMAND, *SMALL, "--port", port],
             capture_output=True,
             text=True,

@@ -17,6 +17,7 @@ from ucp._libs.arr import Array
 from ucp.testing import connected_pair
 
 
+@pytest.mark.real_start
 def test_libs_and_comm_are_imported_when_they_are_used():
     run_script(
         """

@@ -13,6 +13,9 @@ from script import run_script
 
 import ucp
 
+# Errors list the devices that there are.
+pytestmark = pytest.mark.default_workers
+
 
 async def test_a_refused_connection_names_host_port_and_errno(closed_port):
     with pytest.raises(

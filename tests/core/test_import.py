@@ -7,6 +7,8 @@ from script import run_script
 
 import ucp
 
+pytestmark = pytest.mark.real_start
+
 
 def test_import_leaves_the_environment_alone():
     run_script(

@@ -292,6 +292,7 @@ def test_ctrl_c_in_a_handler_ends_the_program_and_not_the_line():
     assert run_script(source) == "True\n"
 
 
+@pytest.mark.real_start
 def test_a_forked_child_delivers_no_line_of_its_parent():
     source = textwrap.dedent("""
     import os, sys, warnings

@@ -16,6 +16,8 @@ import ucp.sync
 from ucp import _ext
 from ucp.testing import connected_pair, live_objects
 
+pytestmark = pytest.mark.real_start
+
 _PING_PONG = """
     import asyncio, sys, ucp, uvloop
     from ucp.testing import connected_pair

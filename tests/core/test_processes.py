@@ -16,6 +16,8 @@ from script import PRELUDE, run_program
 import ucp
 from ucp.testing import connected_pair
 
+pytestmark = pytest.mark.real_start
+
 # ---- signals -----------------------------------------------------------------
 
 _WAITING = """

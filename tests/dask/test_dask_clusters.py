@@ -15,6 +15,7 @@ pytest.importorskip("distributed", reason="distributed is missing")
 # ---- imports and examples ----------------------------------------------------
 
 
+@pytest.mark.real_start
 def test_importing_ucp_does_not_import_distributed():
     run_script("""
     import sys, ucp
@@ -22,6 +23,7 @@ def test_importing_ucp_does_not_import_distributed():
     """)
 
 
+@pytest.mark.real_start
 def test_importing_the_backend_does_not_start_ucx():
     run_script("""
     import os, ucp.dask

@@ -15,6 +15,7 @@ import sys
 import time
 
 import pytest
+from zygote import Popen
 
 import ucp
 from ucp.testing import until
@@ -71,7 +72,7 @@ async def connected_script(source, size=100, count=COUNT):
     It sends `count` messages of `size` bytes.
     """
     async with ucp.create_listener(host="127.0.0.1") as listener:
-        process = subprocess.Popen(
+        process = Popen(
             [
                 *(sys.executable, "-P", "-c", PRELUDE + source),
                 *(str(listener.port), str(size), str(count)),
@@ -304,7 +305,7 @@ asyncio.run(main())
 @contextlib.asynccontextmanager
 async def interrupted_server(size):
     """A server that has answered with `size` bytes, and is interrupted then."""
-    with subprocess.Popen(
+    with Popen(
         [sys.executable, "-P", "-c", SERVE],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

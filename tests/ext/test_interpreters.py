@@ -7,6 +7,8 @@ import sys
 import pytest
 from script import run_script
 
+pytestmark = pytest.mark.real_start
+
 _IN_TWO_INTERPRETERS = """
 import asyncio, sys
 

@@ -14,6 +14,7 @@ import threading
 import pytest
 from script import run_script
 from worlds import free_root
+from zygote import Popen
 
 import ucp
 from ucp._core.lifecycle import current_worker
@@ -252,7 +253,7 @@ class Hanging:
     """A program that hangs, and what it writes when it is asked."""
 
     def __init__(self, source, **env):
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [sys.executable, "-P", "-c", textwrap.dedent(source)],
             env={**os.environ, **env},
             stdout=subprocess.PIPE,

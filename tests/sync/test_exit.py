@@ -9,6 +9,8 @@ import textwrap
 import pytest
 from worlds import Ranks
 
+pytestmark = pytest.mark.real_start
+
 CONNECT = """
 import ucp.sync
 rank, size = int(os.environ["RANK_OF_TEST"]), int(os.environ["SIZE_OF_TEST"])
