@@ -5,6 +5,7 @@ import asyncio
 import gc
 import inspect
 import os
+import sys
 
 import pytest
 import uvloop
@@ -42,12 +43,19 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_collection():
-    """What is made of modules of tests stays: the collector would find nothing."""
+    """What is made of modules of tests stays: the collector would find nothing.
+
+    Each process rewrites the asserts of all tests if it finds no bytecode of them,
+    which takes half of the collection. It is kept also where the environment says
+    PYTHONDONTWRITEBYTECODE, as that of containers often does.
+    """
     gc.disable()
+    sys.dont_write_bytecode = False
 
 
 def pytest_collection_finish():
     """What pytest holds is not looked through by each gc.collect()."""
+    sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
     gc.enable()
     gc.collect()
     gc.freeze()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The rooms of the extension lie one above the other."""
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -75,7 +76,8 @@ def static_names(code: str) -> set[str]:
     return {name for line, name in FUNCTION.findall(code) if "static" in line}
 
 
-def find_arrows() -> Arrows:
+@functools.cache
+def arrows() -> Arrows:
     """Which nouns include, or use a function of, which others; and by what."""
     files = sources("ucp_ext/**/*.[ch]")
     headers = {str(path.relative_to(files[0].parents[1])) for path in files}
@@ -98,9 +100,6 @@ def find_arrows() -> Arrows:
     return {(user, used): by for (user, used), by in found.items() if user != used}
 
 
-ARROWS = find_arrows()
-
-
 def test_every_directory_of_the_extension_is_a_known_room():
     rooms = {path.parent.name for path in sources("ucp_ext/**/*.[ch]")}
     assert rooms == set(BELOW)
@@ -112,23 +111,23 @@ def test_rooms_lie_one_above_the_other():
 
 
 def test_files_need_only_what_lies_below():
-    assert len(ARROWS) > 500
+    assert len(arrows()) > 500
     wrong = [
         f"ucp_ext/{user} uses {by} of {used}"
-        for (user, used), by in ARROWS.items()
+        for (user, used), by in arrows().items()
         if room(used) not in BELOW[room(user)] | {room(user)}
     ]
     assert wrong == []
 
 
 def test_circles_of_files_are_within_the_rooms_that_are_named():
-    rooms = [{room(name) for name in group} for group in circles(ARROWS)]
+    rooms = [{room(name) for name in group} for group in circles(arrows())]
     assert [group for group in rooms if len(group) > 1] == []
     assert {name for group in rooms for name in group} == set(CIRCLES)
 
 
 def test_nothing_needs_a_slice_but_the_module_and_slices_above():
-    users = {room(user) for user, used in ARROWS if room(used) in SLICES}
+    users = {room(user) for user, used in arrows() if room(used) in SLICES}
     assert users <= SLICES | {"ucp_ext"}
 
 

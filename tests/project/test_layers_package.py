@@ -2,6 +2,7 @@
 """The layers of the package ``ucp``: imports go one way."""
 
 import ast
+import functools
 import graphlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,15 +104,18 @@ def imports_of(user: str) -> Iterator[Import]:
                 yield Import(user, name, node not in tree.body)
 
 
-IMPORTS = {each for user in FILES for each in imports_of(user)}
+@functools.cache
+def imports() -> set[Import]:
+    """All of them; not found by each process that collects tests."""
+    return {each for user in FILES for each in imports_of(user)}
 
 
 def test_the_imports_are_found():
-    assert len(IMPORTS) > 250
-    assert Import("ucp._core.worker", "ucp._core.endpoint", False) in IMPORTS
-    assert Import("ucp.sync._communicator", "ucp._ext", False) in IMPORTS
-    assert Import("ucp.benchmarks.utils", "ucp", False) in IMPORTS
-    assert {each.used for each in IMPORTS} <= MODULES
+    assert len(imports()) > 250
+    assert Import("ucp._core.worker", "ucp._core.endpoint", False) in imports()
+    assert Import("ucp.sync._communicator", "ucp._ext", False) in imports()
+    assert Import("ucp.benchmarks.utils", "ucp", False) in imports()
+    assert {each.used for each in imports()} <= MODULES
 
 
 def test_every_folder_and_module_is_a_known_room():
@@ -126,7 +130,7 @@ def test_rooms_lie_one_above_the_other():
 def test_modules_import_only_what_lies_below():
     wrong = [
         f"{each.user} imports {each.used}"
-        for each in sorted(IMPORTS)
+        for each in sorted(imports())
         if room_of(each.used) not in {room_of(each.user), *BELOW[room_of(each.user)]}
     ]
     assert wrong == []
@@ -137,7 +141,7 @@ def test_what_is_imported_on_demand_lies_below():
 
 
 def test_only_modules_of_its_old_paths_import_compat():
-    users = {room_of(each.user) for each in IMPORTS if room_of(each.used) == "compat"}
+    users = {room_of(each.user) for each in imports() if room_of(each.used) == "compat"}
     assert users - {"compat"} == set(BY_OLD_PATHS)
 
 
@@ -153,13 +157,13 @@ def test_modules_of_old_paths_have_nothing_of_their_own():
 
 
 def test_late_imports_are_named():
-    assert {(each.user, each.used) for each in IMPORTS if each.is_late} == set(LATE)
+    assert {(each.user, each.used) for each in imports() if each.is_late} == set(LATE)
 
 
 def test_modules_need_each_other_in_one_direction():
     """graphlib.CycleError names the modules of a circle."""
     sorter = graphlib.TopologicalSorter[str]()
-    for each in IMPORTS:
+    for each in imports():
         if (each.user, each.used) not in LATE:
             sorter.add(each.user, each.used)
     assert set(sorter.static_order()) <= MODULES
@@ -175,7 +179,7 @@ def owner_of(module: str) -> str | None:
 def test_private_modules_are_imported_in_their_folders_only():
     wrong = [
         f"{each.user} imports {each.used}"
-        for each in sorted(IMPORTS)
+        for each in sorted(imports())
         if (owner := owner_of(each.used)) is not None
         if not f"{each.user}.".startswith(f"{owner}.")
     ]
