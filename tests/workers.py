@@ -2,7 +2,7 @@
 """Workers of tests are small: short queues in shared memory, one network device.
 
 A worker of UCX takes 4 MB and 25 ms of CPU as it is, of which short queues and one
-device leave 0.7 MB and 10 ms. Tests make thousands of workers. Some stay as they are:
+device leave 1.3 MB and 10 ms. Tests make thousands of workers. Some stay as they are:
 those of the rooms that are about networks, processes and what the system has, those
 of files with the mark ``default_workers``, and those of every eighth file.
 
@@ -15,8 +15,8 @@ import os
 import zlib
 
 _SMALL = {
-    "UCX_MM_FIFO_SIZE": "32",
-    "UCX_MM_RX_BUFS_GROW": "32",
+    "UCX_MM_FIFO_SIZE": "64",
+    "UCX_MM_RX_BUFS_GROW": "64",
     "UCX_NET_DEVICES": "lo",
 }
 _ROOMS = {"commands", "native", "network", "run", "topology"}

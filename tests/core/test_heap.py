@@ -12,6 +12,9 @@ from script import run_script
 import ucp
 from ucp.testing import connected_pair, until
 
+# Limits of the system are too small for the segments of a worker.
+pytestmark = pytest.mark.default_workers
+
 KIB = 1 << 10
 SLAB = 1 << 20  # bytes; UCX's segments are smaller
 

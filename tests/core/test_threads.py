@@ -15,6 +15,9 @@ from script import run_script
 import ucp
 from ucp.testing import connected_pair, live_objects, until
 
+# As many messages as UCX's queues take are sent.
+pytestmark = pytest.mark.default_workers
+
 SIZES = [1, 1000, 100_000, 3_000_000]
 
 

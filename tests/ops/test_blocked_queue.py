@@ -14,6 +14,9 @@ import pytest
 import ucp
 from ucp.testing import until
 
+# The memory of UCX's queue is written to.
+pytestmark = pytest.mark.default_workers
+
 _NO_MEMORY = """
 import mmap, signal, tempfile
 file = tempfile.TemporaryFile()
