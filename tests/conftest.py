@@ -16,6 +16,8 @@ from peer import Peer
 
 import ucp
 
+pytest_plugins = ["cpu"]
+
 _LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 TLS = {"shm": {}, "tcp": {"TLS": "tcp"}}

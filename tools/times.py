@@ -5,12 +5,15 @@
     python tools/times.py [--slowest N] [FILE...]
 
 A FILE is what pytest writes with --junitxml, or the times of C programs that
-tests/c/run.sh writes. Without one: those of the last `make test`.
+tests/c/run.sh writes. Without one: those of the last `make test`. The seconds are
+those on the clock, and beside them those of CPU: of the process that runs the tests
+and of the processes that it has waited for.
 """
 
 import argparse
 import xml.etree.ElementTree as ET
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +26,7 @@ class Test(NamedTuple):
     room: str
     name: str
     seconds: float
+    cpu: float | None  # not in files of older runs
 
 
 def of_python(file: Path) -> list[Test]:
@@ -31,7 +35,10 @@ def of_python(file: Path) -> list[Test]:
     for case in ET.parse(file).iter("testcase"):
         _tests, room, module, *_ = [*case.get("classname", "").split("."), "", ""]
         name = f"{module}: {case.get('name')}"
-        found.append(Test(room, name, float(case.get("time", 0))))
+        known = {each.get("name"): each.get("value") for each in case.iter("property")}
+        cpu = known.get("cpu")
+        seconds = float(case.get("time", 0))
+        found.append(Test(room, name, seconds, None if cpu is None else float(cpu)))
     return found
 
 
@@ -40,9 +47,16 @@ def of_c(file: Path) -> list[Test]:
     rooms = {path.stem: path.parent.name for path in ROOT.glob("tests/c/*/test_*.c")}
     found = []
     for line in file.read_text().splitlines():
-        seconds, name = line.split()
-        found.append(Test(rooms.get(name, "?"), name, float(seconds)))
+        seconds, *cpu, name = line.split()
+        used = float(cpu[0]) if cpu else None
+        found.append(Test(rooms.get(name, "?"), name, float(seconds), used))
     return found
+
+
+def cpu_of(tests: Iterable[Test]) -> str:
+    """The sum of what is known."""
+    known = [test.cpu for test in tests if test.cpu is not None]
+    return f"{sum(known):.1f}" if known else "?"
 
 
 def table(title: str, found: list[Test], slowest: int) -> str:
@@ -51,21 +65,23 @@ def table(title: str, found: list[Test], slowest: int) -> str:
         rooms[test.room].append(test)
     rows = sorted(rooms.items(), key=lambda row: -sum(test.seconds for test in row[1]))
     lines = [
-        f"| {title} | tests | seconds | the slowest |",
-        "|---|---:|---:|---|",
+        f"| {title} | tests | seconds | CPU | the slowest |",
+        "|---|---:|---:|---:|---|",
     ]
     for room, tests in rows:
         most = max(tests, key=lambda test: test.seconds)
         total = sum(test.seconds for test in tests)
         lines.append(
-            f"| {room} | {len(tests)} | {total:.1f} | {most.seconds:.1f} {most.name} |"
+            f"| {room} | {len(tests)} | {total:.1f} | {cpu_of(tests)} | "
+            f"{most.seconds:.1f} {most.name} |"
         )
     total = sum(test.seconds for test in found)
-    lines.append(f"| all | {len(found)} | {total:.1f} | |")
+    lines.append(f"| all | {len(found)} | {total:.1f} | {cpu_of(found)} | |")
     if slowest:
-        lines.append("")
+        lines += ["", " seconds      CPU"]
         for test in sorted(found, key=lambda test: -test.seconds)[:slowest]:
-            lines.append(f"{test.seconds:8.1f}  {test.room}  {test.name}")
+            both = f"{test.seconds:8.1f} {cpu_of([test]):>8}"
+            lines.append(f"{both}  {test.room}  {test.name}")
     return "\n".join(lines)
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh CLOSING PROGRAM...: run cmocka programs, each with a time limit; print
 # their output, then "N passed, N failed" (also written to CLOSING; the seconds
-# of each program are written to CLOSING.times).
+# of each program, and those of CPU, are written to CLOSING.times).
 # A program that dies or hangs counts as one failure.
 #
 #   TEST_JOBS         how many run at a time; default: two per core, since they
@@ -27,8 +27,14 @@ if [ "$1" = --one ]; then
         ${TEST_WRAPPER:-} "$3" >>"$log" 2>&1
     status=$?
     ms=$((($(date +%s%N) - begin) / 1000000))
-    printf '%d.%03d %s\n' $((ms / 1000)) $((ms % 1000)) "$(basename "$3")" \
-        >>"${2%.logs}.times"
+    # The second line is of what this shell has waited for: the program, and little
+    # beside it. In a pipe or a substitution it would be another shell's.
+    times >"$log.cpu"
+    cpu=$(awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/)
+            sum += 60 * t[1] + t[2] } printf "%.3f", sum }' "$log.cpu")
+    rm "$log.cpu"
+    printf '%d.%03d %s %s\n' $((ms / 1000)) $((ms % 1000)) "$cpu" \
+        "$(basename "$3")" >>"${2%.logs}.times"
     if [ "$status" -eq 124 ]; then
         echo "[ DIED ] 1 test(s). $3: time limit" >>"$log"
     elif [ "$status" -ne 0 ] && ! grep -q '^\[  *FAILED *\] [0-9]' "$log"; then
