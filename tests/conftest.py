@@ -16,7 +16,7 @@ from peer import Peer
 
 import ucp
 
-pytest_plugins = ["cpu"]
+pytest_plugins = ["cpu", "budget"]
 
 _LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
