@@ -115,6 +115,7 @@ class Python(Contender):
     spec: dict[str, object] = field(default_factory=dict)
     ucx: bool = False  # follows UCX_TLS; the others have tcp only
     network: Network = LOOPBACK
+    python: str = sys.executable
 
     def missing(self) -> str | None:
         for module in self.modules:
@@ -127,10 +128,10 @@ class Python(Contender):
         return case.test in self.tests and (anywhere or case.transport == "tcp")
 
     def server(self, spec: dict[str, object]) -> list[str]:
-        return [sys.executable, str(PEERS), "server", json.dumps(spec)]
+        return [self.python, str(PEERS), "server", json.dumps(spec)]
 
     def client(self, spec: dict[str, object]) -> list[str]:
-        return [sys.executable, str(PEERS), "client", json.dumps(spec)]
+        return [self.python, str(PEERS), "client", json.dumps(spec)]
 
     def environment(self, case: Case) -> dict[str, str]:
         return {**(ucx_environment(case.transport, {}) if self.ucx else {}), **self.env}
@@ -228,6 +229,8 @@ class Perftest(Contender):
         assert root is not None
         env = ucx_environment(case.transport, {**ucp_settings(), **self.settings})
         env["LD_LIBRARY_PATH"] = str(root / "lib")
+        # While it is loaded, UCX waits for threads of the process: there are none.
+        env["UCX_MEM_BISTRO_GRACE_DURATION"] = "0"
         command = [str(root / "bin/ucx_perftest"), "-f", "-v", *self.options]
         command += ["-t", self.test_name(case), "-s", str(case.size)]
         command += ["-n", str(n), "-w", str(max(n // 10, 1))]
@@ -271,7 +274,10 @@ def ucp_settings() -> dict[str, str]:
 
 def probe() -> float:
     """Shared memory ping-pong, microseconds: which state the machine is in."""
-    return Perftest("probe", options=()).run(Case("latency"), 100_000)
+    perftest = Perftest("probe", options=())
+    if reason := perftest.missing():
+        raise RuntimeError(reason)
+    return perftest.run(Case("latency"), 30_000)
 
 
 NO_SPIN: dict[str, object] = {"spin": False}

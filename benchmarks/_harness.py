@@ -18,7 +18,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +27,7 @@ from typing import Any
 from _contenders import CONTENDERS, Case, Contender, probe
 
 NEAR_US = 0.2  # the probe is below this in the machine's fast state
+BUSY_US = 1.0  # and above this if other programs take the cores
 
 
 @dataclass
@@ -42,7 +43,9 @@ class Sample:
 
     @property
     def state(self) -> str:
-        return "near" if self.probe_us < NEAR_US else "far"
+        if self.probe_us < NEAR_US:
+            return "near"
+        return "far" if self.probe_us < BUSY_US else "busy"
 
 
 @dataclass
@@ -136,6 +139,7 @@ class Plan:
     seconds: float = 0.5
     seed: int | None = None
     quiet: bool = False
+    probe: bool = False  # of processes that stay; the others are always probed for
 
 
 def per_message(value: float, case: Case) -> float:
@@ -158,6 +162,14 @@ def calibrate(contender: Contender, case: Case, seconds: float) -> int:
 FAILURES = (RuntimeError, OSError, ValueError, LookupError)
 
 
+def state_of_machine() -> float:
+    """What the probe says, microseconds; 0 if it cannot."""
+    try:
+        return probe()
+    except FAILURES:
+        return 0.0
+
+
 def run_round(
     case: Case,
     contenders: Sequence[Contender],
@@ -165,10 +177,7 @@ def run_round(
     number: int,
 ) -> Iterable[Sample]:
     """Take one sample of each contender, in the order given."""
-    try:
-        state = probe()
-    except FAILURES:
-        state = 0.0  # unknown
+    state = state_of_machine()
     for contender in contenders:
         sample = Sample(str(case), contender.name, number, state)
         try:
@@ -373,9 +382,13 @@ def chosen(only: str | None, base: str) -> list[Contender]:
     return found
 
 
-def finish(results: Results, options: argparse.Namespace) -> None:
+def finish(
+    results: Results,
+    options: argparse.Namespace,
+    shown: Callable[[Results], str] = table,
+) -> None:
     """Print the table and the errors, write what was asked for."""
-    print(table(results))
+    print(shown(results))
     for line in errors(results):
         print(f"failed: {line}", file=sys.stderr)
     if options.json:

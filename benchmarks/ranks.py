@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
-import random
 import select
 import shlex
 import shutil
@@ -31,15 +31,16 @@ from pathlib import Path
 from typing import Self
 
 import _harness
+import _sides
 from _contenders import human, sizes
-from _harness import Results, Sample
+from _harness import Plan, Results
 from _process import Child
+from _sides import Counts
 
 RANK = Path(__file__).with_name("_ranks.py")
 BASE = "mpi4py"
 WINDOW = 16
 LIMIT = 60.0  # seconds for one measurement, and for the ranks to meet
-MAX_TIMES = 20000
 MESSAGES = ("send", "isend", "object")
 # What is measured, and for which sizes.
 KINDS = {
@@ -133,7 +134,7 @@ class Ranks:
     def __init__(self, contender: Contender, count: int) -> None:
         self.name = contender.name
         self._stack = contextlib.ExitStack()
-        self._counts: dict[Case, int] = {}
+        self._counts = Counts()
         folder = self._stack.enter_context(tempfile.TemporaryDirectory())
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(f"{folder}/ranks")
@@ -183,58 +184,25 @@ class Ranks:
         return max(self._read(sock, deadline) for sock in self._ranks)
 
     def measure(self, case: Case, seconds: float) -> float:
-        """Microseconds, by as many operations as fill the seconds.
-
-        How many these are is found out by the first call, and follows the machine:
-        beside other work an operation may take a hundred times as long.
-        """
-        if case not in self._counts:
-            few = min(self._ask(case, 3), self._ask(case, 10))
-            self._counts[case] = max(3, min(MAX_TIMES, int(seconds / few)))
-        times = self._counts[case]
-        took = self._ask(case, times)
-        wanted = max(times // 4, min(4 * times, int(seconds / took)))
-        self._counts[case] = max(3, min(MAX_TIMES, wanted))
-        return case.microseconds(took)
+        """Microseconds, by as many operations as fill the seconds."""
+        ask = functools.partial(self._ask, case)
+        return case.microseconds(self._counts.seconds_of(case, seconds, ask))
 
 
-def start(contenders: Iterable[Contender], count: int) -> Iterator[Ranks]:
-    for contender in contenders:
-        try:
-            yield Ranks(contender, count)
-        except (RuntimeError, OSError) as error:
-            print(f"without {contender.name}, {count} ranks: {error}", file=sys.stderr)
+def starts(
+    contenders: Iterable[Contender], count: int
+) -> list[tuple[str, Callable[[], _sides.Side]]]:
+    """How the ranks of each are started, and what an error names."""
+    return [(each.name, functools.partial(Ranks, each, count)) for each in contenders]
 
 
 # --- rounds -------------------------------------------------------------------
 
 
-def run_round(
-    results: Results,
-    number: int,
-    sides: list[Ranks],
-    cases: list[Case],
-    plan: Plan,
-    end: float,
-) -> None:
-    """Take a sample of each case and side, the sides in random order.
-
-    A round but the first stops at the time `end`.
-    """
-    for case in cases:
-        if number > 0 and time.monotonic() > end:
-            return
-        _harness.progress(
-            plan, f"ranks: round {number + 1}/{plan.rounds} of {plan.rounds}, {case}"
-        )
-        for side in random.sample(sides, len(sides)):
-            sample = Sample(str(case), side.name, number, 0.0)
-            try:
-                sample.value = side.measure(case, plan.seconds)
-            except (RuntimeError, OSError) as error:
-                sample.error = str(error)
-                sides.remove(side)  # its ranks are in different operations
-            results.samples.append(sample)
+def by_number(cases: Sequence[Case]) -> Iterator[tuple[int, list[Case]]]:
+    """The cases of each number of ranks."""
+    for count in dict.fromkeys(case.ranks for case in cases):
+        yield count, [case for case in cases if case.ranks == count]
 
 
 def measure(
@@ -243,18 +211,17 @@ def measure(
     """All samples; `limit` is in seconds, for each number of ranks."""
     names = [contender.name for contender in contenders]
     results = Results("ranks", "us", BASE, names)
-    for count in dict.fromkeys(case.ranks for case in cases):
+
+    def missing(name: str, error: str) -> None:
+        print(f"without {name}, {count} ranks: {error}", file=sys.stderr)
+
+    for count, mine in by_number(cases):
         with contextlib.ExitStack() as stack:
-            sides = [stack.enter_context(side) for side in start(contenders, count)]
-            mine = [case for case in cases if case.ranks == count]
+            sides = _sides.start(starts(contenders, count), stack, missing)
             end = time.monotonic() + limit
-            for number in range(plan.rounds):
-                run_round(results, number, sides, mine, plan, end)
+            _sides.run_rounds(results, sides, mine, plan, range(plan.rounds), end)
     _harness.progress(plan, "")
     return results
-
-
-Plan = _harness.Plan
 
 
 # --- output -------------------------------------------------------------------
@@ -319,7 +286,6 @@ def main() -> None:
         plan.seconds = 0.02 if options.quick else 0.04
     if options.rounds is None:
         plan.rounds = 5 if options.quick else 15
-    random.seed(plan.seed)
     cases = [
         Case(int(ranks), kind, size)
         for ranks in options.ranks.split(",")
@@ -328,17 +294,11 @@ def main() -> None:
     ]
     limit = 60.0 if options.quick else 300.0  # on a machine that is busy otherwise
     results = measure(find_contenders(options), cases, plan, limit)
-    print(table(results))
-    print("\n" + "\n".join(bars(results, cases)))
-    for line in _harness.errors(results):
-        print(f"failed: {line}", file=sys.stderr)
-    if options.json:
-        results.write(options.json)
-    if options.plot:
-        _harness.plot(results, options.plot)
-    if options.compare:
-        old = Results.read(options.compare)
-        print("\n" + _harness.compare(old, results))
+
+    def shown(results: Results) -> str:
+        return "\n".join([table(results), "", *bars(results, cases)])
+
+    _harness.finish(results, options, shown)
 
 
 def sizes_of(kind: str, asked: list[int] | None) -> list[int]:
