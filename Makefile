@@ -4,6 +4,8 @@
 #             tests; not what the pages show, which is run by docs-test
 # make bench  build with the peers to compare with, measure, and draw the pictures
 #             of docs/performance.md; MPI=python, one that has mpi4py
+# make compare BASE=commit   build that commit, measure both in one run, and show
+#             what has become slower, or faster; 12 minutes, with QUICK=1 three
 # make docs   the site, in build/docs
 # make docs-test   the site without warnings, and what its pages show is run
 # make lint   ruff, mypy, stubtest, clang-format
@@ -54,8 +56,8 @@ else
 c_ucx = PYTHON=$(abspath $(bin)/python)
 endif
 
-.PHONY: demo docs docs-test test test-c test-python soak fuzz coverage nomem bench lint lint-python lint-c \
-        asan valgrind stress clean cmocka wheels wheels-test
+.PHONY: demo docs docs-test test test-c test-python soak fuzz coverage nomem bench compare lint lint-python \
+        lint-c asan valgrind stress clean cmocka wheels wheels-test
 .NOTPARALLEL:
 
 demo: $(VENV)/.ucp
@@ -166,6 +168,12 @@ stress: cmocka $(VENV)/.ucp $(VENV)/.test
 
 bench: $(VENV)/.ucp $(VENV)/.bench
 	$(bin)/python benchmarks/pictures.py $(if $(MPI),--mpi $(MPI))
+
+# ARGS: options of benchmarks/compare.py, as ARGS="--only ranks --rounds 20".
+compare: $(if $(BASE),$(VENV)/.ucp)
+	@[ -n "$(BASE)" ] || { \
+	    echo "make compare needs a commit to compare with: BASE=HEAD~1" >&2; exit 2; }
+	$(bin)/python benchmarks/compare.py --base "$(BASE)" $(if $(QUICK),--quick) $(ARGS)
 
 sphinx = $(safe) $(bin)/python -m sphinx -q -W --keep-going -d build/doctrees
 
