@@ -159,6 +159,12 @@ def calibrate(contender: Contender, case: Case, seconds: float) -> int:
     return max(int(seconds / per_message(value, case)), 2 * case.window)
 
 
+def adjusted(count: int, value: float, case: Case, seconds: float) -> int:
+    """How many messages the next sample has: beside other work one takes far longer."""
+    wanted = int(seconds / per_message(value, case))
+    return max(count // 4, min(4 * count, wanted), 2 * case.window)
+
+
 FAILURES = (RuntimeError, OSError, ValueError, LookupError)
 
 
@@ -175,13 +181,16 @@ def run_round(
     contenders: Sequence[Contender],
     counts: dict[tuple[Case, str], int],
     number: int,
+    seconds: float,
 ) -> Iterable[Sample]:
     """Take one sample of each contender, in the order given."""
     state = state_of_machine()
     for contender in contenders:
         sample = Sample(str(case), contender.name, number, state)
+        key = case, contender.name
         try:
-            sample.value = contender.run(case, counts[case, contender.name])
+            sample.value = contender.run(case, counts[key])
+            counts[key] = adjusted(counts[key], sample.value, case, seconds)
         except KeyError:
             sample.error = "failed in its first, short run"
         except FAILURES as error:
@@ -220,7 +229,8 @@ def run(
             if number == 0:
                 counts |= calibrate_all(case, able, plan.seconds)
             shuffled = order.sample(able, len(able))
-            results.samples.extend(run_round(case, shuffled, counts, number))
+            samples = run_round(case, shuffled, counts, number, plan.seconds)
+            results.samples.extend(samples)
     progress(plan, "")
     return results
 
