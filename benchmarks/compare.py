@@ -15,8 +15,8 @@ times, also where a rate is measured: above 1 the new one is slower.
     state      of the machine by UCX's own ping-pong before each round: near, far, or
                busy, if other programs take the cores
 
-A case is slower if both ratios exceed 1 by more than the spread, and by 3 %. The
-status tells nothing of times: it is 1 if a measurement has failed.
+A case is slower if both ratios exceed 1 by more than the spread, and by 3 %, in four
+rounds or more. The status tells nothing of times: it is 1 if a measurement has failed.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from _commits import ROOT
 from _harness import Plan, Results
 
 NEW, BASE = "new", "base"
+ENOUGH = 4  # rounds: the spread of fewer says nothing
 LEAST = 0.03  # what is not worth a line, however narrow the spread
 Pythons = dict[str, str]
 
@@ -133,10 +134,13 @@ class Verdict:
     best: float  # of the new over that of the base
     paired: float
     spread: float
+    rounds: int
     state: str
 
     def differs(self, sign: int) -> bool:
         """Is the new one slower (1), or faster (-1), by more than the spread?"""
+        if self.rounds < ENOUGH:
+            return False
         least = max(self.spread, LEAST)
         if sign < 0:
             return max(self.best, self.paired) < 1 - least
@@ -174,9 +178,9 @@ def verdicts(results: Results) -> Iterator[Verdict]:
         if not _harness.lower_is_better(results.unit):
             best, ratios = 1 / best, [1 / ratio for ratio in ratios]
         low, _, high = quartiles(ratios)
-        yield Verdict(
-            case, best, statistics.median(ratios), high - low, state(results, case)
-        )
+        middle, spread = statistics.median(ratios), high - low
+        told = state(results, case)
+        yield Verdict(case, best, middle, spread, len(ratios), told)
 
 
 def quartiles(values: list[float]) -> list[float]:

@@ -42,18 +42,18 @@ def outcome_of(compare, *arguments, **options):
 
 
 def test_what_is_slower_by_more_than_the_spread_is_a_line(modules):
-    outcome = outcome_of(modules, "us", [1.2, 1.3, 1.25], [1.0, 1.1, 1.05])
+    outcome = outcome_of(modules, "us", [1.2, 1.3, 1.25, 1.2], [1.0, 1.1, 1.05, 1.0])
     assert outcome.slower == [
-        "latency: shm 8B: best x1.20, paired x1.19, spread 1%, 3 near"
+        "latency: shm 8B: best x1.20, paired x1.20, spread 1%, 4 near"
     ]
     assert outcome.faster == []
     assert "slower by more than the spread: 1\n  latency: shm 8B" in outcome.summary()
 
 
 def test_a_rate_that_has_fallen_is_slower(modules):
-    outcome = outcome_of(modules, "MB/s", [80e6, 80e6], [100e6, 100e6])
+    outcome = outcome_of(modules, "MB/s", [80e6] * 4, [100e6] * 4)
     assert "best x1.25, paired x1.25" in outcome.slower[0]
-    outcome = outcome_of(modules, "MB/s", [100e6, 100e6], [80e6, 80e6])
+    outcome = outcome_of(modules, "MB/s", [100e6] * 4, [80e6] * 4)
     assert (len(outcome.faster), outcome.slower) == (1, [])
 
 
@@ -76,12 +76,16 @@ def test_the_best_and_the_rounds_have_to_agree(modules):
     assert outcome.slower == []
 
 
+def test_a_few_rounds_say_nothing(modules):
+    assert outcome_of(modules, "us", [9.0] * 3, [1.0] * 3).slower == []
+
+
 @pytest.mark.parametrize(
     ("probe", "text"),
-    [(0.1, "2 near"), (0.3, "2 far"), (5.0, "2 busy"), (0.0, "state unknown")],
+    [(0.1, "4 near"), (0.3, "4 far"), (5.0, "4 busy"), (0.0, "state unknown")],
 )
 def test_the_state_of_the_machine_is_told(modules, probe, text):
-    outcome = outcome_of(modules, "us", [2.0, 2.0], [1.0, 1.0], probe=probe)
+    outcome = outcome_of(modules, "us", [2.0] * 4, [1.0] * 4, probe=probe)
     assert outcome.slower[0].endswith(text)
     assert ("Other programs took the cores" in outcome.summary()) == (probe == 5.0)
 
@@ -141,7 +145,7 @@ def run_with(compare, monkeypatch, tmp_path, results):
 
 
 def test_times_do_not_make_it_fail(modules, monkeypatch, tmp_path, capsys):
-    results = results_of(modules, "us", [9.0, 9.0], [1.0, 1.0])
+    results = results_of(modules, "us", [9.0] * 4, [1.0] * 4)
     assert run_with(modules, monkeypatch, tmp_path, results) == 0
     assert "slower by more than the spread: 1" in capsys.readouterr().out
 
