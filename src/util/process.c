@@ -52,6 +52,9 @@ umi_process_memory(umi_memory *memory)
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
         memory->peak = (uint64_t)usage.ru_maxrss * 1024;
     }
+    if (memory->peak < memory->rss) {
+        memory->peak = memory->rss; /* Linux is late with it, core by core */
+    }
     read_host(memory);
 }
 

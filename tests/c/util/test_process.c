@@ -4,6 +4,7 @@
 #include "unit.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,12 +53,31 @@ test_this_process(void **state)
     assert_int_equal(umi_process_state_of(getpid()), UMI_PROCESS_RUNS);
 }
 
+static void
+test_memory_that_grows_is_never_above_its_peak(void **state)
+{
+    size_t     page   = (size_t)sysconf(_SC_PAGESIZE);
+    char      *memory = mmap(NULL, 500 * page, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    umi_memory now;
+
+    (void)state;
+    assert_true(memory != MAP_FAILED);
+    for (size_t i = 0; i < 500; i++) {
+        memory[i * page] = 1;
+        umi_process_memory(&now);
+        assert_true(now.rss > 0 && now.rss <= now.peak);
+    }
+    assert_int_equal(munmap(memory, 500 * page), 0);
+}
+
 int
 main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_states_of_a_process),
         cmocka_unit_test(test_this_process),
+        cmocka_unit_test(test_memory_that_grows_is_never_above_its_peak),
     };
 
     return UNIT_RUN(tests);
