@@ -143,6 +143,9 @@ class _Forker:
             try:
                 socket.send_fds(self._socket, [request], fds)
                 answer = self._socket.recv(64)
+            except BaseException:  # a time limit: the answer would be the next one's
+                self._pid = None  # from now on processes are started
+                raise
             finally:
                 _prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         assert answer, "the process that forks the processes of tests has ended"
