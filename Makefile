@@ -72,7 +72,8 @@ test-c: cmocka $(VENV)/.libucx
 	set -e; for what in $(C_TESTS); do $(make_c) $$what; done
 
 # What is run by docs-test.
-pages := $(wildcard tests/project/test_docs*.py) tests/project/test_tutorial.py
+pages := $(wildcard tests/project/test_docs*.py) $(addprefix tests/project/test_, \
+         hacking.py tutorial.py)
 
 # The installed package is tested; no test run may last longer than this.
 test-python: $(VENV)/.ucp $(VENV)/.test

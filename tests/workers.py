@@ -3,8 +3,8 @@
 
 A worker of UCX takes 4 MB and 25 ms of CPU as it is, of which short queues and one
 device leave 1.3 MB and 10 ms. Tests make thousands of workers. Some stay as they are:
-those of the rooms that are about networks, processes and what the system has, those
-of files with the mark ``default_workers``, and those of every eighth file.
+those of the rooms that are about networks, processes, what the system has, pages and
+growth, those of files with the mark ``default_workers``, and those of every eighth file.
 
 The variables are those of the environment, so processes of a test have the same:
 UCX's queues work only if both sides take them to be of the same length.
@@ -19,7 +19,7 @@ _SMALL = {
     "UCX_MM_RX_BUFS_GROW": "64",
     "UCX_NET_DEVICES": "lo",
 }
-_ROOMS = {"commands", "native", "network", "run", "topology"}
+_ROOMS = {"commands", "native", "network", "project", "run", "soak", "topology"}
 _SHARE = 8  # one file of so many has workers as they are
 
 # What the environment of the test run says stays.

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Peers in two network namespaces: a network between two hosts."""
 
+import pytest
 from networks import HOST, cut, first_device, ip, start
+
+pytestmark = pytest.mark.default_workers  # namespaces have other devices
 
 ECHO = """
 import asyncio, sys, ucp

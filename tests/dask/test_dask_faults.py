@@ -27,6 +27,8 @@ from distributed.protocol import to_serialize  # noqa: E402
 
 from ucp.testing import live_objects, until  # noqa: E402
 
+pytestmark = pytest.mark.default_workers  # of namespaces, which have other devices
+
 
 @pytest.fixture(params=["ucp", "tcp"] if os.environ.get("TCP_OF_TEST") else ["ucp"])
 def protocol(request):
