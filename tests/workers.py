@@ -4,7 +4,8 @@
 A worker of UCX takes 4 MB and 25 ms of CPU as it is, of which short queues and one
 device leave 1.3 MB and 10 ms. Tests make thousands of workers. Some stay as they are:
 those of the rooms that are about networks, processes, what the system has, pages and
-growth, those of files with the mark ``default_workers``, and those of every eighth file.
+growth, those of files with the mark ``default_workers``, and those of every eighth
+file.
 
 The variables are those of the environment, so processes of a test have the same:
 UCX's queues work only if both sides take them to be of the same length.

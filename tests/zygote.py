@@ -64,6 +64,8 @@ class Popen(subprocess.Popen):
         restore_signals, *users, umask, start_new_session, group = others[13:]
         is_plain = close_fds and restore_signals and (umask, group) == (-1, -1)
         odd = [executable, preexec_fn, pass_fds, shell, start_new_session]
+        import budget  # not for the process that forks
+
         request = None
         if is_plain and not any(odd) and users == [None] * 3 and _forker.is_due():
             request = _request(command, cwd, env)
@@ -73,6 +75,7 @@ class Popen(subprocess.Popen):
         ours = pipes[0], pipes[3], pipes[5]  # standard input, output and error
         fds = [fd if pipe == -1 else pipe for fd, pipe in enumerate(ours)]
         self.pid = _forker.fork(request, fds)
+        budget.count_process()
         self._child_created = True
         self._close_pipe_fds(*pipes)
 
@@ -152,8 +155,10 @@ class _Forker:
         return int(answer)
 
     def _start(self):
+        import budget
+
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, budget.uncounted():
             # Its standard streams are pipes, as those of most processes of tests.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", __file__, str(theirs.fileno())],
