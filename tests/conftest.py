@@ -63,6 +63,11 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_collection_modifyitems(items):
+    """The room of the longest tests comes first: none is waited for at the end."""
+    items.sort(key=lambda item: item.path.parent.name != "soak")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     """Run a coroutine function in a new loop, the test's if it names one."""
