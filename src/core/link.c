@@ -576,7 +576,7 @@ umi_link_detach(umi_ep_base *ep, bool is_graceful)
     }
 }
 
-/* One of those that are ending whose endpoint is not closed yet, or NULL. */
+/* A link that is ending and whose endpoint is not closed yet, or NULL. */
 static umi_link *
 open_link(const umx_worker *worker)
 {
