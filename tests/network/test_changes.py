@@ -23,8 +23,9 @@ async def accept(listener):
 async def connect(host, port):
     ep = await ucp.create_endpoint(host, int(port), connect_timeout=20)
     text = bytes(await ep.recv_obj()).decode()
-    print(text, *(device for _, device in ep.transports()), flush=True)
-    await ep.close()
+    devices = [device for _, device in ep.transports()]
+    await ep.close()  # before the test changes the network
+    print(text, *devices, flush=True)
 
 async def main():
     listener = ucp.create_listener(host="0.0.0.0")

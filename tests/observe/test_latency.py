@@ -49,10 +49,10 @@ async def test_operations_are_counted_by_their_names():
 @pytest.mark.usefixtures("measuring")
 async def test_a_wait_is_as_long_as_it_lasts():
     async with connected_pair() as (client, server):
-        receiving = server.recv(bytearray(4))
         loop = asyncio.get_running_loop()
         begin = loop.time()
-        await asyncio.sleep(0.02)
+        receiving = server.recv(bytearray(4))
+        await asyncio.sleep(0.021)
         await client.send(b"four")
         await receiving
         most = loop.time() - begin
