@@ -130,6 +130,9 @@ umx_status umi_comm_coll_new(umx_comm *comm, const umi_comm_coll_type *type,
 umx_status umi_comm_coll_start(umi_comm_coll *coll, const umx_op_params *params,
                                umx_request **req_p);
 
+/* The operation of that number that is under way here, or NULL. */
+umi_comm_coll *umi_comm_coll_find(const umx_comm *comm, uint64_t number);
+
 /* A message that next() waits for has come, and counts as pending no longer.
  * The operation may end. */
 void umi_comm_coll_advance(umi_comm_coll *coll);

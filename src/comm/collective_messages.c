@@ -423,8 +423,8 @@ umi_comm_coll_recv(umi_comm_coll *coll, int rank, unsigned round,
 /* ---- arrival -------------------------------------------------------------
  */
 
-static umi_comm_coll *
-find(const umx_comm *comm, uint64_t number)
+umi_comm_coll *
+umi_comm_coll_find(const umx_comm *comm, uint64_t number)
 {
     UMI_LIST_FOREACH(node, &comm->colls) {
         umi_comm_coll *coll = umi_container_of(node, umi_comm_coll, node);
@@ -453,7 +453,7 @@ void
 umi_comm_coll_arrive(umx_comm *comm, const umi_comm_parcel *parcel)
 {
     const umi_comm_header *header = &parcel->header;
-    umi_comm_coll         *coll   = find(comm, header->number);
+    umi_comm_coll         *coll   = umi_comm_coll_find(comm, header->number);
     umi_comm_xfer         *xfer;
     umx_status             status;
     bool                   was_moving;
@@ -502,7 +502,7 @@ umi_comm_coll_arrive(umx_comm *comm, const umi_comm_parcel *parcel)
 void
 umi_comm_coll_on_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
 {
-    umi_comm_coll *coll = find(comm, number);
+    umi_comm_coll *coll = umi_comm_coll_find(comm, number);
 
     for (size_t i = 0; coll != NULL && i < coll->max_xfers; i++) {
         umi_comm_xfer *xfer = &coll->xfers[i];

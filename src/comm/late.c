@@ -83,19 +83,6 @@ find(const umi_comm_coll *coll, list *late)
     qsort(late->ranks, (size_t)late->count, sizeof(*late->ranks), compare);
 }
 
-static umi_comm_coll *
-find_coll(const umx_comm *comm, uint64_t number)
-{
-    UMI_LIST_FOREACH(node, &comm->colls) {
-        umi_comm_coll *coll = umi_container_of(node, umi_comm_coll, node);
-
-        if (coll->number == number) {
-            return coll;
-        }
-    }
-    return NULL;
-}
-
 /* ---- telling -------------------------------------------------------------
  */
 
@@ -207,7 +194,7 @@ umi_comm_late_on_state(umx_comm *comm, const umi_comm_header *header,
     if (is_asked) {
         comm->ranks[rank].asked = header->number;
     }
-    coll = find_coll(comm, header->number);
+    coll = umi_comm_coll_find(comm, header->number);
     if (coll != NULL && coll->status == UMX_INPROGRESS) {
         answer(coll, is_asked ? rank : -1);
     }
@@ -238,7 +225,7 @@ umi_comm_late_keep(umi_comm_coll *coll)
 void
 umi_comm_late_merge(umx_comm *comm, const umi_comm_failed *failed)
 {
-    const umi_comm_coll *coll = find_coll(comm, failed->number);
+    const umi_comm_coll *coll = umi_comm_coll_find(comm, failed->number);
     list                 late = {0};
 
     if (failed->late.count == 0) {
