@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh CLOSING PROGRAM...: run cmocka programs, each with a time limit; print
-# their output, then "N passed, N failed" (also written to CLOSING; the seconds
-# of each program, and those of CPU, are written to CLOSING.times).
+# their output, the end of what those wrote that failed, then "N passed, N failed"
+# (also written to CLOSING; the seconds of each program, and those of CPU, are
+# written to CLOSING.times).
 # A program that dies or hangs counts as one failure.
 #
 #   TEST_JOBS         how many run at a time; default: two per core, since they
@@ -51,6 +52,12 @@ rm -rf "$logs" "$closing.times"
 mkdir -p "$logs"
 printf '%s\n' "$@" |
     xargs -P "${TEST_JOBS:-$((2 * $(nproc)))}" -n 1 sh "$0" --one "$logs"
+
+# Whoever sees the end of this output only sees what failed, too.
+grep -lE '^\[ *(FAILED|DIED) *\]' "$logs"/* | while read -r log; do
+    echo "== $(basename "$log") failed; what it wrote, but for tests that passed:"
+    grep -vE '^(==|\[ *(RUN|OK|=*|PASSED) *\])' "$log" | tail -n 60
+done
 
 count() { # the sum of N in all "[  WORD  ] N test(s)"
     cat "$logs"/* | sed -n "s/^\[ *$1 *\] \([0-9]*\) test(s).*/\1/p" |
