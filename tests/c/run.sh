@@ -1,10 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# run.sh CLOSING PROGRAM...: run cmocka programs, each with a time limit; print
-# their output, the end of what those wrote that failed, then "N passed, N failed"
-# (also written to CLOSING; the seconds of each program, and those of CPU, are
-# written to CLOSING.times).
-# A program that dies or hangs counts as one failure.
+# run.sh CLOSING PROGRAM...: run cmocka programs, each with a time limit beside
+# those of its tests; print their output, the end of what those wrote that failed,
+# then "N passed, N failed" (also written to CLOSING; the seconds of each program,
+# and those of CPU, are written to CLOSING.times).
 #
 #   TEST_JOBS         how many run at a time; default: two per core, since they
 #                     wait for something most of the time
@@ -24,7 +23,7 @@ if [ "$1" = --one ]; then
     echo "== $(basename "$3")" >"$log"
     begin=$(date +%s%N)
     ASAN_OPTIONS="detect_leaks=$leaks:allocator_may_return_null=1:${ASAN_OPTIONS:-}" \
-        timeout $((120 * ${TEST_TIME_FACTOR:-1})) \
+        timeout $((300 * ${TEST_TIME_FACTOR:-1})) \
         ${TEST_WRAPPER:-} "$3" >>"$log" 2>&1
     status=$?
     ms=$((($(date +%s%N) - begin) / 1000000))

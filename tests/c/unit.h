@@ -17,8 +17,8 @@ enum {
     UNIT_TIME_LIMIT_S = 60
 };
 
-/* The whole program's time limit: SIGALRM ends it. TEST_TIME_FACTOR is how many
- * times as long it may take where programs are slow, as under valgrind. */
+/* A time limit, from now on: SIGALRM ends the process. TEST_TIME_FACTOR is how
+ * many times as long it may take where programs are slow, as under valgrind. */
 static inline void
 unit_limit_time(void)
 {
@@ -26,6 +26,37 @@ unit_limit_time(void)
 
     alarm(UNIT_TIME_LIMIT_S * (factor == NULL ? 1 : (unsigned)atoi(factor)));
 }
+
+/* The setup of each test: its state is the test whose setup is meant. */
+static inline int
+unit_begin(void **state)
+{
+    const struct CMUnitTest *test = *state;
+
+    unit_limit_time();
+    *state = test->initial_state;
+    return (test->setup_func == NULL) ? 0 : test->setup_func(state);
+}
+
+/* Run tests, each with the time limit. */
+static inline int
+unit_run(const struct CMUnitTest *tests, size_t num_tests,
+         CMFixtureFunction setup, CMFixtureFunction teardown)
+{
+    struct CMUnitTest limited[num_tests];
+
+    for (size_t i = 0; i < num_tests; i++) {
+        limited[i]               = tests[i];
+        limited[i].setup_func    = unit_begin;
+        limited[i].initial_state = (void *)&tests[i];
+    }
+    unit_limit_time();
+    return cmocka_run_group_tests(limited, setup, teardown);
+}
+
+/* Run tests of a program that nomem.c does not run. */
+#define UNIT_RUN_ONCE(tests, setup, teardown) \
+    unit_run(tests, sizeof(tests) / sizeof(*(tests)), setup, teardown)
 
 #ifdef UNIT_NOMEM
 /* nomem.c: each test with each allocation of libumx failing; a test waits, and
@@ -41,8 +72,7 @@ void nomem_optional(int is_optional);
 #define UNIT_TOLD(s) nomem_told(s)
 #define UNIT_OPTIONAL(is) nomem_optional(is)
 #else
-#define UNIT_RUN(tests) \
-    (unit_limit_time(), cmocka_run_group_tests(tests, NULL, NULL))
+#define UNIT_RUN(tests) UNIT_RUN_ONCE(tests, NULL, NULL)
 #define UNIT_IDLE() ((void)0)
 #define UNIT_TOLD(s) ((void)(s))
 #define UNIT_OPTIONAL(is) ((void)(is))

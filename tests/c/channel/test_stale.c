@@ -193,8 +193,7 @@ check_frames(pair *p, bool is_cancelled)
     op end;
 
     send_frames(p, &end, NULL, 0);
-    while (!has_end) {
-        serve_frames(p);
+    for (serve_frames(p); !has_end; serve_frames(p)) {
         pair_step(p);
     }
     assert_true(num_messages == 1 || (num_messages == 0 && is_cancelled));
@@ -281,8 +280,7 @@ check_stream(pair *p, bool is_cancelled)
 
     o.status = umx_stream_send(p->client, &buffer, &params, &o.req);
     assert_true(o.status >= 0);
-    while (!is_all()) {
-        serve_stream(p);
+    for (serve_stream(p); !is_all(); serve_stream(p)) {
         pair_step(p);
     }
     if (num_bytes > sizeof(the_end)) {

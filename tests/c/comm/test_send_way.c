@@ -258,5 +258,5 @@ main(void)
         WORLD_TEST(test_ranks_that_have_a_processor_each_are_not_crowded),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return UNIT_RUN_ONCE(tests, NULL, NULL);
 }

@@ -63,9 +63,6 @@ main(int argc, char **argv)
             .test_func     = test_no_wake_up_is_lost,
             .initial_state = (void *)(uintptr_t)&bell_shapes[i]};
     }
-    if (getenv("BELL_ROUNDS") == NULL) {
-        unit_limit_time();
-    }
     load_the_cores();
-    return cmocka_run_group_tests_name("bell", tests, NULL, NULL);
+    return UNIT_RUN_ONCE(tests, NULL, NULL);
 }

@@ -226,6 +226,5 @@ main(void)
         cmocka_unit_test(test_wrong_environments),
     };
 
-    unit_limit_time(); /* no UNIT_RUN(): other processes allocate, too */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return UNIT_RUN_ONCE(tests, NULL, NULL);
 }

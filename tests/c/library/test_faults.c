@@ -813,6 +813,5 @@ main(void)
         cmocka_unit_test(test_options_are_parsed),
     };
 
-    unit_limit_time();
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return UNIT_RUN_ONCE(tests, setup, teardown);
 }

@@ -835,5 +835,5 @@ main(void)
         WORLD_TEST(test_wrong_numbers_are_refused),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return UNIT_RUN_ONCE(tests, NULL, NULL);
 }

@@ -157,5 +157,5 @@ main(void)
         cmocka_unit_test(test_sums_are_made_in_the_order_of_rows),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return UNIT_RUN_ONCE(tests, NULL, NULL);
 }

@@ -276,7 +276,6 @@ fail_each(void **state, begin_fn begin)
     static ranks r;
     int          nth = 1;
 
-    unit_limit_time(); /* of each test: one lives a hundred times */
     open_ranks(&r, state);
     while (live(&r, begin, nth)) {
         const char *tls = r.w->tls;
@@ -340,5 +339,5 @@ main(void)
                                         world_teardown),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return UNIT_RUN_ONCE(tests, NULL, NULL);
 }

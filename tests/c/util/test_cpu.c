@@ -130,5 +130,5 @@ main(void)
         cmocka_unit_test(test_a_mask_counts_unless_it_has_one_processor),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return UNIT_RUN_ONCE(tests, setup, teardown);
 }
