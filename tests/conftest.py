@@ -41,7 +41,13 @@ def pytest_unconfigure():
 def pytest_runtest_protocol(item):
     zygote.choose(item)
     workers.choose(item)
-    return (yield)
+    environment = dict(os.environ)
+    try:
+        return (yield)
+    finally:  # Dask leaves variables for the processes that it starts
+        if environment != os.environ:
+            os.environ.clear()
+            os.environ.update(environment)
 
 
 def pytest_collection():
