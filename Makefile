@@ -38,7 +38,10 @@ need := sh tools/require.sh
 # Start Python without the current directory on sys.path: here lies ucp/, the
 # source tree, which has no compiled extension.
 safe := PYTHONSAFEPATH=1
-make_c = $(MAKE) --no-print-directory -C src -j$(shell nproc) $(c_ucx)
+make_c = $(MAKE) --no-print-directory -C src -j$(shell nproc) $(c_ucx) $(c_object)
+# What setup.py has made the package's library of, if it has.
+object = $(shell ls build/release-$(subst /,_,$(or $(UCP_UCX),wheel)-$(CC))/libumx/umx.o \
+           2>/dev/null)
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -63,8 +66,10 @@ endif
 demo: $(VENV)/.ucp
 	$(safe) $(bin)/python -m ucp demo
 
-test: test-c test-python
-	@echo "optimised: $$(cat src/build/release/closing)"
+# The tests in C that run optimised are linked with what the package is made of.
+test: c_object = $(object:%=OBJECT=$(abspath %))
+test: $(VENV)/.ucp test-c test-python
+	@echo "optimised: $$(cat src/build/$(if $(c_object),package,release)/closing)"
 	@echo "asan: $$(cat src/build/asan/closing)"
 	@$(bin)/python tools/times.py
 

@@ -40,6 +40,8 @@ WARNINGS = [
 ]
 EXPORTS = "ucp_ext/exports.map"
 SONAME = "libumx.so.0"
+# Link-time optimisation makes machine code of all objects, in one.
+INTO_ONE = ["-r", "-nostdlib", "-flinker-output=nolto-rel"]
 # What programs in C are compiled with.
 HEADERS = sorted(
     file
@@ -153,6 +155,7 @@ class BuildExt(build_ext):
             for word in self.compiler.linker_so
             if not word.startswith(("-Wl,-rpath,", "-Wl,-rpath="))
         ]
+        self.into_one = False
         self.tree = Path(self.build_lib, "ucp")
         self.ucx = find_ucx()
         self.add_options()
@@ -182,6 +185,8 @@ class BuildExt(build_ext):
         if lto is not None:
             COMPILE_FLAGS.append(lto)
             LINK_FLAGS.append(lto)
+            head = [*self.compiler.compiler_so, lto]
+            self.into_one = self.makes([*head, "-c"], [*head, *INTO_ONE])
         # Functions of the library that call each other call no others of these
         # names, and calls between library and extension are bound when they load.
         for option in ("-fno-semantic-interposition", "-fno-plt"):
@@ -212,6 +217,13 @@ class BuildExt(build_ext):
                 extra_postargs=[*FLAGS, *COMPILE_FLAGS, *system],
             )
         target.parent.mkdir(parents=True, exist_ok=True)
+        # Tests in C link this one, too: see OBJECT in src/Makefile.
+        one = target.with_name("umx.o")
+        one.unlink(missing_ok=True)
+        if self.into_one:
+            head = [*self.compiler.compiler_so, *COMPILE_FLAGS, *INTO_ONE]
+            self.compiler.spawn([*head, "-o", str(one), *objects])
+            objects = [str(one)]
         self.compiler.link_shared_object(
             objects,
             str(target),
@@ -274,15 +286,21 @@ class BuildExt(build_ext):
 
     def links(self, option: str) -> bool:
         """Does a shared object link with `option`, without a warning?"""
+        return self.makes([*self.compiler.linker_so, option])
+
+    def makes(self, *heads: list[str]) -> bool:
+        """Do commands that begin so make something of a source, each of what the one
+        before has made?"""
         with tempfile.TemporaryDirectory() as directory:
             source = Path(directory, "probe.c")
             source.write_text("int probe(void) { return 0; }\n")
-            command = [
-                *self.compiler.linker_so,
-                *("-fPIC", "-Werror", option, str(source)),
-                *("-o", str(Path(directory, "probe.so"))),
-            ]
-            return subprocess.run(command, capture_output=True).returncode == 0
+            for number, head in enumerate(heads):
+                made = Path(directory, f"probe{number}.o")
+                command = [*head, "-fPIC", "-Werror", str(source), "-o", str(made)]
+                if subprocess.run(command, capture_output=True).returncode != 0:
+                    return False
+                source = made
+            return True
 
 
 if flag("UCP_WERROR"):

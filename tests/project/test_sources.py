@@ -109,3 +109,12 @@ def test_c_tests_with_threads_run_optimised_as_well():
         if any(map(threads.search, sources)) and not found & words:
             missing.add(test.name)
     assert missing == set()  # say so in its line "link:": src/Makefile
+
+
+def test_c_tests_that_run_optimised_replace_no_function_of_the_library():
+    """They are linked with one object that is optimised as a whole."""
+    for test in ROOT.glob("tests/c/*/test_*.c"):
+        link = re.search(r"^/\* link: (.*) \*/$", test.read_text(), re.MULTILINE)
+        words = {*link[1].split()} if link else set()
+        if words & {"optimised", "tsan"}:
+            assert not [word for word in words if word.startswith("wrap=um")], test

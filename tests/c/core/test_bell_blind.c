@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: bell blind_wait child optimised */
+/* link: bell blind_wait child */
 /* Show what test_bell.c would see if a part of the protocol were missing. */
 #include "bell.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair child wrap=umi_process_is_self wrap=getsockopt optimised */
+/* link: pair child wrap=umi_process_is_self wrap=getsockopt */
 /* tests: lend/agree */
 #define _GNU_SOURCE /* struct ucred, process_vm_readv() */
 #include "child.h"

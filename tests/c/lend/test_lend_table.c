@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: wrap=process_vm_readv wrap=umi_random_bytes wrap=calloc optimised */
+/* link: wrap=process_vm_readv wrap=umi_random_bytes wrap=calloc */
 /* tests: lend/table */
 #include "unit.h"
 

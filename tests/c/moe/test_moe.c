@@ -596,7 +596,7 @@ test_a_rank_that_is_late_is_masked(void **state)
 {
     layer l = {.dtype      = UMX_MOE_F32,
                .flags      = UMX_MOE_FLAG_MASK,
-               .timeout_ns = 150000000};
+               .timeout_ns = 1000000000};
 
     open_layer(&l, *state, 3);
     fill(&l);
@@ -612,7 +612,7 @@ test_a_rank_that_is_late_is_masked(void **state)
 static void
 test_a_rank_that_is_late_is_an_error(void **state)
 {
-    layer l = {.dtype = UMX_MOE_F32, .timeout_ns = 50000000};
+    layer l = {.dtype = UMX_MOE_F32, .timeout_ns = 1000000000};
 
     open_layer(&l, *state, 2);
     fill(&l);
@@ -718,7 +718,7 @@ static void
 test_outputs_that_do_not_come_are_late(void **state)
 {
     layer l = {
-        .dtype = UMX_MOE_F32, .is_private = true, .timeout_ns = 100000000};
+        .dtype = UMX_MOE_F32, .is_private = true, .timeout_ns = 1000000000};
 
     open_layer(&l, *state, 2);
     fill(&l);
