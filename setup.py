@@ -122,7 +122,8 @@ def variant_flags() -> tuple[str, list[str], list[str]]:
         sys.exit(f"UCP_SANITIZE={sanitize!r}: expected address")
     if flag("UCP_DEBUG"):
         return "debug", ["-O0", "-g", "-UNDEBUG"], ["-g"]
-    return "release", ["-O3", "-DNDEBUG"], ["-O3"]
+    # Lines in a backtrace, that is; variables would be a quarter of the build.
+    return "release", ["-O3", "-g1", "-DNDEBUG"], ["-O3", "-g1"]
 
 
 def headers_id() -> str:
@@ -161,11 +162,12 @@ class BuildExt(build_ext):
         self.add_options()
         # Each Python has its own extension, and all of them one library.
         base = self.get_finalized_command("build").build_base
-        self.build_library(Path(base, "libumx", SONAME))
-        self.install_for_c(Path(base, "libumx", SONAME))
+        self.library = Path(base, "libumx", SONAME)
+        self.objects = self.compile_library()
         super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:
+        self.compiler.compile = self.compile_beside_library
         ext.extra_objects = [str(self.tree / "lib" / SONAME)]
         # Their headers are not ours to warn about.
         ext.extra_compile_args += [*COMPILE_FLAGS, f"-isystem{find_numpy()}"]
@@ -196,11 +198,12 @@ class BuildExt(build_ext):
             if self.links(option):
                 LINK_FLAGS.append(option)
 
-    def build_library(self, target: Path) -> None:
+    def compile_library(self) -> list[str]:
+        """The objects of the library; none if it is as new as its sources."""
         sources = sorted(glob("src/*/*.c"))
         depends = [*sources, *glob("src/*/*.h"), *HEADERS, "setup.py"]
-        if not self.force and not newer_group(depends, str(target)):
-            return
+        if not self.force and not newer_group(depends, str(self.library)):
+            return []
         system = [f"-isystem{path}" for path in self.ucx.include_dirs]
         objects = []
         # One file has the hash, so that others are the same in a compiler cache.
@@ -211,14 +214,18 @@ class BuildExt(build_ext):
         ):
             objects += self.compiler.compile(
                 files,
-                output_dir=str(target.parent),
+                output_dir=str(self.library.parent),
                 macros=macros,
                 include_dirs=["include", "src"],
                 extra_postargs=[*FLAGS, *COMPILE_FLAGS, *system],
             )
-        target.parent.mkdir(parents=True, exist_ok=True)
+        return objects
+
+    def link_library(self, objects: list[str]) -> None:
+        if not objects:
+            return
         # Tests in C link this one, too: see OBJECT in src/Makefile.
-        one = target.with_name("umx.o")
+        one = self.library.with_name("umx.o")
         one.unlink(missing_ok=True)
         if self.into_one:
             head = [*self.compiler.compiler_so, *COMPILE_FLAGS, *INTO_ONE]
@@ -226,16 +233,16 @@ class BuildExt(build_ext):
             objects = [str(one)]
         self.compiler.link_shared_object(
             objects,
-            str(target),
+            str(self.library),
             libraries=["ucp", "ucs"],
             library_dirs=self.ucx.library_dirs,
             extra_postargs=["-pthread", f"-Wl,-soname,{SONAME}", *LINK_FLAGS],
         )
 
-    def install_for_c(self, library: Path) -> None:
+    def install_for_c(self) -> None:
         """Put the library into the package, and what a program needs to use it."""
         (self.tree / "lib").mkdir(parents=True, exist_ok=True)
-        shutil.copy(library, self.tree / "lib" / SONAME)
+        shutil.copy(self.library, self.tree / "lib" / SONAME)
         shutil.rmtree(self.tree / "include", ignore_errors=True)
         for header in HEADERS:
             copy = self.tree / header
@@ -283,6 +290,15 @@ class BuildExt(build_ext):
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             return [obj for objs in pool.map(compile_one, sources) for obj in objs]
+
+    def compile_beside_library(self, *args: list[str], **options: object) -> list[str]:
+        """Compile the extension. Much of a link has one process only: meanwhile."""
+        with ThreadPoolExecutor(1) as pool:
+            linked = pool.submit(self.link_library, self.objects)
+            objects = self.compile_in_parallel(*args, **options)
+            linked.result()
+        self.install_for_c()
+        return objects
 
     def links(self, option: str) -> bool:
         """Does a shared object link with `option`, without a warning?"""
