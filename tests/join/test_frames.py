@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pairs import pairwise
 from worlds import good_world
 
 import ucp.join
@@ -122,33 +123,43 @@ def rows_of(frame):
     return sorted(map(repr, plain.itertuples(index=False, name=None)))
 
 
-def check_program(seed):
-    rng = random.Random(seed)
-    keys = rng.sample(KEYS, rng.choice([1, 1, 2]))
-    left, right = (random_frame(rng, keys, side) for side in ("l", "r"))
-    how, on = rng.choice(HOWS), [f"k{i}" for i in range(len(keys))]
-    options = {"strategy": "shuffle"}
-    if rng.random() < 0.5:
-        options["over_decomposition"] = rng.choice([1, 3])
-    parts = [cut(frame, 2, rng) for frame in (left, right)]
+class Program:
+    """A join of random frames, the rows of which are those of two ranks."""
 
-    async def main(comm):
-        tables = (parts[0][comm.rank], parts[1][comm.rank])
-        return (await join(comm, how, *tables, on=on, **options)).table
+    def __init__(self, seed):
+        rng = random.Random(seed)
+        keys = rng.sample(KEYS, rng.choice([1, 1, 2]))
+        self.frames = [random_frame(rng, keys, side) for side in ("l", "r")]
+        self.how, self.on = rng.choice(HOWS), [f"k{i}" for i in range(len(keys))]
+        self.options = {"strategy": "shuffle"}
+        if rng.random() < 0.5:
+            self.options["over_decomposition"] = rng.choice([1, 3])
+        self.parts = [cut(frame, 2, rng) for frame in self.frames]
 
-    first, second = good_world(2, main)
-    whole = merged(how, left, right, on)
-    if len(first) + len(second):
-        assert list(map(str, first.dtypes)) == list(map(str, second.dtypes)), seed
-        assert first.dtypes.to_dict() == whole.dtypes.to_dict(), (seed, how)
-    both = pd.concat([first, second])
-    assert rows_of(both) == rows_of(whole), (seed, how)
+    async def run(self, comm):
+        tables = (part[comm.rank] for part in self.parts)
+        return (await join(comm, self.how, *tables, on=self.on, **self.options)).table
+
+    def check(self, seed, first, second):
+        whole = merged(self.how, *self.frames, self.on)
+        if len(first) + len(second):
+            assert list(map(str, first.dtypes)) == list(map(str, second.dtypes)), seed
+            assert first.dtypes.to_dict() == whole.dtypes.to_dict(), (seed, self.how)
+        both = pd.concat([first, second])
+        assert rows_of(both) == rows_of(whole), (seed, self.how)
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_frames_are_joined_as_pandas_does(part):
-    for seed in range(part * PROGRAMS // 4, (part + 1) * PROGRAMS // 4):
-        check_program(seed)
+    seeds = range(part * PROGRAMS // 4, (part + 1) * PROGRAMS // 4)
+    programs = [Program(seed) for seed in seeds]
+
+    async def main(comm):
+        return [await program.run(comm) for program in programs]
+
+    ends = good_world(2, main)
+    for seed, program, *found in zip(seeds, programs, *ends, strict=True):
+        program.check(seed, *found)
 
 
 def test_a_frame_without_rows_on_one_rank_has_the_types_of_the_others():
@@ -171,32 +182,36 @@ def placed(rank, where, table):
     return table if rank == where else None
 
 
-@pytest.mark.parametrize("strategy", ["shuffle", "broadcast"])
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_nan_of_a_table_that_is_no_frame_is_a_null_of_a_frame(ranks, strategy):
-    nan = float("nan")
-    frame = pd.DataFrame({"k": [nan, 1.0], "a": [1, 2]})
-    others = {
-        "dict": {"k": np.array([nan, 1.0]), "b": np.array([3, 4])},
-        "arrow": pa.table({"k": [nan, 1.0], "b": [3, 4]}),
-        "half": pa.table({"k": pa.array([nan, 1.0], pa.float32()), "b": [3, 4]}),
-    }
+NAN = float("nan")
+WITH_NAN = {
+    "dict": {"k": np.array([NAN, 1.0]), "b": np.array([3, 4])},
+    "arrow": pa.table({"k": [NAN, 1.0], "b": [3, 4]}),
+    "half": pa.table({"k": pa.array([NAN, 1.0], pa.float32()), "b": [3, 4]}),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "ranks", "strategy"),
+    pairwise(
+        WITH_NAN,
+        ["inner", "left", "semi", "anti"],
+        [1, 2, 3],
+        ["shuffle", "broadcast"],
+    ),
+)
+def test_nan_of_a_table_that_is_no_frame_is_a_null_of_a_frame(
+    kind, how, ranks, strategy
+):
+    frame = pd.DataFrame({"k": [NAN, 1.0], "a": [1, 2]})
 
     async def main(comm):
-        found = {}
-        for name, other in others.items():
-            for how in ("inner", "left", "semi", "anti"):
-                tables = (placed(comm.rank, 0, it) for it in (frame, other))
-                done = await join(comm, how, *tables, strategy=strategy)
-                found[name, how] = done.table
-        return found
+        tables = (placed(comm.rank, 0, it) for it in (frame, WITH_NAN[kind]))
+        return (await join(comm, how, *tables, strategy=strategy)).table
 
-    parts = good_world(ranks, main)
-    for name, how in parts[0]:
-        rows = rows_of(pd.concat([part[name, how] for part in parts]))
-        wide = [(None, 1, 3), (1.0, 2, 4)] if how in ("inner", "left") else None
-        narrow = [(None, 1), (1.0, 2)] if how == "semi" else []
-        assert rows == sorted(map(repr, wide or narrow)), (name, how)
+    rows = rows_of(pd.concat(good_world(ranks, main)))
+    wide = [(None, 1, 3), (1.0, 2, 4)] if how in ("inner", "left") else None
+    narrow = [(None, 1), (1.0, 2)] if how == "semi" else []
+    assert rows == sorted(map(repr, wide or narrow))
 
 
 def test_nan_on_one_rank_is_a_null_on_another_for_pandas():
