@@ -103,6 +103,10 @@ def transport(request):
     ucp.reset()
 
 
+# For what happens before anything is sent, or whatever carries it.
+over_shm = pytest.mark.parametrize("transport", ["shm"], indirect=True)
+
+
 @pytest.fixture
 def fresh_ucx():
     """No context before the test, none after it."""

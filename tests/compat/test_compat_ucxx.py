@@ -7,6 +7,7 @@ import asyncio
 
 import numpy as np
 import pytest
+from conftest import over_shm
 
 import ucp
 import ucp.compat.ucxx as ucxx
@@ -310,6 +311,7 @@ async def test_callbacks_and_counts_close(pair):
     client.abort()
 
 
+@over_shm
 def test_init_checks_what_ucxx_checks(fresh_ucx):
     with pytest.raises(ValueError, match=r"^Unknown progress mode spin"):
         ucxx.init(progress_mode="spin")
@@ -325,6 +327,7 @@ def test_init_checks_what_ucxx_checks(fresh_ucx):
     ucxx.reset()
 
 
+@over_shm
 async def test_reset_names_what_is_open():
     listener = ucxx.create_listener(print)
     with pytest.raises(exceptions.UCXError, match=r"^Trying to reset UCX but not all"):
@@ -332,6 +335,7 @@ async def test_reset_names_what_is_open():
     listener.close()
 
 
+@over_shm
 def test_every_exception_is_a_ucxxs_error():
     names = [name for name in vars(exceptions) if name.startswith("UCX")]
     assert len(names) == 35
@@ -339,6 +343,7 @@ def test_every_exception_is_a_ucxxs_error():
         assert issubclass(getattr(exceptions, name), exceptions.UCXError)
 
 
+@over_shm
 def test_every_exception_of_ucp_has_one_here():
     kinds = [kind for name, kind in vars(ucp).items() if name.startswith("UCX")]
     for kind in kinds:

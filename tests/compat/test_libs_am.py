@@ -9,6 +9,9 @@ import ucp
 from ucp._libs import ucx_api, utils_test
 from ucp._libs.arr import Array
 
+# For what is refused before anything is sent.
+over_shm = pytest.mark.parametrize("pair", [{}], ids=["shm"], indirect=True)
+
 
 @pytest.fixture(params=[{}, {"TLS": "tcp"}], ids=["shm", "tcp"])
 def pair(request):
@@ -72,6 +75,7 @@ def test_what_the_allocator_raises_is_the_callbacks(pair, size):
     assert again.calls[0][0] == bytes(size)
 
 
+@over_shm
 def test_memory_of_unknown_kinds_is_refused(pair):
     with pytest.raises(ucp.UCXError, match="not supported"):
         pair.there.register_am_allocator(bytearray, ucx_api.AllocatorType.UNSUPPORTED)

@@ -13,6 +13,9 @@ import ucp
 from ucp._libs import ucx_api
 from ucp._libs.arr import Array
 
+# For what is refused before anything is sent.
+over_shm = pytest.mark.parametrize("pair", [{}], ids=["shm"], indirect=True)
+
 
 @pytest.fixture(params=[{}, {"TLS": "tcp"}], ids=["shm", "tcp"])
 def pair(request):
@@ -90,6 +93,7 @@ def test_a_range_that_begins_later(pair, memory, remote):
 @pytest.mark.parametrize(
     ("offset", "size"), [(1 << 20, 1), (-1, 1), (0, -1), ((1 << 20) - 1, 2), (1, 0)]
 )
+@over_shm
 def test_what_is_out_of_range_is_refused(pair, memory, remote, offset, size):
     buffer = bytearray(1 << 20)
     for operation in (remote.put_nbi, remote.get_nbi):
@@ -121,6 +125,7 @@ def test_a_readonly_buffer_is_not_written(pair):
 
 
 @pytest.mark.parametrize("change", [slice(0, 3), slice(0, 20)], ids=["short", "cut"])
+@over_shm
 def test_what_is_no_key_is_refused(pair, memory, change):
     packed = memory.pack_rkey()
     with pytest.raises((ValueError, ucp.UCXError)):

@@ -21,6 +21,10 @@ from ucp.testing import connected_pair
 SIZES = [0, 1, 8, 1 << 13, 1 << 17, 1 << 22]
 
 
+# For what is refused before anything is sent.
+over_shm = pytest.mark.parametrize("options", [{}], ids=["shm"], indirect=True)
+
+
 @pytest.fixture(params=[{}, {"TLS": "tcp"}], ids=["shm", "tcp"])
 def options(request):
     return request.param
@@ -242,12 +246,14 @@ def test_the_probe_sees_what_nobody_receives(pair):
         (("client", b"x", 1, 0, None, None, 1), TypeError),
     ],
 )
+@over_shm
 def test_wrong_arguments_are_refused(pair, arguments, error):
     first, *rest = arguments
     with pytest.raises(error):
         ucx_api.tag_send_nb(pair.client if first else first, *rest)
 
 
+@over_shm
 def test_arrays_with_gaps_and_readonly_targets_are_refused(pair):
     gaps = Array(np.zeros((4, 4))[:, ::2])
     with pytest.raises(ValueError, match="contiguous"):

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import over_shm
 from handmade import (
     COPIED,
     CPU,
@@ -59,6 +60,7 @@ ARRAYS = {
 
 @pytest.mark.parametrize("kind", [Proxy, OldProxy])
 @pytest.mark.parametrize("name", ARRAYS)
+@over_shm
 async def test_tensors_go_round(transport, kind, name):
     array = ARRAYS[name]
     back = np.zeros_like(array)

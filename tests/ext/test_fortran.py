@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from conftest import over_shm
 
 import ucp
 from ucp._libs.arr import Array
@@ -158,6 +159,7 @@ async def test_items_go_in_c_order_at_both_ends(way, rows):
 
 @pytest.mark.parametrize("received", VIEWS.values(), ids=VIEWS.keys())
 @pytest.mark.parametrize("sent", VIEWS.values(), ids=VIEWS.keys())
+@over_shm
 async def test_whatever_describes_the_array(sent, received):
     items = matrix(4)
     got = fortran(4)
@@ -170,16 +172,17 @@ async def test_whatever_describes_the_array(sent, received):
     "shape",
     [(1, 6), (6, 1), (1, 1), (), (0, 3), (3, 0), (2, 1, 3), (2, 3, 4, 2), (1, 4, 3)],
 )
-@pytest.mark.parametrize("dtype", ["?", "u1", ">i4", "c16", "S3", "M8[s]"])
-async def test_any_shape_and_type(shape, dtype):
-    items = np.arange(np.prod(shape, dtype=int)).astype("u1").reshape(shape)
-    items = items.astype(dtype)
-    got = np.zeros(shape, dtype, order="F")
+@over_shm
+async def test_any_shape_and_type(shape):
+    numbers = np.arange(np.prod(shape, dtype=int)).astype("u1").reshape(shape)
     async with connected_pair() as (left, right):
-        await pass_message(left, right, np.asfortranarray(items), got)
-        assert np.array_equal(got, items)
+        for dtype in ("?", "u1", ">i4", "c16", "S3", "M8[s]"):
+            items, got = numbers.astype(dtype), np.zeros(shape, dtype, order="F")
+            await pass_message(left, right, np.asfortranarray(items), got)
+            assert np.array_equal(got, items), dtype
 
 
+@over_shm
 async def test_axes_in_another_order_are_gaps():
     async with connected_pair() as (left, _):
         items = np.zeros((2, 3, 4)).transpose(1, 0, 2)
@@ -189,6 +192,7 @@ async def test_axes_in_another_order_are_gaps():
             left.send(matrix(3)[::-1].T)
 
 
+@over_shm
 async def test_a_read_only_array_is_sent_and_not_received_into():
     items = np.asfortranarray(matrix(3))
     items.flags.writeable = False
@@ -201,6 +205,7 @@ async def test_a_read_only_array_is_sent_and_not_received_into():
                 right.recv(frozen)
 
 
+@over_shm
 async def test_frames_of_pandas():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": [1, 2, 3], "b": [10, 20, 30]})
@@ -210,6 +215,7 @@ async def test_frames_of_pandas():
         assert np.array_equal(got, frame.to_numpy())
 
 
+@over_shm
 async def test_tensors_of_torch():
     torch = pytest.importorskip("torch")
     items = torch.arange(6.0).reshape(2, 3)
@@ -232,6 +238,7 @@ async def test_views_of_registered_memory():
         del array
 
 
+@over_shm
 async def test_a_pickle_buffer_is_the_memory_that_it_shows():
     items = np.asfortranarray(matrix(3))
     got = bytearray(items.nbytes)
@@ -240,6 +247,7 @@ async def test_a_pickle_buffer_is_the_memory_that_it_shows():
         assert got == items.tobytes("F")
 
 
+@over_shm
 async def test_an_array_of_ucx_py_is_the_memory_that_it_shows():
     items = np.asfortranarray(matrix(3))
     got = bytearray(items.nbytes)

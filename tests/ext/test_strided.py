@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import over_shm
 from numpy.lib.stride_tricks import as_strided
 
 from ucp._libs.arr import Array
@@ -67,6 +68,7 @@ def any_view(rng):
     return np.broadcast_to(view, (2, *view.shape)) if rng.integers(2) else view
 
 
+@over_shm
 async def test_any_view_is_sent_as_numpy_would_copy_it():
     rng = np.random.default_rng(6)
     async with connected_pair() as (left, right):
@@ -110,6 +112,7 @@ async def test_a_cancelled_receive_loses_nothing(size):
             await sending
 
 
+@over_shm
 async def test_arrays_and_interfaces_and_memoryviews():
     base = np.arange(24, dtype=np.int32).reshape(4, 6)
     view = base[::2, 1::2]
@@ -125,6 +128,7 @@ async def test_arrays_and_interfaces_and_memoryviews():
     ("offset", "strides", "fits"),
     [(0, (8,), True), (24, (-8,), True), (0, (9,), False), (23, (-8,), False)],
 )
+@over_shm
 async def test_items_beyond_their_buffer_are_refused(offset, strides, fits):
     described = SimpleNamespace(
         __array_interface__={
@@ -146,6 +150,7 @@ async def test_items_beyond_their_buffer_are_refused(offset, strides, fits):
         assert received[::4] == bytes(range(28))[::8][:: 1 if offset == 0 else -1]
 
 
+@over_shm
 async def test_without_it_gaps_are_refused():
     view = np.zeros(8)[::2]
     async with connected_pair() as (left, right):
@@ -156,6 +161,7 @@ async def test_without_it_gaps_are_refused():
                 post(view, strided=False)
 
 
+@over_shm
 async def test_what_cannot_be_taken_is_refused_by_name():
     device = SimpleNamespace(
         __cuda_array_interface__={

@@ -115,6 +115,10 @@ def settings(driver):
     return {"LD_LIBRARY_PATH": str(driver), "UCX_MODULES": "^cuda"}
 
 
+# For what the arguments and the driver alone decide.
+over_shm = pytest.mark.parametrize("run", ["shm"], indirect=True)
+
+
 @pytest.fixture(params=["shm", "tcp"])
 def run(request, driver):
     """Run a program on the driver; it ends with its contexts as they were."""
@@ -182,6 +186,7 @@ assert fake.copies == 0
 """)
 
 
+@over_shm
 def test_memory_that_is_not_there_is_refused(run):
     run("""
 freed = zeros(100)
@@ -340,6 +345,7 @@ async with connected_pair() as (left, right):
     )
 
 
+@over_shm
 def test_an_array_remembers_its_stream(run):
     run("""
 from ucp._libs.arr import Array
@@ -386,6 +392,7 @@ def test_the_tests_for_a_device_pass_on_this_driver(driver, path):
     assert " passed" in done.stdout
 
 
+@over_shm
 def test_whatever_an_interface_says_no_other_memory_is_touched(run):
     run("""
 import random
@@ -457,6 +464,7 @@ async with connected_pair() as (left, right):
 """)
 
 
+@over_shm
 def test_what_memory_of_a_kind_shows(run):
     run("""
 from ucp._libs.arr import Array
@@ -559,6 +567,7 @@ def made(library, nbytes, is_right=True):
 """
 
 
+@over_shm
 def test_an_allocator_of_host_memory_gives_no_device_memory(run):
     run("""
 async with connected_pair() as (left, right):
@@ -632,6 +641,7 @@ cupy.array_equal = lambda a, b: np.array_equal(a.items, b.items)
     assert done == "same\n"
 
 
+@over_shm
 def test_the_library_that_is_imported_is_used_first(run):
     run(
         LOOK_ALIKES

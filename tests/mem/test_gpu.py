@@ -2,11 +2,14 @@
 """Arrays in the memory of a real device; test_cuda.py has those without one."""
 
 import asyncio
+import itertools
 import zlib
 
 import gpu
 import numpy as np
 import pytest
+from conftest import TLS
+from pairs import pairwise
 from paths import EXAMPLES, TESTS
 from script import run_script
 
@@ -29,6 +32,14 @@ WAYS = {
     "without cuda_ipc": {"TLS": "^cuda_ipc"},
     "tcp and copies": {"TLS": "tcp,cuda_copy"},
 }
+
+
+HAS_DEVICE = ucp.cuda.is_available() and not gpu.is_fake()
+
+
+def combined(*parameters):
+    """All combinations with a device; without one test_cuda.py has the others."""
+    return list(itertools.product(*parameters)) if HAS_DEVICE else pairwise(*parameters)
 
 
 def largest(size):
@@ -61,9 +72,11 @@ async def exchange(sending, receiving):
     return (await asyncio.gather(sending, receiving))[1]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("target", KINDS)
-@pytest.mark.parametrize("source", KINDS)
+@pytest.mark.parametrize(
+    ("transport", "source", "target", "size"),
+    combined(TLS, KINDS, KINDS, SIZES),
+    indirect=["transport"],
+)
 async def test_every_memory_reaches_every_other(transport, source, target, size):
     data = pattern(size)
     sent, got = memory(source, size), memory(target, size)
@@ -107,14 +120,17 @@ import gpu
 """
 
 
-@pytest.mark.parametrize("size", (*SIZES, *LARGE))
-@pytest.mark.parametrize("kinds", [("device", "device"), ("host", "device")], ids=str)
-async def test_two_processes(way, connect_peer, kinds, size):
+@pytest.mark.parametrize(
+    ("way", "here", "size"),
+    combined(WAYS, ["device", "host"], (*SIZES, *LARGE)),
+    indirect=["way"],
+)
+async def test_two_processes(way, connect_peer, here, size):
     data = pattern(min(size, 1 << 20)) * (largest(size) + (1 << 20) - 1 >> 20)
     peer, ep = await connect_peer(**way)
     await peer.do(IMPORTS)
-    await peer.do(f"there = gpu.Memory({size}, {kinds[1]!r})")
-    sent, got = memory(kinds[0], size), memory(kinds[0], size)
+    await peer.do(f"there = gpu.Memory({size}, 'device')")
+    sent, got = memory(here, size), memory(here, size)
     sent.write(data)
     for _ in range(3):
         receiving = peer.begin("await ep.recv(there)")

@@ -11,6 +11,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from conftest import over_shm
 from objects import kept_objects
 
 import ucp
@@ -585,6 +586,7 @@ def test_the_worker_ends_receivers_and_senders():
         ("k", TypeError, "metadata must be a dict, not str"),
     ],
 )
+@over_shm
 async def test_bad_metadata_is_refused_by_name(metadata, error, text):
     async with connected_pair() as (left, _right):
         sender = MessageSender()
@@ -603,6 +605,7 @@ async def test_longest_metadata_arrives():
         assert await inbox.expect(1) == [(metadata, [b"x"])]
 
 
+@over_shm
 async def test_bad_destinations_are_refused():
     async with connected_pair() as (left, _right):
         sender = MessageSender()
@@ -623,6 +626,7 @@ async def test_bad_destinations_are_refused():
             await sender.send(left, {}, [bytes(1 << 20)])
 
 
+@over_shm
 async def test_an_endpoint_of_another_loop_is_refused():
     async with connected_pair() as (left, _right):
         caught = []
@@ -641,6 +645,7 @@ async def test_an_endpoint_of_another_loop_is_refused():
         assert caught == [1]
 
 
+@over_shm
 async def test_bad_buffers_are_refused():
     async with connected_pair() as (left, _right):
         sender = MessageSender()
@@ -651,6 +656,7 @@ async def test_bad_buffers_are_refused():
         assert sender.statistics.bytes_pending == 0
 
 
+@over_shm
 async def test_bad_options_are_refused():
     async with connected_pair() as (left, _right):
         with pytest.raises(
@@ -663,6 +669,7 @@ async def test_bad_options_are_refused():
             MessageListener(left, 5)
 
 
+@over_shm
 async def test_reprs():
     async with connected_pair() as (_left, right):
         sender = MessageSender()
