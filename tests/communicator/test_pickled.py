@@ -23,6 +23,7 @@ YES = {"allow_pickle": True}
 # Of an object whose buffers travel by themselves, one whose pickle does, and others.
 BIG = 300_000
 LONG = 20_000
+FRAME = 2500  # items of an array that is just large enough not to be pickled
 
 OBJECTS = [
     None,
@@ -35,7 +36,7 @@ OBJECTS = [
     np.arange(BIG)[::3],
     np.zeros(0),
     np.array([{"an": "object"}, None], object),
-    [np.full(LONG, i) for i in range(100)],
+    [np.full(LONG if i % 10 == 0 else FRAME, i) for i in range(100)],
 ]
 
 
