@@ -990,7 +990,7 @@ def test_a_cancelled_collective_operation_ends_the_communicator(steps):
     )
 
 
-def test_a_signal_while_an_object_is_pickled_ends_the_communicator():
+def test_a_signal_while_an_object_is_pickled_ends_the_communicator(caplog):
     class Interrupts:
         def __reduce__(self):
             raise KeyboardInterrupt
@@ -1005,6 +1005,8 @@ def test_a_signal_while_an_object_is_pickled_ends_the_communicator():
     for end in world(2, main):
         assert isinstance(end, ucp.UCXRankFailed)
         assert "rank 1 has left bcast_pickle: KeyboardInterrupt" in str(end)
+    gc.collect()
+    assert caplog.records == []  # the caller has the exception
 
 
 def test_a_rank_that_is_killed_ends_the_operations_of_the_others():

@@ -130,7 +130,11 @@ class Operation(asyncio.Future[_T]):
         super().__init__(loop=asyncio.get_running_loop())
         self._steps = steps
         self._is_cancelling = False
-        self._continue(None)
+        try:
+            self._continue(None)
+        except BaseException:
+            self.exception()  # whoever calls has it: no log says that nobody does
+            raise
 
     def _continue(self, cause: BaseException | None) -> None:
         """Run the steps until they wait for a request."""
