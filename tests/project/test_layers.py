@@ -397,14 +397,14 @@ def exported(library: Path) -> set[str]:
     return {line.split()[-1] for line in output.splitlines()}
 
 
-BUILT = ROOT / "src/build/release/libumx.so.0"
+BUILT = ROOT / "src/build/package/libumx.so.0"
 INSTALLED = Path(ucp.get_library_dir(), "libumx.so.0")
 
 
 @pytest.mark.parametrize("library", [BUILT, INSTALLED], ids=["built", "installed"])
 def test_library_exports_only_umx_names(library):
     if not library.exists():
-        pytest.skip("make -C src has not been run")
+        pytest.skip("make test has not run the C tests")
     names = exported(library)
     assert names
     assert [name for name in sorted(names) if not name.startswith("umx_")] == []
