@@ -249,16 +249,21 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
+# What pyproject.toml says that the package needs, and with these extras.
+needed = $$($(bin)/python -c 'import sys, tomllib; \
+    project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+    extras = [project["optional-dependencies"][name] for name in sys.argv[1:]]; \
+    print(*project["dependencies"], *sum(extras, []))' $(1))
+
 # UCX alone: tests in C need no Python package, and do not wait for one.
 $(VENV)/.libucx: pyproject.toml | $(VENV)/.made
-	@$(bin)/python -P -c 'import libucx' 2>/dev/null || $(bin)/pip install -q \
-	    $$($(bin)/python -c 'import tomllib; print(*tomllib.load( \
-	    open("pyproject.toml", "rb"))["project"]["dependencies"])')
+	@$(bin)/python -P -c 'import libucx' 2>/dev/null || \
+	    $(bin)/pip install -q $(call needed,)
 	@touch $@
 
-# The first time as a user gets it: an isolated build. Later builds use what
-# the venv has and compile again only if a source changed; setuptools would put
-# deleted Python files into the package, so those go first.
+# A build uses what the venv has: an isolated one would download all of it a second
+# time. It compiles again only if a source changed; setuptools would put deleted
+# Python files into the package, so those go first.
 $(VENV)/.ucp: $(sources) | $(VENV)/.made
 	@if [ -e $@ ]; then \
 	    find build -name '*.py*' -delete 2>/dev/null; \
@@ -268,7 +273,8 @@ $(VENV)/.ucp: $(sources) | $(VENV)/.made
 	else \
 	    echo "installing ucp in $(VENV)"; \
 	    begun=$$(date +%s); \
-	    $(bin)/pip install '.[numpy,uvloop]' 'setuptools>=77' && \
+	    $(bin)/pip install 'setuptools>=77' $(call needed,numpy uvloop) && \
+	    $(bin)/pip install --no-build-isolation --no-deps . && \
 	    echo "installed in $$(($$(date +%s) - begun)) s"; \
 	fi
 	@touch $@
