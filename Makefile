@@ -249,16 +249,19 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# What pyproject.toml says that the package needs, and with these extras.
-needed = $$($(bin)/python -c 'import sys, tomllib; \
+# Install what pyproject.toml says that the package needs: with options of pip $(1),
+# and for the extras $(2).
+needed = import sys, tomllib; \
     project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
     extras = [project["optional-dependencies"][name] for name in sys.argv[1:]]; \
-    print(*project["dependencies"], *sum(extras, []))' $(1))
+    print(*project["dependencies"], *sum(extras, []), sep="\n")
+install_needed = $(bin)/python -c '$(needed)' $(2) >$(VENV)/needed && \
+    $(bin)/pip install $(1) -r $(VENV)/needed
 
 # UCX alone: tests in C need no Python package, and do not wait for one.
 $(VENV)/.libucx: pyproject.toml | $(VENV)/.made
-	@$(bin)/python -P -c 'import libucx' 2>/dev/null || \
-	    $(bin)/pip install -q $(call needed,)
+	@$(bin)/python -P -c 'import libucx' 2>/dev/null || { \
+	    $(call install_needed,-q,); }
 	@touch $@
 
 # A build uses what the venv has: an isolated one would download all of it a second
@@ -273,7 +276,7 @@ $(VENV)/.ucp: $(sources) | $(VENV)/.made
 	else \
 	    echo "installing ucp in $(VENV)"; \
 	    begun=$$(date +%s); \
-	    $(bin)/pip install 'setuptools>=77' $(call needed,numpy uvloop) && \
+	    $(call install_needed,'setuptools>=77',numpy uvloop) && \
 	    $(bin)/pip install --no-build-isolation --no-deps . && \
 	    echo "installed in $$(($$(date +%s) - begun)) s"; \
 	fi
@@ -282,5 +285,5 @@ $(VENV)/.ucp: $(sources) | $(VENV)/.made
 $(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.bench \
 $(VENV)/.packaging: pyproject.toml | $(VENV)/.ucp
 	@echo "installing what make $(@F:.%=%) needs"
-	@$(bin)/pip install -q --no-build-isolation '.[$(@F:.%=%)]'
+	@$(call install_needed,-q,$(@F:.%=%))
 	@touch $@
