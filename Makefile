@@ -269,7 +269,7 @@ $(VENV)/.libucx: pyproject.toml | $(VENV)/.made
 # Python files into the package, so those go first.
 $(VENV)/.ucp: $(sources) | $(VENV)/.made
 	@if [ -e $@ ]; then \
-	    find build -name '*.py*' -delete 2>/dev/null; \
+	    find build -name '*.py*' ! -path 'build/compare/*' -delete 2>/dev/null; \
 	    echo "installing ucp again"; \
 	    $(bin)/pip install -q --no-build-isolation --no-deps \
 	        --force-reinstall .; \
