@@ -627,8 +627,11 @@ async def test_wrong_arguments_of_collective_operations_are_named():
             comm.alltoallv(eight, 8, np.zeros(8), [8])
         with pytest.raises(TypeError, match=r"^gather\(\) on the root needs .* recv$"):
             comm.gather(eight)
+        part = bytearray(1)
+        before = sys.getrefcount(part)
         with pytest.raises(ValueError, match=r"^2 buffers for 1 ranks$"):
-            comm.alltoall_buffers([b"", b""])
+            comm.alltoall_buffers([part, part])
+        assert sys.getrefcount(part) == before
         with pytest.raises(ValueError, match=r"^a color is 0 or more, not -1$"):
             comm.split(-1)
         await comm.barrier()  # nothing of it has begun
@@ -1230,6 +1233,7 @@ async def test_an_environment_without_a_rank_is_an_error(monkeypatch):
 async def test_nothing_is_left_of_one():
     ucp.current_worker()
     before = kept_objects()
+    references = sys.getrefcount(ucp.Communicator)
     for _ in range(5):
         async with await alone() as comm:
             await comm.barrier()
@@ -1240,6 +1244,7 @@ async def test_nothing_is_left_of_one():
     del comm
     await until(lambda: gone() is None)
     await until(lambda: live_objects() == before)
+    assert sys.getrefcount(ucp.Communicator) <= references + 1
 
 
 def test_a_child_must_not_use_the_communicator_of_its_parent():

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import functools
 import gc
+import sys
 import weakref
 
 import anyio
@@ -478,6 +479,18 @@ async def test_the_message_of_cancel_is_everywhere(
         with pytest.raises(asyncio.CancelledError) as caught:
             await waiting
         assert caught.value.args == args
+
+
+async def test_the_message_of_cancel_goes_with_its_request():
+    message = object()
+    before = sys.getrefcount(message)
+    async with connected_pair() as (_client, server):
+        waiting = server.recv(bytearray(8))
+        assert waiting.cancel(message)
+        assert sys.getrefcount(message) > before
+        del waiting
+        await asyncio.sleep(0)
+        assert sys.getrefcount(message) == before
 
 
 @pending

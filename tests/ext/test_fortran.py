@@ -4,6 +4,7 @@
 
 import asyncio
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -190,6 +191,20 @@ async def test_axes_in_another_order_are_gaps():
             left.send(items)
         with pytest.raises(ValueError, match=r"^expected a contiguous buffer, got str"):
             left.send(matrix(3)[::-1].T)
+
+
+@over_shm
+async def test_what_was_copied_is_freed_once_it_is_sent():
+    items, got = np.asfortranarray(matrix(ROWS[1])), fortran(ROWS[1])
+    async with connected_pair() as (left, right):
+        await pass_message(left, right, items, got)
+        tracemalloc.start()
+        try:
+            for _ in range(5):
+                await pass_message(left, right, items, got)
+            assert tracemalloc.get_traced_memory()[0] < items.nbytes
+        finally:
+            tracemalloc.stop()
 
 
 @over_shm

@@ -8,8 +8,10 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/shm.h>
+#include <unistd.h>
 #include <umx/buffer.h>
 #include <umx/heap.h>
 
@@ -164,10 +166,29 @@ test_an_address_is_aligned_half_a_page_ahead(void **state)
     assert_int_equal(fake.live, 0);
 }
 
+/* Count the segments that this process has made, and that somebody has. */
+static int
+count_segments(void)
+{
+    FILE *file  = fopen("/proc/sysvipc/shm", "r");
+    int   count = 0, pid;
+    char  line[512];
+
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        /* key, number, permissions, size, maker */
+        count += sscanf(line, "%*d %*d %*o %*u %d", &pid) == 1 &&
+                 pid == getpid();
+    }
+    fclose(file);
+    return count;
+}
+
 static void
 test_readonly_memory_is_protected(void **state)
 {
     umx_context *context = make_context();
+    int          before  = count_segments();
     umx_memh    *memh;
 
     (void)state;
@@ -187,6 +208,7 @@ test_readonly_memory_is_protected(void **state)
                      UMX_ERR_NO_MEMORY);
     set_error = 0;
     assert_int_equal(context->memhs.count, 0);
+    assert_int_equal(count_segments(), before);
     umx_context_release(context);
     assert_int_equal(fake.live, 0);
 }

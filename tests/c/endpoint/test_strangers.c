@@ -584,10 +584,29 @@ test_equal_kinds_need_one_configuration(void **state)
     assert_true(c.num_checked > 500 && c.num_new > 10);
 }
 
+/* ---- the connecting side -------------------------------------------------
+ */
+
+static void
+test_an_engine_goes_with_what_began_anew_in_it(void **state)
+{
+    pair *p = *state;
+
+    pair_listen(p);
+    pair_connect(p, 0);
+    assert_int_equal(umi_strangers_begin_anew(p->client), UMX_OK);
+    assert_false(umi_list_is_empty(&p->client_worker->other_engines));
+    umx_ep_abort(p->client);
+    umx_ep_destroy(p->client);
+    p->client = NULL;
+    PAIR_UNTIL(p, umi_list_is_empty(&p->client_worker->other_engines));
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        PAIR_TEST(test_an_engine_goes_with_what_began_anew_in_it),
         PAIR_TEST(test_strangers_of_many_kinds_are_refused_by_name),
         PAIR_TEST(test_strangers_leave_no_configurations),
         PAIR_TEST(test_who_was_heard_is_no_stranger),

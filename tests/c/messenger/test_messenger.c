@@ -677,6 +677,57 @@ test_longer_than_the_bound_goes_alone(void **state)
 }
 
 static void
+count_call(void *arg)
+{
+    ++*(int *)arg;
+}
+
+/* What waits has its registrations, which the program may let go. */
+static void
+test_registrations_last_until_the_message_is_sent(void **state)
+{
+    static int calls;
+
+    pair               *p       = *state;
+    size_t              lens[2] = {20 * KIB, 30 * KIB};
+    umx_memh_params     params  = {.field_mask = UMX_MEMH_FIELD_ON_FREE,
+                                   .on_free    = count_call,
+                                   .arg        = &calls};
+    out                 m[2];
+    umx_memh           *memhs[2];
+    umx_message_sender *sender;
+    sink                s;
+
+    calls = 0;
+    pair_open(p);
+    sender = open_sender(p, 1000);
+    assert_int_equal(out_send(&m[0], sender, 0, p->client, 300 * KIB),
+                     UMX_INPROGRESS);
+    out_make(&m[1], 1, lens, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(
+            umx_memh_register(umx_worker_get_context(p->client_worker),
+                              &m[1].buffers[i], &params, &memhs[i]),
+            UMX_OK);
+        m[1].buffers[i].memh = memhs[i];
+    }
+    assert_int_equal(out_post(&m[1], sender, 1, &p->client, 1), UMX_INPROGRESS);
+    for (int i = 0; i < 2; i++) {
+        umx_memh_release(memhs[i]);
+    }
+    assert_int_equal(calls, 0);
+    sink_open(&s, p->server);
+    sink_expect(p, &s, 0, 2);
+    for (int i = 0; i < 2; i++) {
+        out_end(p, &m[i], UMX_OK);
+    }
+    pair_settle(p);
+    assert_int_equal(calls, 2);
+    umx_message_sender_destroy(sender);
+    sink_close(&s);
+}
+
+static void
 test_cancelling_withdraws_what_waits(void **state)
 {
     pair               *p    = *state;
@@ -1353,6 +1404,7 @@ main(void)
         PAIR_TEST(test_a_lost_message_holds_nothing_up),
         PAIR_TEST(test_bound_is_kept_and_nothing_is_lost),
         PAIR_TEST(test_longer_than_the_bound_goes_alone),
+        PAIR_TEST(test_registrations_last_until_the_message_is_sent),
         PAIR_TEST(test_cancelling_withdraws_what_waits),
         PAIR_TEST(test_cancelling_withdraws_what_is_posted),
         PAIR_TEST(test_cancelled_message_to_several_endpoints),
