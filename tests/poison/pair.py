@@ -41,7 +41,7 @@ class Client(Side):
         self._process = process
         self._go = go
         self._lock = asyncio.Lock()
-        self._is_killed = False
+        self.is_killed = False
 
     async def run(self):
         """With ``--kill``: until the peer has been killed, and what was then."""
@@ -51,7 +51,7 @@ class Client(Side):
         try:
             await super().run()
         except (EOFError, OSError, ucp.UCXBaseException):
-            if not self._is_killed:
+            if not self.is_killed:
                 raise
         if killer is not None:
             await killer
@@ -68,14 +68,14 @@ class Client(Side):
             if any(each.lane.state_of(each) == "middle" for each in self.under_way):
                 break
             await asyncio.sleep(0)
-        self._is_killed = self.is_over = True
+        self.is_killed = self.is_over = True
         self._process.kill()
 
     async def run_lane(self, lane):
         try:
             await super().run_lane(lane)
         except (OSError, EOFError, ucp.UCXBaseException):
-            if not self._is_killed:
+            if not self.is_killed:
                 raise
 
     async def _after_kill(self):
@@ -171,7 +171,7 @@ def run(words):
         side = Client(options, control, arena, process, go_writer)
         await side.guarded_run()
         report.add(side.report.as_json())
-        if options.kill:
+        if side.is_killed:
             return
         try:
             async with asyncio.timeout(_END_S):
