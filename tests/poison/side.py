@@ -3,6 +3,7 @@
 
 import asyncio
 import contextlib
+import io
 import json
 import mmap
 import random
@@ -189,8 +190,10 @@ class Side:
     def _fail_for_time(self):
         self.is_over = True
         labels = "; ".join(each.label for each in self.under_way)
+        state = io.StringIO()
+        ucp.dump(state)
         text = f"side {self.index} hangs, under way: {labels or 'nothing'}"
-        self.report.fail("run", "error", text)
+        self.report.fail("run", "error", f"{text}\n{state.getvalue()}")
 
 
 def _text(exc):
