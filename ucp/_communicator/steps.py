@@ -132,8 +132,9 @@ class Operation(asyncio.Future[_T]):
         self._is_cancelling = False
         try:
             self._continue(None)
-        except BaseException:
-            self.exception()  # whoever calls has it: no log says that nobody does
+        except (KeyboardInterrupt, SystemExit):
+            if self.done():
+                super().exception()  # the caller has it: no log says that nobody does
             raise
 
     def _continue(self, cause: BaseException | None) -> None:
