@@ -40,7 +40,7 @@ WARNINGS = [
 ]
 EXPORTS = "ucp_ext/exports.map"
 SONAME = "libumx.so.0"
-# Link-time optimisation makes machine code of all objects, in one.
+# With these, link-time optimisation writes one object of machine code.
 INTO_ONE = ["-r", "-nostdlib", "-flinker-output=nolto-rel"]
 # What programs in C are compiled with.
 HEADERS = sorted(
@@ -122,7 +122,7 @@ def variant_flags() -> tuple[str, list[str], list[str]]:
         sys.exit(f"UCP_SANITIZE={sanitize!r}: expected address")
     if flag("UCP_DEBUG"):
         return "debug", ["-O0", "-g", "-UNDEBUG"], ["-g"]
-    # Lines in a backtrace, that is; variables would be a quarter of the build.
+    # -g1: a backtrace has lines. Variables would take a quarter of the build.
     return "release", ["-O3", "-g1", "-DNDEBUG"], ["-O3", "-g1"]
 
 
