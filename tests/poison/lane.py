@@ -237,21 +237,24 @@ class Receiver(Lane):
 
     async def run(self):
         watch = asyncio.ensure_future(self._watch())
-        while not (self._num_ends or self._has_lost_end or self.side.is_over):
+        while not self._is_over():
             if len(self._pending) >= self.window:
                 await self._pending[0].over()
                 self._pending.popleft()
             else:
                 await self._pause(self.course.recv_pause)
-                self._pending.append(self._start())
+                if not self._is_over():
+                    self._pending.append(self._start())
         watch.cancel()
         await asyncio.sleep(0)  # so that each task has begun
-        for operation in self._pending:
-            operation.abandon()
+        self._abandon_all()
         for operation in self._pending:
             await operation.over()
         while 0 < self._num_ends < self.kind.num_ends and not self.side.is_over:
             await self._start(Plan.none(), self.kind.num_ends - self._num_ends).over()
+
+    def _is_over(self):
+        return self._num_ends or self._has_lost_end or self.side.is_over
 
     async def _watch(self):
         """Give up when the last message has come and was not recognized."""
@@ -263,6 +266,9 @@ class Receiver(Lane):
             is_sent = self.side.flags[self.course.index]
             idle += 0.1 if is_idle and is_sent and self._num_unknown else -idle
         self._has_lost_end = True
+        self._abandon_all()
+
+    def _abandon_all(self):
         for operation in self._pending:
             operation.abandon()
 
@@ -343,6 +349,9 @@ class Receiver(Lane):
             self.report.fail(key, "wrong", f"{operation.label}: {text}")
         if number == content.END:
             self._num_ends += 1
+            # An earlier receive, whose message was withdrawn while its bytes came,
+            # waits again, for nothing. Each task that is cancelled must have begun.
+            asyncio.get_running_loop().call_soon(self._abandon_all)
             return
         if number not in self.course.sizes:
             self._num_unknown += 1

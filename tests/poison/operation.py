@@ -105,14 +105,13 @@ class Operation:
         """Wait for its end."""
         if self._driver is not None:
             await self._driver
-        if self._is_abandoned:
-            await asyncio.wait([self._task])
-        else:
-            await self._task
+        await asyncio.wait([self._task])
+        if not self._is_abandoned:
+            self._task.result()
 
     def abandon(self):
         """Cancel it, whatever its plan was."""
-        if self.end is None:
+        if self.end is None and not self._is_abandoned:
             self._is_abandoned = True
             self.plan.how = self.plan.how or "task"
             self._task.cancel()
@@ -211,7 +210,8 @@ class Operation:
             if self.end is None:
                 self.lane.count_state(self, "deferred")
             if is_quiet:
-                await self._task  # it ends although the peer does nothing
+                # It ends although the peer does nothing.
+                await asyncio.wait([self._task])
                 self.lane.count_state(self, self.plan.when)
 
     async def _moment(self):
