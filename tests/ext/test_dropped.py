@@ -13,6 +13,7 @@ import weakref
 import numpy as np
 import pytest
 from low_level import Call, Pair
+from script import run_program
 
 import ucp
 from ucp import _ext
@@ -37,6 +38,11 @@ class Reports(list):
 
     def _add(self, loop, context):
         self.append((context["message"], context["exception"]))
+
+
+async def turns(number):
+    for _ in range(number):
+        await asyncio.sleep(0)
 
 
 # ---- in a thread that is not the loop's ---------------------------------------
@@ -245,6 +251,7 @@ async def test_a_failure_that_nobody_looked_at_is_reported():
         server.abort()
         await until(client.closed)
         client.send(b"x")
+        await until(lambda: reports)
         ((message, exception),) = reports
         assert message == "the exception of a ucp send() was never retrieved"
         assert isinstance(exception, (ucp.UCXCloseError, ucp.UCXConnectionReset))
@@ -258,6 +265,108 @@ async def test_a_send_that_fails_after_it_was_dropped_is_reported():
         await until(lambda: reports)
         ((message, _),) = reports
         assert message == "the exception of a ucp send() was never retrieved"
+
+
+MANY = 100
+BLOCK = bytes(8 << 20)
+
+
+async def test_one_report_is_made_of_all_that_the_end_of_a_peer_makes_fail():
+    reports = Reports()
+    async with connected_pair() as (client, server):
+        for _ in range(MANY):
+            client.send(BLOCK)
+        server.abort()
+        await until(lambda: reports)
+        for _ in range(3):
+            client.send(b"late")
+        await turns(20)
+        ((message, exception),) = reports
+        assert message == (
+            f"the exceptions of {MANY} ucp operations of one endpoint were never "
+            "retrieved; the first is a send()"
+        )
+        assert isinstance(exception, ucp.UCXConnectionReset)
+
+
+@pytest.mark.parametrize("how", ["drain", "send", "gather", "later"])
+async def test_a_program_that_was_told_of_the_end_hears_nothing_of_the_rest(how):
+    reports = Reports()
+    async with connected_pair() as (client, server):
+        client.set_limits(high=1, low=1)
+        for _ in range(MANY):
+            client.send(BLOCK)
+        if how == "drain":
+            waiting = asyncio.ensure_future(client.drain())
+        elif how == "later":
+            waiting = asyncio.create_task(_send_when_closed(client))
+        else:
+            waiting = client.send(BLOCK)
+            if how == "gather":
+                waiting = asyncio.gather(asyncio.gather(waiting))
+        server.abort()
+        with pytest.raises(ucp.UCXConnectionReset):
+            await waiting
+        for _ in range(MANY):
+            client.send(b"late")
+        await turns(20)
+    assert not reports
+
+
+async def _send_when_closed(client):
+    await until(client.closed)
+    await client.send(b"x")
+
+
+async def test_other_failures_are_reported_each():
+    """Those of an endpoint that has not ended."""
+    reports = Reports()
+    async with connected_pair() as (client, server):
+        for _ in range(2):
+            await client.send(b"long")
+            receiving = server.recv(bytearray(2))
+            await until(receiving.done)
+            del receiving
+            await server.recv_obj()
+    assert [message for message, _ in reports] == [
+        "the exception of a ucp recv() was never retrieved"
+    ] * 2
+
+
+async def test_a_report_is_not_lost_with_the_loop():
+    """It is made when the endpoint goes."""
+    run_program(
+        """
+        import asyncio, gc, logging
+        import ucp
+
+        logging.basicConfig(level=logging.CRITICAL)
+
+        async def main():
+            listener = ucp.create_listener(host="127.0.0.1")
+            client = await ucp.connect("127.0.0.1", listener.port)
+            server = await listener.accept()
+            server.abort()
+            while not client.closed():
+                await asyncio.sleep(0)
+            reports = []
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda _, context: reports.append(context))
+            client.send(b"x")
+            loop.stop()
+            return reports
+
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(main())
+        loop.run_forever()
+        reports = task.result()
+        loop.close()
+        del task
+        gc.collect()
+        (report,) = reports
+        assert "ucp send() was never retrieved" in report["message"]
+        """
+    )
 
 
 @pytest.mark.parametrize("look", [_ext.Request.exception, _ext.Request.result, None])

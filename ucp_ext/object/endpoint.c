@@ -4,6 +4,7 @@
 
 #include "base/sockaddr.h"
 #include "object/event.h"
+#include "object/unseen.h"
 #include "worker/worker.h"
 
 typedef umx_status (*address_fn)(const umx_ep *, struct sockaddr *, size_t *);
@@ -119,13 +120,17 @@ endpoint_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->peer);
     Py_VISIT(self->local);
     Py_VISIT(self->on_close);
+    Py_VISIT(self->unseen);
     return 0;
 }
 
 int
 endpoint_clear(PyObject *op)
 {
-    Py_CLEAR(((EndpointObject *)op)->on_close);
+    EndpointObject *self = (EndpointObject *)op;
+
+    Py_CLEAR(self->on_close);
+    Py_CLEAR(self->unseen);
     return 0;
 }
 
@@ -144,6 +149,22 @@ tell_dropped(EndpointObject *self)
     if (worker_is_mine(self->worker)) {
         worker_after_call(self->worker);
     } /* for another thread's worker umx_ep_retire() has woken the thread */
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+}
+
+/* Report what the loop did not get to, as it has been closed. */
+static void
+report_at_end(EndpointObject *self)
+{
+    PyObject *exc;
+
+    if (self->unseen == NULL || compat_is_finalizing()) {
+        return;
+    }
+    exc = PyErr_GetRaisedException();
+    endpoint_report_unseen(self);
     if (exc != NULL) {
         PyErr_SetRaisedException(exc);
     }
@@ -170,6 +191,7 @@ endpoint_dealloc(PyObject *op)
         tell_dropped(self);
         self->worker->st->num_endpoints--;
     }
+    report_at_end(self);
     (void)endpoint_clear(op);
     Py_CLEAR(self->peer);
     Py_CLEAR(self->local);

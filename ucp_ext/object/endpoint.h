@@ -17,6 +17,11 @@ struct EndpointObject {
     PyObject *on_close;
     uint64_t  high; /* limits of drain(), bytes */
     uint64_t  low;
+    /* Failures that nobody has asked for: unseen.h. */
+    PyObject *unseen; /* the first one, or NULL */
+    uint32_t  num_unseen;
+    bool      is_end_seen;     /* by the program */
+    char      unseen_name[20]; /* of the first one's operation */
     PyObject *weakrefs;
 };
 

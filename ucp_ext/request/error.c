@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "object/unread.h"
+#include "object/unseen.h"
 #include "request/callback.h"
 #include "worker/worker.h"
 
@@ -289,6 +290,10 @@ request_exception_object(RequestObject *self)
     PyObject *exc;
 
     self->is_seen = true;
+    if (self->endpoint != NULL &&
+        endpoint_has_ended_by(self->endpoint, self->status)) {
+        endpoint_note_seen(self->endpoint);
+    }
     request_track(self);
     if (self->rare != NULL && self->rare->exception != NULL) {
         return Py_NewRef(self->rare->exception);

@@ -37,6 +37,7 @@
 
 #include "object/endpoint.h"
 #include "object/message.h"
+#include "object/unseen.h"
 #include "request/event.h"
 #include "worker/worker.h"
 
@@ -335,6 +336,12 @@ report_unseen(RequestObject *self)
 
     if (exc == NULL) {
         PyErr_WriteUnraisable(NULL);
+        return;
+    }
+    if (self->endpoint != NULL &&
+        endpoint_has_ended_by(self->endpoint, self->status) &&
+        endpoint_keep_unseen(self->endpoint, exc, request_op_name(self))) {
+        Py_DECREF(exc);
         return;
     }
     PyErr_SetRaisedException(exc);

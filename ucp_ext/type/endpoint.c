@@ -6,6 +6,7 @@
 #include "object/context.h"
 #include "object/endpoint.h"
 #include "object/rkey.h"
+#include "object/unseen.h"
 #include "op/am.h"
 #include "op/channel.h"
 #include "op/close.h"
@@ -528,6 +529,7 @@ static PyMethodDef endpoint_methods[] = {
     {"_peer_info", endpoint_peer_info, METH_NOARGS, peer_info_doc},
     {"_close_listener", endpoint_close_listener, METH_NOARGS,
      close_listener_doc},
+    {"_report_unseen", endpoint_report_soon, METH_O, NULL},
     {"stats", endpoint_stats, METH_NOARGS, endpoint_stats_doc},
     {"_close_after_recv", endpoint_close_after_recv, METH_O,
      close_after_recv_doc},
