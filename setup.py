@@ -172,7 +172,11 @@ class BuildExt(build_ext):
         # Their headers are not ours to warn about.
         ext.extra_compile_args += [*COMPILE_FLAGS, f"-isystem{find_numpy()}"]
         ext.extra_link_args += LINK_FLAGS
+        self.is_linked = False
         super().build_extension(ext)
+        if not self.is_linked:  # the extension is as new as its sources
+            self.link_library(self.objects)
+        self.install_for_c()
 
     def copy_extensions_to_source(self) -> None:
         super().copy_extensions_to_source()
@@ -297,7 +301,7 @@ class BuildExt(build_ext):
             linked = pool.submit(self.link_library, self.objects)
             objects = self.compile_in_parallel(*args, **options)
             linked.result()
-        self.install_for_c()
+        self.is_linked = True
         return objects
 
     def links(self, option: str) -> bool:

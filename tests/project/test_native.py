@@ -52,6 +52,17 @@ def system(tmp_path_factory) -> Path:
     return stage / "usr/lib"
 
 
+def test_the_library_of_the_package_has_all_that_was_compiled():
+    """Also if the extension did not have to be compiled again."""
+    built = [*ROOT.glob("build/*/libumx/libumx.so.*")]
+    if not built:
+        pytest.skip("the package was not built here")
+    for library in built:
+        time = library.stat().st_mtime
+        objects = library.parent.glob("src/*/*.o")
+        assert [path for path in objects if path.stat().st_mtime > time] == []
+
+
 @pytest.fixture(params=["package", "system"])
 def lib(request) -> Path:
     if request.param == "package":
