@@ -72,6 +72,15 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_channel_unrecv(umx_ep *ep, uint16_t channel, const umx_recv_info *info,
                    const umx_buffer *buf);
 
+/**
+ * Keep only the last `count` of the messages, and of the messages of frames, of
+ * a channel that nobody has received; 0: all of them, as at first. Earlier ones
+ * are dropped as newer ones come, whatever their tags are: they count as read.
+ * @return UMX_OK, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_channel_keep_last(umx_ep *ep, uint16_t channel, uint32_t count);
+
 /** Look: UMX_OK and `*info`, or UMX_ERR_NO_MESSAGE. Takes nothing. */
 UMX_API UMX_MUST_CHECK umx_status umx_channel_probe(umx_ep          *ep,
                                                     uint16_t         channel,

@@ -82,6 +82,7 @@ typedef struct umx_ep_stats {
     uint64_t waiting_sends; /* now, for credit or the handshake's end */
     uint64_t unexpected_messages; /* now: no receive has asked for them */
     uint64_t unexpected_bytes;
+    uint64_t dropped_messages; /* received ones: umx_channel_keep_last() */
 } umx_ep_stats;
 
 /** Fill in what the endpoint has counted so far. */

@@ -42,7 +42,8 @@ typedef void (*umx_ep_state_fn)(umx_ep *ep, umx_ep_state state,
 enum umx_connect_field {
     UMX_CONNECT_FIELD_LOCAL    = 1u << 0, /* absent: the system's choice */
     UMX_CONNECT_FIELD_TIMEOUT  = 1u << 1, /* absent: config's */
-    UMX_CONNECT_FIELD_ON_STATE = 1u << 2  /* absent: poll umx_ep_get_state() */
+    UMX_CONNECT_FIELD_ON_STATE = 1u << 2, /* absent: poll umx_ep_get_state() */
+    UMX_CONNECT_FIELD_WINDOW   = 1u << 3  /* absent: config's credit_* */
 };
 
 typedef struct umx_connect_params {
@@ -54,6 +55,7 @@ typedef struct umx_connect_params {
     uint64_t               timeout_ns; /* for the whole handshake */
     umx_ep_state_fn        on_state;
     void                  *arg;
+    umx_window             window;
 } umx_connect_params;
 
 /**

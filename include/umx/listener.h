@@ -35,8 +35,9 @@ enum umx_listener_field {
                                                      it */
     UMX_LISTENER_FIELD_ON_READY = 1u << 3,        /* absent: `on_accept` gets
                                                      each endpoint */
-    UMX_LISTENER_FIELD_PORT = 1u << 4 /* without `addr`; absent: the system's
-                                         choice */
+    UMX_LISTENER_FIELD_PORT = 1u << 4, /* without `addr`; absent: the system's
+                                          choice */
+    UMX_LISTENER_FIELD_WINDOW = 1u << 5 /* absent: config's credit_* */
 };
 
 typedef struct umx_listener_params {
@@ -55,6 +56,7 @@ typedef struct umx_listener_params {
     /* Instead of `on_accept`: endpoints wait for umx_listener_take(). */
     umx_accept_ready_fn on_ready; /* gets `arg`, too */
     uint16_t            port; /* in the host's byte order */
+    umx_window          window; /* of each endpoint */
 } umx_listener_params;
 
 /**

@@ -58,6 +58,16 @@ typedef struct umx_buffer {
 /** A timeout that never runs out. */
 #define UMX_TIMEOUT_INFINITE UINT64_MAX
 
+/**
+ * How much the peer of one endpoint may have sent that has not been received
+ * yet. Windows that are given do not grow.
+ */
+typedef struct umx_window {
+    uint32_t messages; /* of each channel, eager, announced or empty; 0: as the
+                          config says */
+    uint64_t bytes;    /* as `credit_bytes`; 0: as the config says */
+} umx_window;
+
 #ifdef __cplusplus
 }
 #endif

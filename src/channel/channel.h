@@ -100,6 +100,7 @@ typedef struct umi_channel {
     umi_counts             rx_granted;
     umi_counts             rx_kept;   /* not read yet */
     uint32_t               rx_window; /* eager messages that may be unread */
+    uint32_t               keep_last; /* so many unread ones; 0: all */
     umi_pace               pace;
     umi_list               waiting;
     umi_list               posted;
@@ -202,6 +203,10 @@ umi_channel_get(umx_ep *ep, uint32_t id)
     return (id == UMI_CHANNEL_0) ? &umi_channels_of(ep)->channel0 :
                                    umi_channel_make(ep, id);
 }
+
+/* True for a channel of the library's own, of which there are few, and which no
+ * limit of the program's keeps back. */
+bool umi_channel_is_of_library(uint32_t id);
 
 /* Find or make a channel that the peer sends on. NULL: the channel is one more
  * than we accept, or there is no memory; then the endpoint fails. */
@@ -454,13 +459,24 @@ void umi_channel_landed(umi_channel *channel, umx_message *message,
 /* Bytes of sends not completed. */
 uint64_t umi_channel_waiting_bytes(const umi_channel *channel);
 
+/* Does a peer with these limits count all messages of a channel alike? */
+static inline bool
+umi_credit_counts_all(const umi_limits *limits)
+{
+    return limits->rndv == 0;
+}
+
 /* Compute what an arriving message has cost its sender. */
 static inline umi_charge
-umi_charge_of(const umi_am_arrival *arrival)
+umi_charge_of(const umi_channel *channel, const umi_am_arrival *arrival)
 {
     const uint8_t *header = arrival->header;
     uint8_t        flags  = header[offsetof(umi_header, flags)];
 
+    if (umi_credit_counts_all(&channel->ep->own_limits) &&
+        (arrival->is_rndv || arrival->len == 0)) {
+        return (umi_charge){.kind = UMI_CHARGE_ANY};
+    }
     if (flags & UMI_FLAG_RESERVE) {
         return (umi_charge){.kind = UMI_CHARGE_RESERVE};
     }
@@ -499,11 +515,19 @@ umi_channel_credit(umi_channel *channel, umx_message *message)
 /* The CREDIT message that is due. */
 void umi_credit_grant(umi_channel *channel, umi_limits *limits,
                       uint32_t *reserve_p);
+/* Compute how many messages of a channel may be unread at first. */
+uint32_t umi_credit_messages(const umi_limits *limits, uint32_t id);
 /* Begin with what the peer grants each channel at first. */
 void umi_credit_start(umi_channel *channel);
 /* Take a grant of the peer's. */
 void umi_credit_take(umi_channel *channel, const umi_limits *limits,
                      uint32_t reserve);
+
+/* ---- keep_last.c ---------------------------------------------------------
+ */
+
+/* Drop messages that are not among the last that are kept. */
+void umi_channel_trim(umi_channel *channel);
 
 /* ---- misfit.c ------------------------------------------------------------
  */

@@ -84,12 +84,11 @@ umi_channel_make(umx_ep *ep, uint32_t id)
     return (channel != NULL) ? channel : add_channel(ep, id);
 }
 
-/* The library's own are few, and no limit keeps them back. */
-static bool
-is_limited(uint32_t id)
+bool
+umi_channel_is_of_library(uint32_t id)
 {
-    return id >> 16 != UMI_KIND_AM || (uint16_t)id >= UMI_AM_USER ||
-           (uint16_t)id == UMX_AM_ID_PLAIN;
+    return id >> 16 == UMI_KIND_AM && (uint16_t)id < UMI_AM_USER &&
+           (uint16_t)id != UMX_AM_ID_PLAIN;
 }
 
 umi_channel *
@@ -104,7 +103,7 @@ umi_channel_of_peer(umx_ep *ep, uint32_t id)
     if (channel != NULL && channel->is_peers) {
         return channel;
     }
-    if (is_limited(id) &&
+    if (!umi_channel_is_of_library(id) &&
         umi_channels_of(ep)->num_peers >=
             umi_endpoint_worker(ep)->context->config.channels_max) {
         umi_endpoint_protocol_error(ep, "more channels than are accepted");
@@ -118,7 +117,7 @@ umi_channel_of_peer(umx_ep *ep, uint32_t id)
         return NULL;
     }
     channel->is_peers = true;
-    umi_channels_of(ep)->num_peers += is_limited(id);
+    umi_channels_of(ep)->num_peers += !umi_channel_is_of_library(id);
     return channel;
 }
 
@@ -130,7 +129,7 @@ umi_channel_use(umi_channel *channel)
     if (channel->is_ours) {
         return UMX_OK;
     }
-    if (is_limited(channel->id)) {
+    if (!umi_channel_is_of_library(channel->id)) {
         if (ep->peer_channels != 0 &&
             umi_channels_of(ep)->num_ours >= ep->peer_channels) {
             return UMX_ERR_CHANNEL_LIMIT;
@@ -149,7 +148,7 @@ umi_channels_limit(umx_ep *ep)
     UMI_LIST_FOREACH(node, &umi_channels_of(ep)->others) {
         umi_channel *channel = umi_container_of(node, umi_channel, node);
 
-        if (!channel->is_ours || !is_limited(channel->id)) {
+        if (!channel->is_ours || umi_channel_is_of_library(channel->id)) {
             continue;
         }
         if (left > 0) {

@@ -28,6 +28,13 @@
  *
  * as far as its channels are in use; how many it may use is limited, too.
  *
+ * A side may want fewer messages unread than all that, of one connection: its
+ * limits then grant no announcements, and each message of a channel counts as
+ * one of its messages, however it goes: an eager one is charged for its bytes
+ * as well, an announced or empty one for nothing else, so that no channel waits
+ * for another. The library's own channels, which are read at once, may have
+ * UMI_CREDIT_OWN messages on their way. Such windows do not grow.
+ *
  * Messages with raw tags (ops/tag.h) have no credit: UCX keeps those, and does
  * not tell how much.
  *
@@ -48,6 +55,11 @@
 #include "channel/channel.h"
 #include "util/clock.h"
 
+/* Of windows of so few messages each one that is read is told at once. */
+enum {
+    FEW_MESSAGES = 8
+};
+
 /* Compute how many messages of a channel's reserve may be unread. */
 static uint32_t
 reserve_of(const umi_limits *limits)
@@ -56,12 +68,22 @@ reserve_of(const umi_limits *limits)
                                                  UMI_CREDIT_RESERVE;
 }
 
+uint32_t
+umi_credit_messages(const umi_limits *limits, uint32_t id)
+{
+    return (umi_credit_counts_all(limits) && umi_channel_is_of_library(id) &&
+            limits->messages < UMI_CREDIT_OWN) ?
+               UMI_CREDIT_OWN :
+               limits->messages;
+}
+
 void
 umi_credit_start(umi_channel *channel)
 {
-    const umi_limits *limits = &channel->ep->peer_limits;
+    const umi_limits *limits   = &channel->ep->peer_limits;
+    uint32_t          messages = umi_credit_messages(limits, channel->id);
 
-    channel->tx_limits = (umi_counts){.messages = limits->messages,
+    channel->tx_limits = (umi_counts){.messages = messages,
                                       .reserve  = reserve_of(limits)};
 }
 
@@ -83,6 +105,8 @@ umi_credit_allows(const umi_channel *channel, umi_charge charge)
                          umi_channels_of(ep)->tx_sent.rndv) > 0;
     case UMI_CHARGE_RESERVE:
         return (int32_t)(limits->reserve - sent->reserve) > 0;
+    case UMI_CHARGE_ANY:
+        return (int32_t)(limits->messages - sent->messages) > 0;
     case UMI_CHARGE_NONE:
         break;
     }
@@ -99,6 +123,8 @@ add(umi_endpoint_counts *shared, umi_counts *own, umi_charge charge)
         shared->rndv++;
     } else if (charge.kind == UMI_CHARGE_RESERVE) {
         own->reserve++;
+    } else if (charge.kind == UMI_CHARGE_ANY) {
+        own->messages++;
     }
 }
 
@@ -131,7 +157,9 @@ umi_credit_keep(umi_channel *channel, umi_charge charge)
               umi_channels_of(channel->ep)->rx_window - shared->bytes)) ||
         (charge.kind == UMI_CHARGE_RNDV && shared->rndv >= limits->rndv) ||
         (charge.kind == UMI_CHARGE_RESERVE &&
-         kept->reserve >= reserve_of(limits))) {
+         kept->reserve >= reserve_of(limits)) ||
+        (charge.kind == UMI_CHARGE_ANY &&
+         kept->messages >= channel->rx_window)) {
         return false;
     }
     add(&umi_channels_of(channel->ep)->rx_kept, &channel->rx_kept, charge);
@@ -152,6 +180,9 @@ umi_credit_unkeep(umi_channel *channel, umi_charge charge)
     case UMI_CHARGE_RESERVE:
         channel->rx_kept.reserve--;
         break;
+    case UMI_CHARGE_ANY:
+        channel->rx_kept.messages--;
+        break;
     case UMI_CHARGE_NONE:
         break;
     }
@@ -169,12 +200,6 @@ owe_credit(umi_channel *channel)
 
 /* ---- windows --------------------------------------------------------------
  */
-
-static const umx_config *
-config_of(const umi_channel *channel)
-{
-    return &umi_endpoint_worker(channel->ep)->context->config;
-}
 
 static uint64_t
 doubled(uint64_t window, uint64_t max)
@@ -208,14 +233,14 @@ widen_bytes(umi_channel *channel)
     umi_channels *channels = umi_channels_of(channel->ep);
 
     channels->rx_window = doubled(channels->rx_window,
-                                  config_of(channel)->credit_bytes_max);
+                                  channel->ep->most_limits.bytes);
 }
 
 static void
 widen_messages(umi_channel *channel)
 {
-    channel->rx_window = (uint32_t)doubled(
-        channel->rx_window, config_of(channel)->credit_messages_max);
+    channel->rx_window = (uint32_t)doubled(channel->rx_window,
+                                           channel->ep->most_limits.messages);
 }
 
 /* The first message is read after windows have been told. Begin anew after a
@@ -281,6 +306,22 @@ umi_credit_waited(umi_channel *channel, size_t len)
 /* ---- what has been read ---------------------------------------------------
  */
 
+/* True if so many messages have been read that a CREDIT is due: more than half
+ * of a window since the last, and of a few each. */
+static bool
+has_read_many(const umi_channel *channel)
+{
+    const umi_limits *limits = &channel->ep->own_limits;
+    uint32_t read = channel->rx_read.messages - channel->rx_granted.messages;
+
+    if (umi_credit_counts_all(limits)) {
+        uint32_t window = umi_credit_messages(limits, channel->id);
+
+        return read > ((window <= FEW_MESSAGES) ? 0 : window / 2);
+    }
+    return read > limits->messages / 2;
+}
+
 /* A CREDIT is due once more than half a window has been read since the last. */
 void
 umi_credit_read(umi_channel *channel, umi_charge charge)
@@ -300,7 +341,7 @@ umi_credit_read(umi_channel *channel, umi_charge charge)
         }
         read->messages++;
         umi_channels_of(ep)->rx_read.bytes += charge.bytes;
-        is_due = read->messages - granted->messages > limits->messages / 2 ||
+        is_due = has_read_many(channel) ||
                  umi_channels_of(ep)->rx_read.bytes -
                          umi_channels_of(ep)->rx_granted.bytes >
                      limits->bytes / 2;
@@ -314,6 +355,10 @@ umi_credit_read(umi_channel *channel, umi_charge charge)
     case UMI_CHARGE_RESERVE:
         read->reserve++;
         is_due = read->reserve - granted->reserve > reserve_of(limits) / 2;
+        break;
+    case UMI_CHARGE_ANY:
+        read->messages++;
+        is_due = has_read_many(channel);
         break;
     case UMI_CHARGE_NONE:
         break;

@@ -409,6 +409,7 @@ umi_frames_advance(umi_channel *channel)
         hand_out(channel, message,
                  umi_channel_request_at(channel->posted.next));
     }
+    umi_channel_trim(channel);
     end_posted(channel);
 }
 
@@ -435,7 +436,8 @@ static void
 offer(umi_channel *channel, umx_message *message)
 {
     umi_channel_queue(channel, message);
-    if (channel->open != NULL || !umi_list_is_empty(&channel->posted)) {
+    if (channel->open != NULL || !umi_list_is_empty(&channel->posted) ||
+        channel->keep_last != 0) {
         umi_channel_due(channel); /* UCX is calling */
     }
 }
@@ -456,27 +458,26 @@ fail_posted(umi_channel *channel, umx_status status)
     }
 }
 
-/* Parts of a head in the queue; SIZE_MAX if it cannot be read. */
-static size_t
-count_parts(umi_channel *channel, umx_message *message)
-{
-    const char *why;
-    size_t      count;
-
-    if (!open_head(channel, message, &why)) {
-        return SIZE_MAX;
-    }
-    count = message->frames->head.num_parts;
-    umi_frames_free(message);
-    return count;
-}
-
 /* True if the bytes of a message in the queue are here. */
 static bool
 is_here(const umx_message *message)
 {
     return umi_message_is_at_hand(message) &&
            message->storage != UMI_STORAGE_MOVED;
+}
+
+size_t
+umi_frames_count_parts(umi_channel *channel, umx_message *message)
+{
+    const char *why;
+    size_t      count;
+
+    if (!is_here(message) || !open_head(channel, message, &why)) {
+        return SIZE_MAX;
+    }
+    count = message->frames->head.num_parts;
+    umi_frames_free(message);
+    return count;
 }
 
 /* True if the bytes of a part in the queue are here, or have just landed. */
@@ -501,7 +502,7 @@ first_broken(umi_channel *channel, uint64_t none)
             break;
         }
         if (!is_part) {
-            missing = count_parts(channel, message);
+            missing = umi_frames_count_parts(channel, message);
         } else if (missing != 0) {
             missing--;
         }

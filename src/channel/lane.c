@@ -37,7 +37,7 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
     umi_list_init(&channel->ended_loans);
     channel->ep          = ep;
     channel->id          = id;
-    channel->rx_window   = ep->own_limits.messages;
+    channel->rx_window   = umi_credit_messages(&ep->own_limits, id);
     channel->ops         = ops_of(id);
     channel->is_replies  = (id == UMI_CHANNEL_REPLIES);
     channel->is_requests = (id == UMI_CHANNEL_REQUESTS);
@@ -65,7 +65,7 @@ keep(umi_channel *channel, const umx_recv_info *info,
      const umi_am_arrival *arrival, bool is_early, bool is_refused)
 {
     int          verdict = UMI_AM_CONSUMED;
-    umi_charge   charge  = umi_charge_of(arrival);
+    umi_charge   charge  = umi_charge_of(channel, arrival);
     umx_message *message;
 
     if (!umi_credit_keep(channel, charge)) {
@@ -102,7 +102,7 @@ arrive_in_order(umi_channel *channel, const umx_recv_info *info,
 
     if (!umi_channel_is_reading(channel)) {
         /* Closed here: nobody will read it, and nobody has to wait for that. */
-        umi_credit_read(channel, umi_charge_of(arrival));
+        umi_credit_read(channel, umi_charge_of(channel, arrival));
         return UMI_AM_REFUSED;
     }
     arrived = channel->ops->arrive(channel, info, arrival);

@@ -43,7 +43,8 @@ typedef enum umi_charge_kind {
     UMI_CHARGE_NONE,   /* paid back, or never paid for */
     UMI_CHARGE_EAGER,  /* one of the channel's messages, and `bytes` */
     UMI_CHARGE_RNDV,   /* one of the endpoint's announcements */
-    UMI_CHARGE_RESERVE /* one of the channel's reserve */
+    UMI_CHARGE_RESERVE, /* one of the channel's reserve */
+    UMI_CHARGE_ANY     /* one of the channel's messages, however it goes */
 } umi_charge_kind;
 
 typedef struct umi_charge {
@@ -54,7 +55,9 @@ typedef struct umi_charge {
 /* Constants of the wire: both sides count alike. */
 enum {
     UMI_CREDIT_OVERHEAD = 512, /* bytes, for each eager message */
-    UMI_CREDIT_RESERVE  = 16   /* messages a channel; fewer if credit_rndv is */
+    UMI_CREDIT_RESERVE  = 16,  /* messages a channel; fewer if credit_rndv is */
+    UMI_CREDIT_OWN      = 64   /* messages, at least, of the library's own
+                                  channels, which it reads at once */
 };
 
 /* An eager message of `len` bytes behind a header of the user's. */

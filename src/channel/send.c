@@ -105,7 +105,9 @@ static bool
 choose_charge(const umi_channel *channel, umx_request *req,
               umi_charge *charge_p)
 {
-    if (!must_announce(channel->ep, req) && has_room(channel->ep, req)) {
+    if (!must_announce(channel->ep, req) && has_room(channel->ep, req) &&
+        !(req->buf.len == 0 &&
+          umi_credit_counts_all(&channel->ep->peer_limits))) {
         *charge_p = charge_eager(req);
         if (umi_credit_allows(channel, *charge_p)) {
             return true;
@@ -113,6 +115,10 @@ choose_charge(const umi_channel *channel, umx_request *req,
         if (waits_for_own_credit(channel, req)) {
             return false;
         }
+    }
+    if (umi_credit_counts_all(&channel->ep->peer_limits)) {
+        *charge_p = (umi_charge){.kind = UMI_CHARGE_ANY};
+        return umi_credit_allows(channel, *charge_p);
     }
     *charge_p = (umi_charge){.kind = UMI_CHARGE_RNDV};
     if (req->buf.len != 0 && umi_credit_allows(channel, *charge_p)) {

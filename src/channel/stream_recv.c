@@ -266,7 +266,7 @@ arrive(umi_channel *channel, const umx_recv_info *info,
         return UMI_ARRIVED_TO_KEEP;
     }
     channel->place += arrival->len;
-    umi_credit_read(channel, umi_charge_of(arrival));
+    umi_credit_read(channel, umi_charge_of(channel, arrival));
     if (is_satisfied(req)) {
         end(req, UMX_OK);
     }

@@ -227,6 +227,7 @@ offer(umi_channel *channel, umx_message *message)
         if (channel->user != NULL) {
             umi_endpoint_due(channel->ep, UMI_DUE_HANDLERS);
         }
+        umi_channel_trim(channel);
         return;
     }
     umi_node_remove(&req->node);
@@ -261,7 +262,7 @@ arrive_at_request(umi_channel *channel, umx_request *req,
     } else {
         status = umi_copy_in(&req->buf, arrival->data, arrival->len);
     }
-    umi_credit_read(channel, umi_charge_of(arrival));
+    umi_credit_read(channel, umi_charge_of(channel, arrival));
     if (status != UMX_INPROGRESS) {
         complete_recv(req, status);
     }
@@ -290,7 +291,7 @@ arrive(umi_channel *channel, const umx_recv_info *info,
     umx_request *req = find_posted(channel, info, &is_refused, &is_dropped);
 
     if (is_dropped) {
-        umi_credit_read(channel, umi_charge_of(arrival));
+        umi_credit_read(channel, umi_charge_of(channel, arrival));
         return UMI_ARRIVED;
     }
     if (req == NULL || !takes_bytes(req, arrival)) {
@@ -317,6 +318,7 @@ landed(umi_channel *channel, umx_message *message, umx_status status)
         if (channel->user != NULL) {
             umi_endpoint_due(channel->ep, UMI_DUE_HANDLERS);
         }
+        umi_channel_trim(channel);
         return;
     }
     umi_recv_of(claimant)->message = NULL;

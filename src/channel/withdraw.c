@@ -34,8 +34,12 @@ typedef struct withdrawal {
 static unsigned
 most(const umx_ep *ep)
 {
-    return ep->own_limits.rndv +
-           UMI_CREDIT_RESERVE * (umi_channels_of(ep)->num_peers + 1);
+    const umi_limits *limits = &ep->own_limits;
+    unsigned          each   = umi_credit_counts_all(limits) ?
+                                   limits->messages :
+                                   UMI_CREDIT_RESERVE;
+
+    return limits->rndv + each * (umi_channels_of(ep)->num_peers + 1);
 }
 
 static umx_request *

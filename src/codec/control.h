@@ -54,7 +54,8 @@
  *   features      bits of umi_feature; others mean nothing
  *   channel       kind << 16 | number, as in the header of data
  *   limits        bytes u64 (of all channels), messages u32 (of each), rndv
- *                 u32 (of all); what is counted as how much: credit.c
+ *                 u32 (of all; 0: announced messages count among those of
+ *                 their channel); what is counted as how much: credit.c
  *   channels      how many the sender accepts on this endpoint; not 0
  *   secret        HMAC(token or nothing, what X25519 makes of the public keys)
  *   where         worker id 16 bytes, public key 32, endpoint u64 (the sender's

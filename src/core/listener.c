@@ -362,6 +362,9 @@ listener_new(umx_worker *worker, const umx_listener_params *params)
     umi_timer_init(&listener->pause, resume_accepting);
     listener->backlog    = DEFAULT_BACKLOG;
     listener->timeout_ns = worker->context->config.connect_timeout_ns;
+    if (params->field_mask & UMX_LISTENER_FIELD_WINDOW) {
+        listener->window = params->window;
+    }
     if (params->field_mask & UMX_LISTENER_FIELD_TIMEOUT) {
         listener->timeout_ns = params->timeout_ns;
     }

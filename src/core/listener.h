@@ -41,6 +41,7 @@ struct umx_listener {
     umx_remote_close_fn on_remote_close; /* NULL: not allowed */
     void               *arg;
     uint64_t            timeout_ns;
+    umx_window          window; /* zeros: the config's */
     unsigned            backlog;
     unsigned            num_handshakes; /* the layer's count, kept <= backlog */
     umi_complaint       complaints[UMI_COMPLAINTS];

@@ -245,10 +245,14 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
     bool       has_local  = (params->field_mask & UMX_CONNECT_FIELD_LOCAL) != 0;
     uint64_t   timeout_ns = worker->context->config.connect_timeout_ns;
     umx_status status     = check_params(worker, params);
+    umx_window window     = {0};
     umx_ep    *ep;
 
+    if (params->field_mask & UMX_CONNECT_FIELD_WINDOW) {
+        window = params->window;
+    }
     if (status == UMX_OK) {
-        status = umi_endpoint_new(worker, &ep);
+        status = umi_endpoint_new(worker, &window, &ep);
     }
     if (status != UMX_OK) {
         return status;

@@ -192,6 +192,7 @@ umx_ep_connect_address(umx_worker *worker, const void *data, size_t data_len,
     UMI_GUARD(worker);
     uint64_t    timeout_ns = worker->context->config.connect_timeout_ns;
     umx_status  status     = umi_worker_check_begin(worker);
+    umx_window  window = {0};
     umi_address address;
     const char *why;
     size_t      len;
@@ -206,7 +207,10 @@ umx_ep_connect_address(umx_worker *worker, const void *data, size_t data_len,
     if (params->field_mask & UMX_CONNECT_FIELD_TIMEOUT) {
         timeout_ns = params->timeout_ns;
     }
-    status = umi_endpoint_new(worker, &ep);
+    if (params->field_mask & UMX_CONNECT_FIELD_WINDOW) {
+        window = params->window;
+    }
+    status = umi_endpoint_new(worker, &window, &ep);
     if (status != UMX_OK) {
         return status;
     }

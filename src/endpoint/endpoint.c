@@ -106,8 +106,29 @@ on_timer(umi_timer *timer)
     umi_ep_base_release(&ep->base);
 }
 
+/* Set what the endpoint grants its peer: what `window` says, and else the
+ * config. */
+static void
+set_limits(umx_ep *ep, const umx_config *config, const umx_window *window)
+{
+    ep->own_limits  = (umi_limits){.bytes    = config->credit_bytes,
+                                   .messages = config->credit_messages,
+                                   .rndv     = config->credit_rndv};
+    ep->most_limits = (umi_limits){.bytes    = config->credit_bytes_max,
+                                   .messages = config->credit_messages_max};
+    if (window->messages != 0) {
+        ep->own_limits.messages  = window->messages;
+        ep->own_limits.rndv      = 0; /* as credit.c says */
+        ep->most_limits.messages = 0;
+    }
+    if (window->bytes != 0) {
+        ep->own_limits.bytes  = window->bytes;
+        ep->most_limits.bytes = 0;
+    }
+}
+
 umx_status
-umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
+umi_endpoint_new(umx_worker *worker, const umx_window *window, umx_ep **ep_p)
 {
     const umx_config         *config = &worker->context->config;
     const umi_endpoint_hooks *hooks  = worker->hooks->ep;
@@ -125,9 +146,7 @@ umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
         free(handshake);
         return status;
     }
-    ep->own_limits = (umi_limits){.bytes    = config->credit_bytes,
-                                  .messages = config->credit_messages,
-                                  .rndv     = config->credit_rndv};
+    set_limits(ep, config, window);
     umi_lend_begin(&ep->base, &ep->lend);
     umi_transfer_begin(&ep->base, &ep->transfers);
     umi_node_init(&ep->put_off.node);

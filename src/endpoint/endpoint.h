@@ -157,6 +157,7 @@ struct umx_ep {
     umi_limits                peer_limits; /* at first */
     uint32_t        peer_channels; /* how many the peer accepts; 0: not known */
     umi_limits      own_limits;    /* what it grants the peer at first */
+    umi_limits      most_limits;   /* and at most; `rndv` is not used */
     umx_ep_state_fn on_state;
     void           *arg;
     umi_handshake  *handshake;
@@ -285,7 +286,8 @@ umx_status umi_endpoint_send_status(const umx_ep *ep);
 /* Tell why nothing more can come; UMX_OK if it can. */
 umx_status umi_endpoint_recv_status(const umx_ep *ep);
 
-umx_status umi_endpoint_new(umx_worker *worker, umx_ep **ep_p);
+umx_status umi_endpoint_new(umx_worker *worker, const umx_window *window,
+                            umx_ep **ep_p);
 
 /* Write down what is to be done, and ask for a visit. */
 void umi_endpoint_due(umx_ep *ep, unsigned due);

@@ -235,7 +235,7 @@ umi_handshake_on_connection(umx_listener *listener, int fd)
         refuse(fd, "too many handshakes in progress");
         return;
     }
-    status = umi_endpoint_new(worker, &ep);
+    status = umi_endpoint_new(worker, &listener->window, &ep);
     if (status != UMX_OK) {
         umi_log(UMI_LOG_ERROR, "connection refused: %s",
                 umx_status_string(status));

@@ -313,6 +313,24 @@ async def test_a_program_that_was_told_of_the_end_hears_nothing_of_the_rest(how)
     assert not reports
 
 
+@pytest.mark.parametrize("reads", [False, True])
+async def test_sends_that_a_peer_leaves_unread_are_reported_once(reads):
+    """The end of what is received tells nobody that sends are lost."""
+    reports = Reports()
+    async with connected_pair() as (client, server):
+        for _ in range(MANY):
+            client.send(BLOCK)
+        if reads:
+            with pytest.raises(ucp.UCXPeerClosed):
+                await asyncio.gather(client.recv_obj(), server.close())
+        else:
+            await server.close()
+        await until(lambda: reports)
+        await turns(20)
+    ((message, _),) = reports
+    assert f"the exceptions of {MANY} ucp operations" in message
+
+
 async def _send_when_closed(client):
     await until(client.closed)
     await client.send(b"x")

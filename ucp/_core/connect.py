@@ -17,6 +17,7 @@ from .lifecycle import current_worker
 from .listener import AcceptCallback, Acceptor, Listener
 from .log import catch_up
 from .resolve import SockAddr, check_port, resolve, resolve_now
+from .window import Window, window_of
 from .worker import Worker
 
 
@@ -30,6 +31,8 @@ def create_listener(
     on_error: ErrorCallback | None = None,
     connect_timeout: float | None = None,
     remote_close: bool = False,
+    receive_messages: int | None = None,
+    receive_bytes: int | None = None,
 ) -> Listener:
     """Listen for connections. Closing the listener ends that.
 
@@ -59,9 +62,18 @@ def create_listener(
             ``Config.connect_timeout``.
         remote_close: True if peers that were accepted may close the listener by
             ``Listener.close_remote``.
+        receive_messages: messages that each peer may have sent on each channel and
+            that the program has not received yet, however long they are; the next
+            send waits. 1 is the least. None: as ``Config.credit_messages`` and
+            ``credit_rndv`` say.
+        receive_bytes: bytes of short messages that may be unread on all channels;
+            longer ones stay with the sender. None: ``Config.credit_bytes``. Both
+            numbers stay as they are; those of ``Config`` grow for a peer that is
+            far away.
 
     Raises:
         TypeError: a callback is not callable, or the port is not an int.
+        ValueError: a number of ``receive_`` is less than 1.
         OverflowError: the port is not in 0 to 65535.
         UCXBusy: the address is in use; without ``host``, the port is in use by
             IPv4 or IPv6.
@@ -71,6 +83,7 @@ def create_listener(
     check_callable("callback_func", callback_func)
     check_callable("on_error", on_error)
     number = 0 if port is None else check_port(port)
+    window = window_of(receive_messages, receive_bytes)
     worker = current_worker()
     catch_up()
     address = resolve_now(host, number)[0] if host else (None, number)
@@ -88,6 +101,7 @@ def create_listener(
             backlog=backlog,
             timeout=connect_timeout,
             on_remote_close=acceptor.end if remote_close else None,
+            window=window,
         ),
     )
     listener._acceptor = acceptor
@@ -133,6 +147,22 @@ async def create_endpoint(
 
     When cancelled, the connection attempt ends.
     """
+    endpoint = await connect_within(
+        ip_address, port, connect_timeout, family, local_host, None
+    )
+    endpoint._has_error_handling = endpoint_error_handling
+    return endpoint
+
+
+async def connect_within(
+    ip_address: str,
+    port: int,
+    connect_timeout: float | None,
+    family: int,
+    local_host: str | None,
+    window: Window | None,
+) -> Endpoint:
+    """Connect, as ``create_endpoint`` does, with a window."""
     port = check_port(port)
     if connect_timeout is None:
         connect_timeout = context.connect_timeout()
@@ -150,8 +180,10 @@ async def create_endpoint(
         # An address that does not answer leaves time for the next ones.
         timeout = max(deadline - time.monotonic(), 0) / left
         try:
-            endpoint = await _connect(worker, addresses[-left], timeout, local)
-            endpoint._has_error_handling = endpoint_error_handling
+            endpoint = await _connect(
+                worker, addresses[-left], timeout, local, window
+            )
+            endpoint._has_error_handling = True
             return endpoint
         except (UCXNotConnected, UCXUnreachable, UCXTimeout) as exc:
             failures.append(exc)
@@ -168,6 +200,8 @@ def connect(
     timeout: float | None = None,
     family: int = 0,
     local_host: str | None = None,
+    receive_messages: int | None = None,
+    receive_bytes: int | None = None,
 ) -> Connecting:
     """Connect to a listener, by ``await`` or by ``async with``.
 
@@ -184,15 +218,23 @@ def connect(
         family: ``socket.AF_INET`` or ``AF_INET6`` to use addresses of this family
             only; 0: of both.
         local_host: numeric source address.
+        receive_messages: messages that the peer may have sent on each channel and
+            that the program has not received yet, however long they are; the next
+            send waits. 1 is the least. None: as ``Config.credit_messages`` and
+            ``credit_rndv`` say.
+        receive_bytes: bytes of short messages that may be unread on all channels;
+            longer ones stay with the sender. None: ``Config.credit_bytes``. Both
+            numbers stay as they are; those of ``Config`` grow for a peer that is
+            far away.
 
     Raises:
+        TypeError, ValueError: a number of ``receive_`` is not an int of 1 or more.
         The exceptions of ``create_endpoint``, when the result is awaited or
         entered.
     """
+    window = window_of(receive_messages, receive_bytes)
     return Connecting(
-        create_endpoint(
-            host, port, connect_timeout=timeout, family=family, local_host=local_host
-        ),
+        connect_within(host, port, timeout, family, local_host, window),
         f"{host}:{port}",
     )
 
@@ -243,8 +285,12 @@ class Connecting(Coroutine[Any, Any, Endpoint]):
 
 
 async def _connect(
-    worker: Worker, address: SockAddr, timeout: float, local: SockAddr | None
+    worker: Worker,
+    address: SockAddr,
+    timeout: float,
+    local: SockAddr | None,
+    window: Window | None,
 ) -> Endpoint:
-    endpoint = cast(Endpoint, await worker._connect(address, timeout, local))
+    endpoint = cast(Endpoint, await worker._connect(address, timeout, local, window))
     worker._endpoints.add(endpoint)
     return endpoint

@@ -20,6 +20,7 @@ from .log import logger
 from .objects import Channel, Frames, Objects
 from .peer import Peer, PeerInfo
 from .statistics import EndpointStatistics, warn_of_stats
+from .window import last_of
 
 _CONTROL = 65535
 
@@ -119,6 +120,24 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
             ValueError: the number is not in this range.
         """
         return Channel(self, number)
+
+    def set_keep_last(self, count: int | None) -> None:
+        """Keep only the newest messages of the endpoint that nobody has received.
+
+        Earlier ones are dropped as newer ones come, whatever their tags are, and
+        count as received for their sender: a slow reader gets the newest state and
+        holds nobody up. Bytes of long messages that are dropped are not fetched.
+        Those of other channels stay:
+        ``Channel.set_keep_last``. Messages and messages of frames are counted apart. The peer need not know.
+        ``statistics.dropped_messages`` says how many have been dropped.
+
+        Args:
+            count: so many are kept, 1 or more; None: all, as at first.
+
+        Raises:
+            TypeError, ValueError: the number is not an int of 1 or more.
+        """
+        self._keep_last(0, last_of(count))
 
     @property
     def control(self) -> Channel:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 
 from .. import _ext
 from ..exceptions import UCXCanceled, UCXCloseError, UCXError
+from .window import last_of
 
 Tag = Hashable
 
@@ -165,6 +166,23 @@ class Channel(_ext.Channel, Objects, Frames):  # order: see Endpoint
 
     def __repr__(self) -> str:
         return f"<ucp.Channel {self.number} of {self.endpoint!r}>"
+
+    def set_keep_last(self, count: int | None) -> None:
+        """Keep only the newest messages of the channel that nobody has received.
+
+        Earlier ones are dropped as newer ones come, whatever their tags are, and
+        count as received for their sender: a slow reader gets the newest state and
+        holds nobody up. Bytes of long messages that are dropped are not fetched.
+        Messages and messages of frames are counted apart. The peer need not know.
+        ``statistics.dropped_messages`` says how many have been dropped.
+
+        Args:
+            count: so many are kept, 1 or more; None: all, as at first.
+
+        Raises:
+            TypeError, ValueError: the number is not an int of 1 or more.
+        """
+        self.endpoint._keep_last(self.number, last_of(count))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Channel):

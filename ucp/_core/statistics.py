@@ -30,6 +30,8 @@ class EndpointStatistics(Statistics):
         waiting_sends: sends that wait until the peer grants credit.
         unexpected_messages: messages that no receive has asked for.
         unexpected_bytes: their bytes.
+        dropped_messages: those that have come and were dropped, as
+            ``set_keep_last()`` says.
     """
 
     sent_messages: int
@@ -40,6 +42,7 @@ class EndpointStatistics(Statistics):
     waiting_sends: int
     unexpected_messages: int
     unexpected_bytes: int
+    dropped_messages: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

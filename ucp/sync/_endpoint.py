@@ -16,6 +16,7 @@ from .._core import listener as _listener
 from .._core import worker as _worker
 from .._core.closing import Closing
 from .._core.objects import Tag
+from .._core.window import Window, window_of
 from .._ext import ANY, AnyTag
 from ._forward import forwarded
 from ._runner import call, current_worker, submit
@@ -127,7 +128,13 @@ class Listener(Closing):
 
 
 def connect(
-    host: str, port: int, *, timeout: float | None = None, local_host: str | None = None
+    host: str,
+    port: int,
+    *,
+    timeout: float | None = None,
+    local_host: str | None = None,
+    receive_messages: int | None = None,
+    receive_bytes: int | None = None,
 ) -> Endpoint:
     """Connect to a listener; arguments and exceptions as ``ucp.connect()``.
 
@@ -136,17 +143,25 @@ def connect(
             It cannot accept while the thread waits.
     """
     _refuse_own_listener(host, port)
+    window = window_of(receive_messages, receive_bytes)
+    worker = current_worker()
     return Endpoint(
-        call(current_worker(), None, _connect_to, host, port, timeout, local_host)
+        call(worker, None, _connect_to, host, port, timeout, local_host, window)
     )
 
 
 def listen(
-    port: int | None = None, *, host: str | None = None, backlog: int | None = None
+    port: int | None = None,
+    *,
+    host: str | None = None,
+    backlog: int | None = None,
+    receive_messages: int | None = None,
+    receive_bytes: int | None = None,
 ) -> Listener:
     """Listen for connections; arguments and exceptions as ``ucp.create_listener()``."""
     worker = current_worker()
-    return Listener(worker, submit(worker, _listen, port, host, backlog))
+    limits = (receive_messages, receive_bytes)
+    return Listener(worker, submit(worker, _listen, port, host, backlog, limits))
 
 
 def _refuse_own_listener(host: str, port: int) -> None:
@@ -171,14 +186,22 @@ def _refuse_own_listener(host: str, port: int) -> None:
 
 
 async def _connect_to(
-    host: str, port: int, timeout: float | None, local_host: str | None
+    host: str, port: int, timeout: float | None, local_host: str | None, window: Window | None
 ) -> _endpoint.Endpoint:
-    return await _connect.create_endpoint(
-        host, port, connect_timeout=timeout, local_host=local_host
-    )
+    return await _connect.connect_within(host, port, timeout, 0, local_host, window)
 
 
 def _listen(
-    port: int | None, host: str | None, backlog: int | None
+    port: int | None,
+    host: str | None,
+    backlog: int | None,
+    limits: tuple[int | None, int | None],
 ) -> _listener.Listener:
-    return _connect.create_listener(None, port, host=host, backlog=backlog)
+    return _connect.create_listener(
+        None,
+        port,
+        host=host,
+        backlog=backlog,
+        receive_messages=limits[0],
+        receive_bytes=limits[1],
+    )

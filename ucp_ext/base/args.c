@@ -382,6 +382,13 @@ args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p)
     }
     value = PyFloat_AsDouble(seconds);
     if (value == -1.0 && PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Format(PyExc_TypeError,
+                         "a timeout is a number of seconds, not %R%s", seconds,
+                         PyObject_HasAttrString(seconds, "total_seconds") ?
+                             ": use its total_seconds()" :
+                             "");
+        }
         return -1;
     }
     if (!(value >= 0)) {
@@ -390,6 +397,24 @@ args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p)
         return -1;
     }
     *ns_p = (value >= 1e9) ? UMX_TIMEOUT_INFINITE : (uint64_t)(value * 1e9);
+    return 0;
+}
+
+int
+args_window(PyObject *window, umx_window *window_p)
+{
+    unsigned long long bytes;
+    unsigned           messages;
+
+    *window_p = (umx_window){0};
+    if (window == NULL || window == Py_None) {
+        return 0;
+    }
+    if (!PyArg_ParseTuple(window, "IK", &messages, &bytes)) {
+        return -1;
+    }
+    window_p->messages = messages;
+    window_p->bytes    = bytes;
     return 0;
 }
 

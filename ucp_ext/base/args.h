@@ -40,4 +40,7 @@ int args_bits(PyObject *bits, unsigned *size_p);
 /* Seconds or None (`fallback_ns`) as nanoseconds. */
 int args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p);
 
+/* (messages, bytes), each 0 for the config's; or None. */
+int args_window(PyObject *window, umx_window *window_p);
+
 #endif

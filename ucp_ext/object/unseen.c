@@ -21,6 +21,7 @@ endpoint_has_ended_by(const EndpointObject *endpoint, umx_status status)
     case UMX_ERR_VERSION:
     case UMX_ERR_AUTH:
     case UMX_ERR_CLOSED:
+    case UMX_ERR_PEER_CLOSED:
         return true;
     case UMX_ERR_TIMED_OUT:
     case UMX_ERR_UNREACHABLE:

@@ -140,12 +140,13 @@ static int
 parse_connect(const char *name, PyObject *const *args, Py_ssize_t nargs,
               PyObject *kwnames, connect_args *parsed)
 {
-    static const char *const keywords[] = {"sockaddr", "timeout", "local"};
+    static const char *const keywords[] = {"sockaddr", "timeout", "local",
+                                           "window"};
     umx_connect_params      *params     = &parsed->params;
-    PyObject                *values[3];
+    PyObject                *values[4];
 
     *params = (umx_connect_params){.field_mask = UMX_CONNECT_FIELD_TIMEOUT};
-    if (args_parse(name, args, nargs, kwnames, keywords, 3, 3, 2, values) < 0 ||
+    if (args_parse(name, args, nargs, kwnames, keywords, 4, 4, 2, values) < 0 ||
         sockaddr_parse(values[0], &parsed->addr, &params->addr_len) < 0 ||
         args_timeout(values[1], UMX_TIMEOUT_INFINITE, &params->timeout_ns) <
             0) {
@@ -159,12 +160,16 @@ parse_connect(const char *name, PyObject *const *args, Py_ssize_t nargs,
         params->field_mask |= UMX_CONNECT_FIELD_LOCAL;
         params->local = (struct sockaddr *)&parsed->local;
     }
+    if (args_window(values[3], &params->window) < 0) {
+        return -1;
+    }
+    params->field_mask |= UMX_CONNECT_FIELD_WINDOW;
     parsed->peer = values[0];
     return 0;
 }
 
 const char worker_connect_doc[] =
-    "_connect($self, sockaddr, timeout, local=None)\n--\n\n"
+    "_connect($self, sockaddr, timeout, local=None, window=None)\n--\n\n"
     "Connect to (host, port[, flowinfo, scope]), numeric; awaits an\n"
     "Endpoint. `timeout` in seconds is for the whole handshake.";
 
@@ -210,7 +215,7 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 }
 
 const char worker_start_connect_doc[] =
-    "_start_connect($self, sockaddr, timeout, local=None)\n--\n\n"
+    "_start_connect($self, sockaddr, timeout, local=None, window=None)\n--\n\n"
     "_connect() without waiting: an Endpoint whose state is\n"
     "'connecting'. What is sent on it waits.";
 

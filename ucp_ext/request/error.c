@@ -290,8 +290,10 @@ request_exception_object(RequestObject *self)
     PyObject *exc;
 
     self->is_seen = true;
+    /* Nothing more to receive is no failure: what was sent may be lost. */
     if (self->endpoint != NULL &&
-        endpoint_has_ended_by(self->endpoint, self->status)) {
+        endpoint_has_ended_by(self->endpoint, self->status) &&
+        (self->status != UMX_ERR_PEER_CLOSED || request_is_a(self, OP_SEND))) {
         endpoint_note_seen(self->endpoint);
     }
     request_track(self);

@@ -221,6 +221,30 @@ endpoint_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(keep_last_doc,
+             "_keep_last($self, number, count, /)\n--\n\n"
+             "Keep only the last `count` unread messages of a channel; 0: all.");
+
+static PyObject *
+endpoint_keep_last(PyObject *op, PyObject *args)
+{
+    EndpointObject *self = (EndpointObject *)op;
+    unsigned        number, count;
+    umx_status      status;
+
+    if (!PyArg_ParseTuple(args, "II:_keep_last", &number, &count) ||
+        endpoint_check_open(self, "set_keep_last") < 0) {
+        return NULL;
+    }
+    status = umx_channel_keep_last(self->umx, (uint16_t)number, count);
+    if (status != UMX_OK) {
+        return errors_raise(self->worker->st, status, "set_keep_last", NULL);
+    }
+    worker_after_call(self->worker);
+    worker_drain_if_due(self->worker);
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(closed_doc,
              "closed($self, /)\n--\n\n"
              "True if this side or the peer has closed the endpoint, or if\n"
@@ -529,6 +553,7 @@ static PyMethodDef endpoint_methods[] = {
     {"_peer_info", endpoint_peer_info, METH_NOARGS, peer_info_doc},
     {"_close_listener", endpoint_close_listener, METH_NOARGS,
      close_listener_doc},
+    {"_keep_last", endpoint_keep_last, METH_VARARGS, keep_last_doc},
     {"_report_unseen", endpoint_report_soon, METH_O, NULL},
     {"stats", endpoint_stats, METH_NOARGS, endpoint_stats_doc},
     {"_close_after_recv", endpoint_close_after_recv, METH_O,

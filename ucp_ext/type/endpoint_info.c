@@ -97,12 +97,13 @@ endpoint_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     umx_ep_query(self->umx, &stats);
     return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "sent_messages",
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "sent_messages",
         stats.sent_messages, "sent_bytes", stats.sent_bytes,
         "received_messages", stats.received_messages, "received_bytes",
         stats.received_bytes, "pending_bytes", umx_ep_pending_bytes(self->umx),
         "waiting_sends", stats.waiting_sends, "unexpected_messages",
-        stats.unexpected_messages, "unexpected_bytes", stats.unexpected_bytes);
+        stats.unexpected_messages, "unexpected_bytes", stats.unexpected_bytes,
+        "dropped_messages", stats.dropped_messages);
 }
 
 static PyObject *

@@ -127,7 +127,8 @@ read_params_address(PyObject *sockaddr, umx_listener_params *params,
 
 PyObject *
 listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
-             PyObject *backlog, PyObject *timeout, PyObject *remote_close)
+             PyObject *backlog, PyObject *timeout, PyObject *remote_close,
+             PyObject *window)
 {
     PyTypeObject           *type   = worker->listener_class;
     umx_listener_params     params = {0};
@@ -157,6 +158,10 @@ listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
         }
         params.field_mask |= UMX_LISTENER_FIELD_TIMEOUT;
     }
+    if (args_window(window, &params.window) < 0) {
+        return NULL;
+    }
+    params.field_mask |= UMX_LISTENER_FIELD_WINDOW;
     self = (ListenerObject *)type->tp_alloc(type, 0);
     if (self == NULL) {
         return NULL;

@@ -21,6 +21,7 @@ struct ListenerObject {
 
 PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *on_accept, PyObject *backlog,
-                       PyObject *timeout, PyObject *on_remote_close);
+                       PyObject *timeout, PyObject *on_remote_close,
+                       PyObject *window);
 
 #endif

@@ -326,11 +326,12 @@ worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
               PyObject *kwnames)
 {
     static const char *const keywords[] = {"sockaddr", "on_accept", "backlog",
-                                           "timeout", "on_remote_close"};
+                                           "timeout", "on_remote_close",
+                                           "window"};
     WorkerObject            *self       = (WorkerObject *)op;
-    PyObject                *values[5];
+    PyObject                *values[6];
 
-    if (args_parse("listen", args, nargs, kwnames, keywords, 5, 2, 2, values) <
+    if (args_parse("listen", args, nargs, kwnames, keywords, 6, 2, 2, values) <
         0) {
         return NULL;
     }
@@ -340,7 +341,7 @@ worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     }
     return listener_new(self, values[0], values[1], values[2], values[3],
-                        values[4]);
+                        values[4], values[5]);
 }
 
 #define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
