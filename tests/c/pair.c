@@ -189,10 +189,12 @@ pair_listen(pair *p)
 {
     struct sockaddr_in  addr   = {.sin_family = AF_INET};
     umx_listener_params params = {
-        .addr      = (struct sockaddr *)&addr,
-        .addr_len  = sizeof(addr),
-        .on_accept = on_accept,
-        .arg       = p,
+        .field_mask = UMX_LISTENER_FIELD_WINDOW,
+        .addr       = (struct sockaddr *)&addr,
+        .addr_len   = sizeof(addr),
+        .on_accept  = on_accept,
+        .arg        = p,
+        .window     = p->window,
     };
 
     addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -216,11 +218,13 @@ void
 pair_connect(pair *p, uint64_t timeout_ns)
 {
     struct sockaddr_storage addr;
-    umx_connect_params      params = {.addr       = (struct sockaddr *)&addr,
-                                      .timeout_ns = timeout_ns};
+    umx_connect_params      params = {.field_mask = UMX_CONNECT_FIELD_WINDOW,
+                                      .addr       = (struct sockaddr *)&addr,
+                                      .timeout_ns = timeout_ns,
+                                      .window     = p->window};
 
     if (timeout_ns != 0) {
-        params.field_mask = UMX_CONNECT_FIELD_TIMEOUT;
+        params.field_mask |= UMX_CONNECT_FIELD_TIMEOUT;
     }
     params.addr_len = pair_address(p, &addr);
     assert_int_equal(umx_ep_connect(p->client_worker, &params, &p->client),

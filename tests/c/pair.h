@@ -21,6 +21,7 @@ typedef struct pair {
     const char   *tls; /* NULL: UCX's choice */
     umx_config    config;
     umx_config   *client_config; /* NULL: `config` */
+    umx_window    window;        /* of both endpoints */
     umx_context  *context;
     umx_context  *client_context;
     umx_worker   *client_worker;

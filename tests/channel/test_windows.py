@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: channel/credit channel/keep_last ucp/window
 """What one connection may have unread, and messages of which the newest are kept."""
 
 import asyncio

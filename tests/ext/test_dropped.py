@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ext/block ext/result
+# tests: ext/block ext/result ext/unseen
 """Requests that the program drops, or whose result it has taken."""
 
 import asyncio

@@ -1008,6 +1008,73 @@ test_bytes_of_a_reserve_are_refused(void **state)
     assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
 }
 
+/* ---- windows of one endpoint ---------------------------------------------
+ */
+
+/* Messages that wait to be read on channel 0 of `ep`. */
+static unsigned
+held(const umx_ep *ep)
+{
+    umx_ep_stats stats;
+
+    umx_ep_query(ep, &stats);
+    return (unsigned)stats.unexpected_messages;
+}
+
+static void
+check_window(pair *p, size_t len)
+{
+    static char data[1 << 20], in[1 << 20];
+    op          sends[COUNT];
+    umx_ep     *ends[2] = {p->client, p->server};
+
+    for (unsigned side = 0; side < 2; side++) {
+        for (unsigned i = 0; i < COUNT; i++) {
+            op_send(&sends[i], ends[side], 0, pair_tag(i), data, len);
+            assert_true(sends[i].status >= 0);
+        }
+        PAIR_UNTIL(p, held(ends[!side]) == p->window.messages);
+        pair_settle(p);
+        for (unsigned i = 0; i < COUNT; i++) {
+            op o;
+
+            assert_true(held(ends[!side]) <= p->window.messages);
+            op_recv(&o, ends[!side], 0, pair_any, in, len);
+            assert_int_equal(op_wait(p, &o), UMX_OK);
+            assert_int_equal(o.info.tag, i);
+        }
+        for (unsigned i = 0; i < COUNT; i++) {
+            assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+        }
+    }
+}
+
+static void
+test_windows_of_an_endpoint_bound_all_messages(void **state)
+{
+    static const size_t lens[] = {0, 1, 5000, 1 << 20};
+    pair               *p      = *state;
+
+    p->window.messages = 3;
+    pair_open(p);
+    for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+        check_window(p, lens[i]);
+    }
+}
+
+static void
+test_a_peer_that_exceeds_a_window_is_dropped(void **state)
+{
+    pair *p = *state;
+
+    p->window.messages = 2;
+    pair_open(p);
+    assert_int_equal(feed(p->server, 0, 0, false), UMI_AM_CONSUMED);
+    assert_int_equal(feed(p->server, 1, 1, false), UMI_AM_CONSUMED);
+    assert_int_equal(feed(p->server, 2, 128, true), UMI_AM_REFUSED);
+    check_dropped_for_credit(p);
+}
+
 int
 main(void)
 {
@@ -1053,6 +1120,8 @@ main(void)
             test_a_peer_whose_messages_never_come_in_order_is_dropped),
         PAIR_TEST_ONCE(
             test_a_peer_that_announces_more_than_its_credit_is_dropped),
+        PAIR_TEST(test_windows_of_an_endpoint_bound_all_messages),
+        PAIR_TEST_ONCE(test_a_peer_that_exceeds_a_window_is_dropped),
     };
 
     return UNIT_RUN(tests);
