@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* connect.c: umx_ep_connect(), and why connecting fails, for people. */
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,12 +80,16 @@ umi_handshake_explain(umx_ep *ep, umx_status status)
         return;
     }
     if (ep->socket.error != 0) {
-        snprintf(text, sizeof(text), "%s: %s (errno %d)", address,
-                 strerror(ep->socket.error), ep->socket.error);
+        snprintf(text, sizeof(text), "%s: %s (errno %d)%s", address,
+                 strerror(ep->socket.error), ep->socket.error,
+                 (ep->socket.error == ECONNREFUSED) ?
+                     ": does a process listen there?" :
+                     "");
     } else if (status == UMX_ERR_TIMED_OUT) {
         snprintf(text, sizeof(text), "%s: %s", address,
                  umi_socket_is_connected(&ep->socket) ?
-                     "connected, but nothing was said" :
+                     "connected, but nothing was said: is its event loop busy, or "
+                     "is there a firewall?" :
                      "no answer");
     } else {
         snprintf(text, sizeof(text), "%s: it hung up", address);

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from .. import _ext
+from .log import logger
 
 # Types whose repr is short and, where there is a peer, names it.
 _NAMED = (
@@ -58,7 +59,7 @@ class Callback:
     Exceptions go to the loop's exception handler, and to ``on_error``. The
     function runs with the context variables that were current when the Callback
     was made. The task is named after ``name``, by default ``func``, and the
-    arguments.
+    arguments. Exceptions of the types ``brief`` are a line in the log instead.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Callback:
         on_error: ErrorCallback | None = None,
         *,
         name: object = None,
+        brief: tuple[type[BaseException], ...] = (),
     ) -> None:
         self._func = func
         self._named = func if name is None else name
@@ -77,6 +79,7 @@ class Callback:
         self._tasks = tasks
         self._message = message
         self._on_error = on_error
+        self._brief = brief
         self._context = contextvars.copy_context()
 
     def soon(self, *args: Any) -> None:
@@ -90,7 +93,7 @@ class Callback:
         try:
             result = self._func(*args)
         except Exception as exc:
-            self._report(exc)
+            self._report(exc, name_call(self._named, args))
             return
         if asyncio.iscoroutine(result):
             if self._loop is None:
@@ -109,10 +112,12 @@ class Callback:
         if not task.cancelled():
             exc = task.exception()
             if exc is not None:
-                self._report(exc)
+                self._report(exc, task.get_name())
 
-    def _report(self, exc: BaseException) -> None:
-        if self._loop is not None:
+    def _report(self, exc: BaseException, name: str) -> None:
+        if isinstance(exc, self._brief):
+            logger.warning("%s: %s", name.removeprefix("ucp: "), exc)
+        elif self._loop is not None:
             self._loop.call_exception_handler(
                 {"message": self._message, "exception": exc}
             )

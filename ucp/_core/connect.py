@@ -13,10 +13,10 @@ from ..exceptions import UCXNotConnected, UCXTimeout, UCXUnreachable
 from . import context
 from .callback import ErrorCallback, check_callable
 from .endpoint import Endpoint
-from .lifecycle import current_worker
+from .lifecycle import current_worker, running_loop
 from .listener import AcceptCallback, Acceptor, Listener
 from .log import catch_up
-from .resolve import SockAddr, check_port, resolve, resolve_now
+from .resolve import SockAddr, check_port, check_timeout, resolve, resolve_now
 from .window import Window, window_of
 from .worker import Worker
 
@@ -72,6 +72,7 @@ def create_listener(
             far away.
 
     Raises:
+        RuntimeError: no event loop is running.
         TypeError: a callback is not callable, or the port is not an int.
         ValueError: a number of ``receive_`` is less than 1.
         OverflowError: the port is not in 0 to 65535.
@@ -84,6 +85,11 @@ def create_listener(
     check_callable("on_error", on_error)
     number = 0 if port is None else check_port(port)
     window = window_of(receive_messages, receive_bytes)
+    if running_loop() is None:
+        raise RuntimeError(
+            "create_listener() needs a running event loop, in which peers are "
+            "accepted: call it in a coroutine, or use ucp.sync.listen()"
+        )
     worker = current_worker()
     catch_up()
     address = resolve_now(host, number)[0] if host else (None, number)
@@ -164,6 +170,7 @@ async def connect_within(
 ) -> Endpoint:
     """Connect, as ``create_endpoint`` does, with a window."""
     port = check_port(port)
+    check_timeout(connect_timeout)
     if connect_timeout is None:
         connect_timeout = context.connect_timeout()
     deadline = time.monotonic() + connect_timeout

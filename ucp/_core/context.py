@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import functools
+import inspect
 import logging
 import math
 import numbers
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from weakref import WeakSet
 
@@ -173,6 +176,27 @@ class Config:
         return {key: val for key, val in values.items() if val is not None}
 
 
+def _similar(name: str, names: Iterable[str]) -> str:
+    """A question that names what may have been meant; or nothing."""
+    found = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+_init_config = Config.__init__
+
+
+@functools.wraps(_init_config)
+def _checked_init(self: Config, **given: Any) -> None:
+    names = [*inspect.signature(_init_config).parameters][1:]
+    for name in given:
+        if name not in names:
+            raise TypeError(f"Config has no {name}{_similar(name, names)}")
+    _init_config(self, **given)
+
+
+Config.__init__ = _checked_init  # type: ignore[method-assign]
+
+
 def _check_time(name: str, value: Any) -> None:
     if value is None:
         return
@@ -292,6 +316,11 @@ def _create(
     except UCXError as exc:
         if exc.status == _NO_DEVICE:
             raise _no_device(options, env_first) from exc
+        unknown = re.fullmatch(r'UCX has no option "(\w+)"', str(exc))
+        if unknown is not None:
+            names = _ext.config_options({}, False)
+            similar = _similar(unknown[1].removeprefix("UCX_"), names)
+            raise UCXConfigError(f"{exc}{similar}") from None
         refused = _refused_variable(said)
         if refused is not None and "UCX refuses" not in str(exc):
             raise UCXConfigError(refused) from exc

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from .. import _ext
-from ..exceptions import UCXCloseError
+from ..exceptions import UCXCloseError, UCXConnectionReset, UCXPeerClosed
 from .callback import Callback, ErrorCallback
 from .closing import close_quietly
 from .endpoint import Endpoint
@@ -57,6 +57,7 @@ class Acceptor:
                 "exception in the callback of a ucp listener",
                 on_error,
                 name=callback,
+                brief=(UCXCloseError, UCXConnectionReset, UCXPeerClosed),
             )
 
     def accept(self, ep: _ext.Endpoint) -> None:

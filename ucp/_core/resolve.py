@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import numbers
 import operator
 import os
+import re
 import socket
 import struct
 from collections.abc import Callable, Iterable
@@ -34,6 +36,16 @@ def check_port(port: SupportsIndex) -> int:
     if not 0 <= number <= 65535:
         raise OverflowError(f"port must be 0-65535, not {number}")
     return number
+
+
+def check_timeout(seconds: Any) -> None:
+    """Raise TypeError unless it is None, or a number."""
+    if seconds is None or isinstance(seconds, numbers.Real):
+        return
+    advice = ""
+    if hasattr(seconds, "total_seconds"):
+        advice = ": give its total_seconds()"
+    raise TypeError(f"a timeout is a number of seconds, not {seconds!r}{advice}")
 
 
 def get_address(ifname: str | None = None, *, family: int = socket.AF_INET) -> str:
@@ -162,8 +174,15 @@ def _is_local(address: SockAddr) -> bool:
 
 
 def _with_host(exc: socket.gaierror, host: str) -> socket.gaierror:
-    """The same error with the host in its text."""
-    return socket.gaierror(exc.errno, f"host {host!r}: {exc.strerror}")
+    """The same error with the host in its text, and what may be wrong with it."""
+    advice = ""
+    name = host.strip().removeprefix("tcp://").removeprefix("ucx://")
+    plain = re.fullmatch(r"\[(.*)\](?::\d+)?|([^:]*):\d+", name)
+    if plain is not None:
+        name = plain[1] or plain[2]
+    if name and name != host:
+        advice = f"; a host is given without scheme, port and brackets: {name!r}"
+    return socket.gaierror(exc.errno, f"host {host!r}: {exc.strerror}{advice}")
 
 
 def _sockaddr(address: tuple[object, ...]) -> SockAddr:

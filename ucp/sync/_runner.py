@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from .._core import lifecycle
 from .._core.endpoint import Endpoint
 from .._core.listener import Listener
+from .._core.resolve import check_timeout
 from .._core.worker import Worker
 from ..exceptions import UCXCanceled, UCXCloseError, UCXTimeout
 
@@ -107,6 +108,7 @@ def call(
 ) -> _T:
     """Await ``function(...)`` in the worker's loop."""
     result: _T
+    check_timeout(timeout)
     if timeout is None:
         result = _run(worker, function, *args, **kwargs)
     else:

@@ -179,7 +179,8 @@ static PyObject *
 make_text(umx_status status, const char *op, const char *detail)
 {
     if (status == UMX_ERR_CLOSED) {
-        return PyUnicode_FromString("Endpoint closed");
+        return PyUnicode_FromFormat("Endpoint closed%s",
+                                    detail != NULL ? detail : "");
     }
     if (status == UMX_ERR_LENGTH_MISMATCH ||
         status == UMX_ERR_MESSAGE_TRUNCATED) {

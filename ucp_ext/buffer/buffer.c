@@ -426,6 +426,8 @@ refuse_object(PyObject *obj, bool is_writable)
         advice = ": receive into a writable buffer, such as bytearray(nbytes)";
     } else if (PyUnicode_Check(obj)) {
         advice = ": give its bytes, text.encode()";
+    } else {
+        advice = "; calls with _pickle in their names take any object";
     }
     PyErr_Format(PyExc_TypeError,
                  "expected an object with the buffer protocol, "

@@ -217,3 +217,25 @@ endpoint_is_closed(const EndpointObject *self)
     return (state != UMX_EP_OPEN && state != UMX_EP_CONNECTING) ||
            umx_ep_is_peer_closed(self->umx);
 }
+
+const char *
+endpoint_closed_by(const EndpointObject *self)
+{
+    if (self->worker->umx == NULL) {
+        return (self->worker->loop != NULL) ? ": its event loop has ended" :
+                                              ": its worker has ended";
+    }
+    if (worker_is_forked(self->worker)) {
+        return "";
+    }
+    switch (umx_ep_error(self->umx)) {
+    case UMX_OK:
+        return " by close() on this side";
+    case UMX_ERR_CANCELED:
+        return " by abort() on this side";
+    case UMX_ERR_PEER_CLOSED:
+        return " by the peer";
+    default:
+        return "";
+    }
+}

@@ -39,6 +39,9 @@ umx_ep_state endpoint_state(const EndpointObject *self);
 /* Is the endpoint closed, as Endpoint.closed() has it? */
 bool endpoint_is_closed(const EndpointObject *self);
 
+/* Say who has closed the endpoint, in words behind "Endpoint closed". */
+const char *endpoint_closed_by(const EndpointObject *self);
+
 /* Read the addresses again: the object was made before it was connected. */
 void endpoint_update_addresses(EndpointObject *self);
 

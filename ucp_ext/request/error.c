@@ -114,7 +114,8 @@ describe_unread(const RequestObject *self, umx_status status, char *text,
         return false;
     }
     if (status == UMX_ERR_CLOSED) {
-        snprintf(text, size, "Endpoint closed: %s", unread);
+        snprintf(text, size, "Endpoint closed%s; %s",
+                 endpoint_closed_by(self->endpoint), unread);
     } else {
         size_t len = strlen(text);
 
@@ -159,6 +160,9 @@ make_error(RequestObject *self, umx_status status, char *text, size_t size)
         describe_end(self, status, text, size);
     } else {
         describe_silence(self, status, text, size);
+    }
+    if (status == UMX_ERR_CLOSED && self->endpoint != NULL) {
+        snprintf(text, size, "%s", endpoint_closed_by(self->endpoint));
     }
     if (describe_unread(self, status, text, size)) {
         exc = errors_new_text(st, status, op, text);

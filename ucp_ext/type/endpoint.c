@@ -326,7 +326,7 @@ endpoint_remote(PyObject *op, PyObject *key)
         errors_raise(self->worker->st,
                      worker_is_forked(self->worker) ? UMX_ERR_FORKED :
                                                       UMX_ERR_CLOSED,
-                     "remote", NULL);
+                     "remote", endpoint_closed_by(self));
     }
     PyBuffer_Release(&view);
     return remote;

@@ -18,7 +18,8 @@ int
 endpoint_check_open(EndpointObject *self, const char *op)
 {
     if (self->worker->umx == NULL) {
-        (void)errors_raise(self->worker->st, UMX_ERR_CLOSED, op, NULL);
+        (void)errors_raise(self->worker->st, UMX_ERR_CLOSED, op,
+                           endpoint_closed_by(self));
         return -1;
     }
     return worker_check(self->worker);

@@ -16,6 +16,7 @@ worker_check(WorkerObject *self)
     PyErr_SetString(PyExc_RuntimeError,
                     worker_is_forked(self) ?
                         "the worker belongs to the parent process" :
-                        "the worker belongs to another thread");
+                        "the worker belongs to another thread: worker.submit() "
+                        "has a function called there");
     return -1;
 }
