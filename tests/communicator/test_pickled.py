@@ -15,7 +15,8 @@ from worlds import Ranks, good_world, world
 
 import ucp
 from ucp._communicator.parcels import state_of
-from ucp._communicator.steps import Operation, give_up
+from ucp._communicator.steps import give_up
+from ucp._core.operation import Operation
 from ucp.testing import live_objects
 
 YES = {"allow_pickle": True}

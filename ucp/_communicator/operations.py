@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from .. import _ext
+from .._core.operation import Operation, Receiving
 from . import pickled, sendrecv
 from .group import Group, check_group, create, group_of
 from .parcels import check_allowed, close
 from .pickled import Op
-from .steps import Operation, Receiving
 
 ANY = -1  # any source, or any tag
 

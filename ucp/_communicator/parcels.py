@@ -25,8 +25,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .. import _ext
+from .._core.operation import AnyRequest, Steps
 from ..exceptions import UCXError, UCXMsgTruncated
-from .steps import AnyRequest, Steps, give_up
+from .steps import give_up
 
 _LABEL = 0x6F626A65637473  # of the derived communicator of frames
 

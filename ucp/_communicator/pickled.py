@@ -11,6 +11,7 @@ from functools import reduce as fold
 from typing import Any, NoReturn
 
 from .. import _ext
+from .._core.operation import AnyRequest, Steps, Unseen
 from ..exceptions import UCXError, UCXMsgTruncated, UCXRankFailed, UCXTimeout
 from .parcels import (
     HEAD_SIZE,
@@ -31,7 +32,7 @@ from .parcels import (
     send_frames,
     state_of,
 )
-from .steps import AnyRequest, Steps, Unseen, give_up, look_at, wait_for
+from .steps import give_up, look_at, wait_for
 
 Op = Callable[[Any, Any], Any] | str
 

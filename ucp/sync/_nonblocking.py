@@ -12,12 +12,12 @@ from .._communicator import (
     futures,
     pickled,
     sendrecv,
-    steps,
 )
 from .._communicator.blocking import Future
 from .._communicator.communicator import ANY_SOURCE, ANY_TAG
 from .._communicator.parcels import check_allowed
 from .._communicator.pickled import Op
+from .._core.operation import Steps
 from .._ext import InPlace, Request, Status
 from ._reductions import ReduceOp, recv_and_op
 
@@ -44,13 +44,13 @@ class NonBlocking:
         return self._shared.future_of(method(*args, **kwargs))
 
     def _begin_steps(
-        self, function: Callable[..., steps.Steps[_T]], *args: Any
+        self, function: Callable[..., Steps[_T]], *args: Any
     ) -> Future[_T]:
         self._shared.check()
         return futures.begin(self._shared, function(self._async, *args))
 
     def _begin_receiving(
-        self, name: str, function: Callable[..., steps.Steps[_T]], *args: Any
+        self, name: str, function: Callable[..., Steps[_T]], *args: Any
     ) -> Future[_T]:
         self._shared.check()
         return futures.begin(self._shared, function(self._async, *args), name)

@@ -11,6 +11,7 @@ from .._communicator.communicator import ANY_SOURCE, ANY_TAG
 from .._communicator.group import Group, check_group, create, group_of
 from .._communicator.parcels import check_allowed
 from .._communicator.pickled import Op
+from .._core.operation import Steps
 from .._ext import Status
 
 _T = TypeVar("_T")
@@ -32,7 +33,7 @@ class Operations:
     def _run(
         self,
         timeout: float | None,
-        function: Callable[..., steps.Steps[_T]],
+        function: Callable[..., Steps[_T]],
         *args: Any,
     ) -> _T:
         self._shared.check()
