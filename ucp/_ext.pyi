@@ -1005,6 +1005,7 @@ _ReduceOp = Literal[
 
 @disjoint_base
 class Communicator:
+    _allows_pickle: bool
     def __new__(cls, worker: Worker) -> Self: ...
     @property
     def rank(self) -> int: ...

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Generator
-from types import TracebackType
-from typing import Any, cast
+from typing import cast
 
 from ..exceptions import UCXNotConnected, UCXTimeout, UCXUnreachable
 from . import context
 from .callback import ErrorCallback, check_callable
+from .closing import Opening
 from .endpoint import Endpoint
 from .lifecycle import current_worker
 from .listener import AcceptCallback, Acceptor, Listener
@@ -30,6 +29,7 @@ def create_listener(
     on_error: ErrorCallback | None = None,
     connect_timeout: float | None = None,
     remote_close: bool = False,
+    allow_pickle: bool = False,
 ) -> Listener:
     """Listen for connections. Closing the listener ends that.
 
@@ -59,6 +59,7 @@ def create_listener(
             ``Config.connect_timeout``.
         remote_close: True if peers that were accepted may close the listener by
             ``Listener.close_remote``.
+        allow_pickle: as for ``create_endpoint``, for each endpoint that is accepted.
 
     Raises:
         TypeError: a callback is not callable, or the port is not an int.
@@ -77,6 +78,7 @@ def create_listener(
 
     def accepted(endpoint: Endpoint) -> None:
         endpoint._has_error_handling = endpoint_error_handling
+        endpoint._allows_pickle = allow_pickle is True
         worker._endpoints.add(endpoint)
 
     acceptor = Acceptor(worker.loop, callback_func, on_error, accepted, worker._tasks)
@@ -104,6 +106,7 @@ async def create_endpoint(
     connect_timeout: float | None = None,
     family: int = 0,
     local_host: str | None = None,
+    allow_pickle: bool = False,
 ) -> Endpoint:
     """Connect to a listener. This is ucx-py's name for ``connect``.
 
@@ -119,6 +122,9 @@ async def create_endpoint(
         family: ``socket.AF_INET`` or ``AF_INET6`` to use addresses of this family
             only; 0: of both.
         local_host: numeric source address.
+        allow_pickle: True: ``recv_pickle()`` of this endpoint and its channels need
+            not be told that the peer is trusted. What a peer pickles can run any
+            code in this process.
 
     Raises:
         TypeError: the port is not an int.
@@ -152,6 +158,7 @@ async def create_endpoint(
         try:
             endpoint = await _connect(worker, addresses[-left], timeout, local)
             endpoint._has_error_handling = endpoint_error_handling
+            endpoint._allows_pickle = allow_pickle is True
             return endpoint
         except (UCXNotConnected, UCXUnreachable, UCXTimeout) as exc:
             failures.append(exc)
@@ -168,7 +175,8 @@ def connect(
     timeout: float | None = None,
     family: int = 0,
     local_host: str | None = None,
-) -> Connecting:
+    allow_pickle: bool = False,
+) -> Opening[Endpoint]:
     """Connect to a listener, by ``await`` or by ``async with``.
 
     ``async with ucp.connect(host, port) as ep`` closes the endpoint at the end of
@@ -184,62 +192,21 @@ def connect(
         family: ``socket.AF_INET`` or ``AF_INET6`` to use addresses of this family
             only; 0: of both.
         local_host: numeric source address.
+        allow_pickle: as for ``create_endpoint``.
 
     Raises:
         The exceptions of ``create_endpoint``, when the result is awaited or
         entered.
     """
-    return Connecting(
-        create_endpoint(
-            host, port, connect_timeout=timeout, family=family, local_host=local_host
-        ),
-        f"{host}:{port}",
+    connecting = create_endpoint(
+        host,
+        port,
+        connect_timeout=timeout,
+        family=family,
+        local_host=local_host,
+        allow_pickle=allow_pickle,
     )
-
-
-class Connecting(Coroutine[Any, Any, Endpoint]):
-    """The result of connect(): connects when it is awaited or entered.
-
-    It has the methods of a coroutine, so that tasks can be made of it.
-    """
-
-    __slots__ = ("_address", "_coroutine", "_endpoint")
-
-    _endpoint: Endpoint
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Endpoint], address: str) -> None:
-        self._coroutine = coroutine
-        self._address = address
-
-    def __repr__(self) -> str:
-        return f"<ucp.Connecting to {self._address}>"
-
-    def __await__(self) -> Generator[Any, Any, Endpoint]:
-        return self._coroutine.__await__()
-
-    def send(self, value: Any) -> Any:
-        """As a coroutine's."""
-        return self._coroutine.send(value)
-
-    def throw(self, *args: Any) -> Any:
-        """As a coroutine's."""
-        return self._coroutine.throw(*args)
-
-    def close(self) -> None:
-        """As a coroutine's."""
-        self._coroutine.close()
-
-    async def __aenter__(self) -> Endpoint:
-        self._endpoint = await self._coroutine
-        return await self._endpoint.__aenter__()
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._endpoint.__aexit__(exc_type, exc, traceback)
+    return Opening(connecting, f"Connecting to {host}:{port}")
 
 
 async def _connect(

@@ -34,8 +34,9 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     in the background for at most ``Config.close_timeout``.
     """
 
-    __slots__ = ("_close_after", "_has_error_handling")
+    __slots__ = ("_allows_pickle", "_close_after", "_has_error_handling")
 
+    _allows_pickle: bool
     _has_error_handling: bool
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from ..exceptions import UCXCloseError, UCXError
 
 Tag = Hashable
 
-_PICKLE = b"pickle"  # the header of a pickled object
+PICKLE = b"pickle"  # the header of a pickled object
 
 
 class _Messages(Protocol):
@@ -81,13 +81,10 @@ class Frames:
         Raises:
             The exceptions of pickling ``obj``.
         """
-        buffers: list[pickle.PickleBuffer] = []
-        data = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
-        frames = [data, *(buffer.raw() for buffer in buffers)]
-        return self.send_frames(frames, _PICKLE)
+        return self.send_frames(frames_of(obj), PICKLE)
 
     def recv_pickle(
-        self: _Messages, *, allow_pickle: bool = False
+        self: _Messages, *, allow_pickle: bool | None = None
     ) -> _ext.CoroutineRequest[Any]:
         """Receive an object that ``send_pickle`` has sent; awaitable.
 
@@ -95,26 +92,44 @@ class Frames:
         When cancelled, the next receive gets the message.
 
         Args:
-            allow_pickle: must be True. A peer that sends pickled data can make
-                this process run any code, so receive it from trusted peers only.
+            allow_pickle: must be True, here or, with None here, where the endpoint
+                was made. A peer that sends pickled data can make this process run
+                any code, so receive it from trusted peers only.
 
         Raises:
-            ValueError: ``allow_pickle`` is not True; nothing is received.
+            ValueError: it is not allowed; nothing is received.
             UCXError: the next message of frames is not a pickled object; the
                 message is consumed.
             Otherwise the exceptions of ``recv_frames`` and of unpickling.
         """
         if allow_pickle is not True:
-            raise ValueError(
-                "recv_pickle() runs what the peer sends: "
-                "allow_pickle=True says that you trust it"
-            )
-        return self._recv_pickle(_unpickle)
+            check_allowed(self, allow_pickle)
+        return self._recv_pickle(unpickle)
 
 
-def _unpickle(message: tuple[bytes, list[Any]]) -> Any:
+def check_allowed(messages: object, allow_pickle: bool | None) -> None:
+    """Raise ValueError unless the peer of an endpoint, or a channel, is trusted."""
+    endpoint = getattr(messages, "endpoint", messages)
+    if allow_pickle is None:
+        allow_pickle = getattr(endpoint, "_allows_pickle", False)
+    if allow_pickle is not True:
+        raise ValueError(
+            "recv_pickle() runs what the peer sends: allow_pickle=True says that you "
+            "trust it, here or where the endpoint is made"
+        )
+
+
+def frames_of(obj: object) -> list[Any]:
+    """Pickle an object, by frames of which large buffers are not copied."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
+    return [data, *(buffer.raw() for buffer in buffers)]
+
+
+def unpickle(message: tuple[bytes, list[Any]]) -> Any:
+    """Unpickle the header and frames of a message."""
     header, frames = message
-    if header != _PICKLE or not frames:
+    if header != PICKLE or not frames:
         raise UCXError("the message is no pickled object")
     return pickle.loads(frames[0], buffers=frames[1:])
 
