@@ -148,6 +148,8 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	done
 	UCP_WORKERS=1000 $(safe) timeout 7200 $(bin)/python -m pytest \
 	    tests/endpoint/test_worker_address.py -k many_workers
+	UCP_PROGRAMS=$(PROGRAMS) $(safe) timeout 7200 $(bin)/python -m pytest \
+	    tests/dask/test_dask_merge.py -k random_groups
 	UCP_MODEL_EXAMPLES=$(PROGRAMS) $(safe) timeout 7200 $(bin)/python -m pytest \
 	    tests/channel/test_model.py
 
