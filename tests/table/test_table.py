@@ -302,6 +302,45 @@ def test_names_of_results():
 # --- frames -------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_deviations_are_those_of_the_library(library):
+    module = pytest.importorskip(library)
+
+    def make(values):
+        table = pa.table({"k": [1] * len(values), "x": values})
+        if library == "polars":
+            return module.from_arrow(table)
+        return table.to_pandas() if library == "pandas" else table
+
+    def rows(table):
+        if library == "pandas":
+            return table.to_numpy().tolist()
+        if library == "polars":
+            return table.rows()
+        return [tuple(row.values()) for row in table.to_pylist()]
+
+    async def main(comm):
+        table = make([1.0 + 2 * comm.rank])
+        wanted = [("x", "var"), ("x", "std"), ("x", "variance", {"ddof": 0})]
+        wanted = dict(zip("abc", wanted, strict=True))
+        found = await ucp.table.group_by(table, "k", wanted, comm=comm)
+        other = await ucp.table.group_by(table, "k", wanted, comm=comm, ddof=0)
+        return rows(found) + rows(other)
+
+    def own(frame):
+        if library == "polars":
+            its = frame["x"]
+            return its.var(), its.std()
+        if library == "pandas":
+            its = frame.groupby("k")["x"]
+            return its.var().iloc[0], its.std().iloc[0]
+        return pc.variance(frame["x"]).as_py(), pc.stddev(frame["x"]).as_py()
+
+    found = [list(row) for its in good_world(2, main) for row in its]
+    expected = [1, *own(make([1.0, 3.0])), 1.0]
+    assert found == [pytest.approx(expected), [1, 1.0, 1.0, 1.0]]
+
+
 def test_frames_of_pandas_stay_frames():
     pd = pytest.importorskip("pandas")
 
@@ -535,6 +574,8 @@ def test_bad_options_are_named():
                 await ucp.table.sort(GOOD, "k", comm=comm, **options)
         with pytest.raises(TypeError, match="needs the argument 'comm'"):
             await ucp.table.sort(GOOD, "k")
+        with pytest.raises(ValueError, match=r"^ddof is -1, not 0 or more$"):
+            await ucp.table.group_by(GOOD, "k", [("x", "std")], comm=comm, ddof=-1)
         with pytest.raises(ValueError, match=r"^there is no operation 'join'"):
             ucp.table.stream("join", GOOD)
         with pytest.raises(TypeError, match="needs the argument 'comm'"):

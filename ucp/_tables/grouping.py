@@ -131,6 +131,16 @@ def _read_one(item: Any, name: str | None) -> Aggregation:
     return Aggregation(name, column, known, tuple(sorted(options.items())))
 
 
+def with_ddof(aggregations: Sequence[Aggregation], ddof: int) -> list[Aggregation]:
+    """With this ``ddof`` for variances and deviations that do not say theirs."""
+    return [
+        its._replace(options=(("ddof", ddof), *its.options))
+        if "ddof" in _OPTIONS.get(its.function, ()) and "ddof" not in dict(its.options)
+        else its
+        for its in aggregations
+    ]
+
+
 class Grouping:
     """How the rows of a table are grouped: an object that each rank makes alike.
 

@@ -160,15 +160,21 @@ def _read_group_by(
     aggregations: Aggregations,
     *,
     dropna: bool | None = None,
+    ddof: int | None = None,
     **options: Any,
 ) -> _Asked:
     names = known_names(keys, "keys")
     wanted = read_aggregations(aggregations)
     columns = (*names, *(its.column for its in wanted if its.column))
+    if ddof is not None:
+        ddof = operator.index(ddof)
+        if ddof < 0:
+            raise ValueError(f"ddof is {ddof}, not 0 or more")
     arguments = {
         "keys": names,
         "aggregations": wanted,
         "dropna": None if dropna is None else bool(dropna),
+        "ddof": ddof,
     }
     columns = tuple(dict.fromkeys(columns))
     return _read_options("group_by", arguments, columns, **options)
@@ -421,6 +427,7 @@ def group_by(
     aggregations: Aggregations,
     *,
     dropna: bool | None = None,
+    ddof: int | None = None,
     **options: Unpack[TableOptions],
 ) -> Coroutine[Any, Any, Any]:
     """Compute something of each group of rows that are equal in ``keys``.
@@ -439,13 +446,16 @@ def group_by(
             options are those of Arrow: skip_nulls, min_count, mode, ddof.
         dropna: rows without a value of a key are in no group. None: so it is for
             tables of pandas.
+        ddof: of variance and stddev, whose options may have another: the sum of
+            squares is divided by the number of values less this. None: 1 for frames
+            of pandas and polars, as these do, and 0 for other tables, as Arrow does.
 
     Returns:
         Some of the groups, in any order: the keys, and a column for each
         aggregation. Other arguments and exceptions are those of ``sort``.
     """
-    given = (keys, aggregations)
-    return _begin("group_by", table, given, {**options, "dropna": dropna}, None)
+    more = {"dropna": dropna, "ddof": ddof}
+    return _begin("group_by", table, (keys, aggregations), {**options, **more}, None)
 
 
 def stream(

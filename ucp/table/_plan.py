@@ -13,7 +13,7 @@ from .._communicator.agree import check_same, host_id
 from .._data.columns import ArrowSchema
 from .._data.partition import range_partition_to
 from .._tables.frames import pandas_frame, to_polars
-from .._tables.grouping import Aggregation, Grouping
+from .._tables.grouping import Aggregation, Grouping, with_ddof
 from .._tables.schemas import (
     CommonTable,
     describe_tables,
@@ -199,6 +199,10 @@ def grouping_of(plan: Plan) -> Grouping:
         for name, column, function, options in arguments["aggregations"]
     ]
     drops = plan.gives == "pandas" if dropna is None else dropna
+    ddof = arguments["ddof"]
+    if ddof is None:
+        ddof = 1 if plan.gives else 0
+    wanted = with_ddof(wanted, ddof)
     columns = [*keys, *(its.column for its in wanted if its.column)]
     key_types(plan.common, list(dict.fromkeys(columns)), SIDE)
     check_keys(plan, keys)
