@@ -493,7 +493,6 @@ def test_a_stream_that_is_left_ends_on_all_ranks(way):
 
 GOOD = pa.table({"k": [1, 2, 3], "s": ["a", "b", "c"]})
 LISTS = pa.table({"k": [[1]]})
-NULLS = pa.table({"k": pa.DictionaryArray.from_arrays([0], pa.nulls(1))})
 
 
 @pytest.mark.parametrize(
@@ -502,12 +501,7 @@ NULLS = pa.table({"k": pa.DictionaryArray.from_arrays([0], pa.nulls(1))})
         (("sort", GOOD, "x"), KeyError, "the table has no column 'x', only 'k', 's'"),
         (("sort", GOOD, []), ValueError, "rank 1: by names no column"),
         (("sort", 5, "k"), TypeError, "rank 1: table must be an Arrow table"),
-        (
-            ("sort", NULLS, "k"),
-            TypeError,
-            "rank 1: column 'k' .* a dictionary of nu",
-        ),
-        (("sort", LISTS, "k"), TypeError, "rank 1: table table: column 'k' has type l"),
+        (("sort", LISTS, "k"), TypeError, "rank 1: the table: column 'k' has type l"),
         (("sort", GOOD, "s"), ValueError, "rank 0 calls sort with by="),
         (("group_by", GOOD, "k", []), ValueError, "rank 1: there is no aggregation"),
         (("repartition", GOOD, "k"), ValueError, "rank 0 calls with operation='sort'"),
@@ -574,7 +568,7 @@ def test_bad_options_are_named():
                 await ucp.table.sort(GOOD, "k", comm=comm, **options)
         with pytest.raises(TypeError, match="needs the argument 'comm'"):
             await ucp.table.sort(GOOD, "k")
-        with pytest.raises(ValueError, match=r"^ddof is -1, not 0 or more$"):
+        with pytest.raises(ValueError, match=r"^rank 0: ddof is -1, not 0 or more$"):
             await ucp.table.group_by(GOOD, "k", [("x", "std")], comm=comm, ddof=-1)
         with pytest.raises(ValueError, match=r"^there is no operation 'join'"):
             ucp.table.stream("join", GOOD)

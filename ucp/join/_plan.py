@@ -12,16 +12,14 @@ from .._data.columns import ArrowSchema
 from .._tables.libraries import is_installed
 from .._tables.schemas import (
     CommonTable,
-    common_decimal,
     describe_tables,
-    enum_of,
-    is_python_decimal,
     key_types,
     read_table,
     unpack_all,
     uses_threads,
     with_pandas_types,
 )
+from .._tables.unify import common_decimal, enum_of, is_python_decimal
 from ._engines import LEAST_ROWS, DuckDBJoin, PolarsJoin, can_be_key
 from ._local import (
     ArrowJoin,
