@@ -87,6 +87,63 @@ def test_rows_are_in_the_order_of_one_process(size):
         assert texts(whole(found)) == texts(table.take(order)), case
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_ordered_categories_are_sorted_by_their_order(library):
+    module = pytest.importorskip(library)
+    sizes = ["small", "medium", "large"]
+    rows = ["large", None, "small", "medium"]
+
+    def make():
+        if library == "polars":
+            return module.DataFrame({"s": rows}, {"s": module.Enum(sizes)})
+        if library == "pandas":
+            return module.DataFrame(
+                {"s": module.Categorical(rows, sizes, ordered=True)}
+            )
+        numbers = [None if row is None else sizes.index(row) for row in rows]
+        numbers = pa.array(numbers, pa.int8())
+        column = pa.DictionaryArray.from_arrays(numbers, sizes, ordered=True)
+        return pa.table({"s": column})
+
+    def lists(parts):
+        tables = [pa.table(p) if library == "polars" else p for p in parts]
+        if library == "pandas":
+            tables = [pa.Table.from_pandas(part) for part in parts]
+        return [each for table in tables for each in table["s"].to_pylist()]
+
+    async def main(comm):
+        up = await ucp.table.sort(make(), "s", comm=comm, stable=True)
+        down = await ucp.table.sort(
+            make(), "s", comm=comm, descending=True, nulls="first", over_decomposition=3
+        )
+        return up, down
+
+    up, down = zip(*good_world(2, main), strict=True)
+    assert lists(up) == [each for size in sizes for each in (size, size)] + [None] * 2
+    assert lists(down) == lists(up)[::-1]
+    if library == "pandas":
+        assert all(part["s"].dtype == make()["s"].dtype for part in (*up, *down))
+    elif library == "polars":
+        assert all(part.schema == make().schema for part in (*up, *down))
+
+
+def test_ordered_categories_without_a_common_order_are_refused():
+    async def main(comm):
+        names = [["a", "b", "c"], ["c", "a"]][comm.rank]
+        column = pa.DictionaryArray.from_arrays([0, 1], names, ordered=True)
+        text = (
+            r"^column 's' of the table has the ordered categories \['a', 'b', 'c'\] on"
+        )
+        with pytest.raises(TypeError, match=text):
+            await ucp.table.sort(pa.table({"s": column}), "s", comm=comm)
+        names = [["c", "a"], ["b", "c", "a"]][comm.rank]
+        column = pa.DictionaryArray.from_arrays([1, 0], names, ordered=True)
+        return (await ucp.table.sort(pa.table({"s": column}), "s", comm=comm))["s"]
+
+    found = [each for part in good_world(2, main) for each in part.to_pylist()]
+    assert found == ["b", "c", "c", "a"]
+
+
 @pytest.mark.parametrize("library", ["polars", "arrow"])
 def test_many_rows_are_sorted_by_any_library(library, monkeypatch):
     if library == "polars":

@@ -376,7 +376,8 @@ def sort(
     """Sort the rows of all ranks: rank 0 gets the first ones, in their order.
 
     The order is that of ``pyarrow.compute.sort_indices``: NaNs are behind all
-    numbers, and nulls behind them, or both in front, the nulls first.
+    numbers, and nulls behind them, or both in front, the nulls first. Ordered
+    dictionaries, categoricals and polars' ``Enum`` have the order of their categories.
 
     Args:
         table: the rows that this rank has: a ``pyarrow.Table`` or ``RecordBatch``, an

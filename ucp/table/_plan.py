@@ -14,6 +14,7 @@ from .._data.columns import ArrowSchema
 from .._data.partition import range_partition_to
 from .._tables.frames import pandas_frame, to_polars
 from .._tables.grouping import Aggregation, Grouping, with_ddof
+from .._tables.rows import with_numbers
 from .._tables.schemas import (
     CommonTable,
     describe_tables,
@@ -22,7 +23,13 @@ from .._tables.schemas import (
     unpack_all,
     with_pandas_types,
 )
-from .._tables.sorting import Order, choose_library, installed_libraries, sort_rows
+from .._tables.sorting import (
+    Order,
+    choose_library,
+    installed_libraries,
+    ordered_names,
+    sort_rows,
+)
 from ._jobs import EvenJob, GroupJob, HashJob, Job, SortJob, even_begins
 
 MAX_PARTITIONS = 65535
@@ -222,6 +229,7 @@ def sample_keys(plan: Plan, table: Any) -> Any:
     import pyarrow as pa
 
     table = table.select(list(plan.call.arguments["by"]))
+    table = with_numbers(table, ordered_names(table.schema, table.column_names))
     total = sum(plan.rows)
     wanted = _SAMPLES * plan.over_decomposition * plan.size
     count = math.ceil(wanted * table.num_rows / total) if total else 0
