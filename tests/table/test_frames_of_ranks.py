@@ -2,6 +2,7 @@
 # tests: ucp/plan
 """Tables of which each rank has made its own: by reading a file, for example."""
 
+import datetime
 import io
 
 import numpy as np
@@ -102,3 +103,127 @@ def test_a_column_of_arrow_without_values_has_the_type_of_others():
 
     found = pa.chunked_array([one.combine_chunks() for one in good_world(2, main)])
     assert found.type == pa.string() and found.to_pylist() == ["a", None]
+
+
+# --- groups of categories and times -------------------------------------------
+
+SIZES = ["small", "medium", "large"]
+
+
+def test_a_key_has_its_categories_on_ranks_without_groups():
+    kind = pd.CategoricalDtype(["c", "b", "a"])
+
+    async def main(comm):
+        frame = pd.DataFrame({"k": pd.Series(["a", "a"], dtype=kind), "v": [1, 2]})
+        found = [await ucp.table.group_by(frame, "k", [("v", "sum")], comm=comm)]
+        async with ucp.table.stream(
+            "group_by", frame, "k", [([], "size")], comm=comm
+        ) as s:
+            found += [part async for part in s]
+        nothing = frame.iloc[:0]
+        found.append(await ucp.table.group_by(nothing, "k", [([], "size")], comm=comm))
+        return found
+
+    for parts in zip(*good_world(3, main), strict=True):
+        assert all(part["k"].dtype == kind for part in parts)
+        assert pd.concat(parts)["k"].dtype == kind
+
+
+def values_of_rank(rank, rows=300):
+    """Sizes, names and times; some are missing."""
+    rng = np.random.default_rng(rank)
+
+    def some(values):
+        return [None if n == len(values) else values[n] for n in numbers(values)]
+
+    def numbers(values):
+        return rng.integers(0, len(values) + 1, rows)
+
+    return {
+        "k": rng.integers(0, 5, rows),
+        "size": some(SIZES),
+        "name": some(["b", "a", "c"]),
+        "time": some([pd.Timestamp(2020, 1, n, n) for n in (1, 5, 9)]),
+        "lasts": some([pd.Timedelta(hours=n) for n in (7, 5, -9)]),
+    }
+
+
+EXTREMES = ["min", "max", "first", "last"]
+TIMES = [*EXTREMES, "mean"]
+
+
+def keyed(rows):
+    """Rows by their first value; times may differ in their last digits."""
+
+    def known(value):
+        is_time = isinstance(value, datetime.datetime | datetime.timedelta)
+        start = datetime.datetime(1970, 1, 1)
+        if is_time and not isinstance(value, datetime.timedelta):
+            value -= start
+        return pytest.approx(value.total_seconds(), abs=2e-6) if is_time else value
+
+    return {key: [None if v != v else known(v) for v in its] for key, *its in rows}
+
+
+def test_extremes_of_categories_and_means_of_times_are_those_of_pandas():
+    def frame_of(rank):
+        frame = pd.DataFrame(values_of_rank(rank))
+        frame["size"] = pd.Categorical(frame["size"], SIZES, ordered=True)
+        frame["name"] = frame["name"].astype("category")
+        return frame
+
+    wanted = [("size", name) for name in EXTREMES]
+    wanted += [("time", name) for name in TIMES]
+    wanted += [("lasts", name) for name in (*TIMES, "sum")]
+    named = {f"{column}_{name}": (column, name) for column, name in wanted}
+
+    async def main(comm):
+        frame = frame_of(comm.rank)
+        found = await ucp.table.group_by(frame, "k", wanted, comm=comm)
+        names = [("name", "first"), ("name", "last"), ("name", "min"), ("name", "max")]
+        names = await ucp.table.group_by(frame, "k", names, comm=comm)
+        return found, names
+
+    found, names = map(pd.concat, zip(*good_world(2, main), strict=True))
+    whole = pd.concat([frame_of(rank) for rank in range(2)])
+    groups = whole.groupby("k").agg(**named).reset_index()
+    assert keyed(found.to_numpy(object)) == keyed(groups.to_numpy(object))
+    assert found.dtypes.to_dict() == groups.dtypes.to_dict()
+    whole["name"] = whole["name"].astype(object)
+    wanted = {name: ("name", name) for name in ("first", "last", "min", "max")}
+    whole = whole.groupby("k").agg(**wanted).reset_index()
+    assert keyed(names.astype(object).to_numpy()) == keyed(whole.to_numpy(object))
+
+
+@pytest.mark.parametrize("library", ["polars", "arrow"])
+def test_they_are_those_of_polars(library, monkeypatch):
+    polars = pytest.importorskip("polars")
+    monkeypatch.setattr("ucp.table._plan.choose_library", lambda *_: library)
+
+    def frame_of(rank):
+        return polars.DataFrame(values_of_rank(rank)).with_columns(
+            polars.col("size").cast(polars.Enum(SIZES)),
+            polars.col("time").dt.date().alias("day"),
+        )
+
+    wanted = [("size", "min"), ("size", "max"), ("lasts", "sum"), ("day", "min")]
+    wanted += [(name, "mean") for name in ("time", "lasts", "day")]
+
+    async def main(comm):
+        found = await ucp.table.group_by(frame_of(comm.rank), "k", wanted, comm=comm)
+        text = r"^the table cannot be grouped so: .*date32"
+        with pytest.raises(TypeError, match=text):
+            await ucp.table.group_by(
+                frame_of(comm.rank), "k", [("day", "sum")], comm=comm
+            )
+        return found
+
+    found = polars.concat(good_world(2, main))
+    whole = polars.concat([frame_of(rank) for rank in range(2)])
+    own = [
+        getattr(polars.col(column), name)().alias(f"{column}_{name}")
+        for column, name in wanted
+    ]
+    groups = whole.group_by("k").agg(own)
+    assert found.schema == groups.schema
+    assert keyed(found.rows()) == keyed(groups.rows())

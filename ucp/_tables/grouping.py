@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from .encoded import Encoded, as_floats, of_numbers
 from .frames import title_of
-from .rows import numbers_of, of_kind
+from .rows import of_kind
 
 # Each function, and by what parts are put together; empty: by nothing, so all rows
 # of a group are needed in one place.
@@ -222,15 +223,36 @@ class Grouping:
             return self.can_reduce
         rng = numpy.random.default_rng(0)
         rows = numpy.unique(rng.integers(0, table.num_rows, _SAMPLE))
-        keys = _Encoded(_select(table, self.keys).take(pa.array(rows)), self.keys)
-        found = keys.table.group_by(keys.names, use_threads=False).aggregate([])
+        sample = _select(table, self.keys).take(pa.array(rows))
+        its = Encoded(sample, self.keys, [])
+        found = its.table.group_by(its.keys, use_threads=False).aggregate([])
         groups = _estimate(found.num_rows, len(rows))
         return bool(groups <= _FEW * table.num_rows)
 
-    def reduce(self, table: Any, library: str = "arrow") -> Any:
-        """One row for each group of a rank; ``table`` comes of ``prepare()``."""
+    def dictionaries(
+        self, values: Mapping[str, Any], is_reduced: bool
+    ) -> dict[int, Any]:
+        """The dictionaries of what travels, by the numbers of its columns.
+
+        Args:
+            values: the dictionaries of the table, by the names of its columns.
+            is_reduced: what travels comes of ``reduce()``.
+        """
         import pyarrow as pa
 
+        schema = self.reduced_schema if is_reduced else self.prepared_schema
+        columns = {name: name for name in self.columns}
+        if is_reduced:
+            parts = [part for part in self._parts if part is not None]
+            columns |= {part.name: part.column for part in parts}
+        return {
+            number: values[columns[field.name]]
+            for number, field in enumerate(schema)
+            if pa.types.is_dictionary(field.type)
+        }
+
+    def reduce(self, table: Any, library: str = "arrow") -> Any:
+        """One row for each group of a rank; ``table`` comes of ``prepare()``."""
         own = [
             Aggregation(part.name, part.column, part.function, part.options)
             for part in self._parts
@@ -239,7 +261,7 @@ class Grouping:
         for part in self._parts:
             if part is not None and part.given:
                 # The sum of integers may be too large for one.
-                wide = table[part.given].cast(pa.float64(), safe=False)
+                wide = as_floats(table[part.given])
                 table = table.append_column(part.column, wide)
         return self._aggregate(table, own, library)
 
@@ -280,14 +302,14 @@ class Grouping:
             else:
                 (column,) = found
             field = self.result_schema.field(its.name)
-            columns.append(column.cast(field.type))
+            columns.append(of_numbers(column, field.type))
         return pa.Table.from_arrays(columns, schema=self.result_schema)
 
     def _aggregate(
         self, table: Any, aggregations: Sequence[Aggregation], library: str
     ) -> Any:
-        encoded = _Encoded(table, self.keys)
-        keys = encoded.names
+        encoded = Encoded(table, self.keys, aggregations)
+        keys, aggregations = encoded.keys, encoded.aggregations
         if (
             library == "polars"
             and table.num_rows
@@ -399,56 +421,6 @@ def _equal_numbers(column: Any) -> Any:
     numbers = pa.array(first[place].astype(column.type.index_type.to_pandas_dtype()))
     chunks = [numbers.take(chunk.indices) for chunk in column.chunks]
     return of_kind(pa.chunked_array(chunks, numbers.type), column.type, column)
-
-
-class _Encoded:
-    """A table with keys that Arrow and polars group by, and the way back.
-
-    Attributes:
-        table: it, and these keys.
-        names: of them, beside the columns, which may be aggregated.
-    """
-
-    def __init__(self, table: Any, keys: Sequence[str]) -> None:
-        import pyarrow as pa
-
-        self._given = {name: table[name] for name in keys}
-        longest = max(table.column_names, key=len)
-        self.names = [f"{longest} {number}" for number in range(len(keys))]
-        for name, column in zip(self.names, self._given.values(), strict=True):
-            kind = column.type
-            key = column
-            if pa.types.is_dictionary(kind) and column.num_chunks:
-                key = numbers_of(column)
-            elif pa.types.is_dictionary(kind):
-                key = pa.chunked_array([], kind.index_type)
-            elif isinstance(kind, pa.BaseExtensionType):
-                chunks = [chunk.storage for chunk in column.chunks]
-                key = pa.chunked_array(chunks, kind.storage_type)
-            table = table.append_column(name, key)
-        self.table = table
-
-    def decode(self, table: Any) -> Any:
-        """Groups by the keys, which come first, with those of the table."""
-        import pyarrow as pa
-
-        for i, (name, column) in enumerate(self._given.items()):
-            kind = column.type
-            found = table[i]
-            if pa.types.is_dictionary(kind):
-                found = found.cast(kind.index_type)
-                if column.num_chunks:
-                    found = of_kind(found, kind, column)
-                else:
-                    found = pa.chunked_array([], kind)
-            elif isinstance(kind, pa.BaseExtensionType):
-                chunks = [
-                    pa.ExtensionArray.from_storage(kind, chunk)
-                    for chunk in found.chunks
-                ]
-                found = pa.chunked_array(chunks, kind)
-            table = table.set_column(i, name, found)
-        return table
 
 
 # --- libraries ----------------------------------------------------------------

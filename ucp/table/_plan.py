@@ -183,14 +183,9 @@ def group_job(plan: Plan, grouping: Grouping, dictionaries: dict[int, Any]) -> J
         number % plan.size for number in range(plan.size * plan.over_decomposition)
     ]
     is_reduced = grouping.can_reduce and plan.is_few
-    schema = grouping.reduced_schema if is_reduced else grouping.prepared_schema
     names = plan.common.schema.names
     own = {names[i]: values for i, values in dictionaries.items()}
-    travelling = {
-        schema.names.index(name): values
-        for name, values in own.items()
-        if name in schema.names
-    }
+    travelling = grouping.dictionaries(own, is_reduced)
     return GroupJob(
         grouping, travelling, owners, is_reduced, plan.library, plan.call.seed
     )
@@ -288,7 +283,10 @@ class Results:
 
     def __init__(self, plan: Plan, grouping: Grouping | None) -> None:
         self._gives = plan.gives
-        self._about = {field.name: field.metadata for field in plan.common.schema}
+        about = {field.name: field.metadata for field in plan.common.schema}
+        self._about = dict(about)
+        for its in grouping.aggregations if grouping is not None else ():
+            self._about[its.name] = about.get(its.column)
         common = plan.common
         if self._gives == "pandas" and grouping is not None:
             common = common._replace(
@@ -315,6 +313,9 @@ def _grouped_types(common: CommonTable, grouping: Grouping) -> dict[str, Any]:
     names = {"count_all": "size", "variance": "var", "stddev": "std"}
     names["count_distinct"] = "nunique"
     for its in grouping.aggregations:
+        if its.function == "count_all":
+            found[its.name] = {"numpy_type": "int64"}
+            continue
         if its.function in ("min", "max", "first", "last") and its.column in given:
             found[its.name] = given[its.column]
             continue
