@@ -36,6 +36,20 @@ def test_aggregations_are_read():
     assert read_aggregations({"n": (None, "count_all")})[0].name == "n"
 
 
+def test_several_functions_of_a_column():
+    its = [Aggregation("v_sum", "v", "sum"), Aggregation("v_mean", "v", "mean")]
+    assert [*read_aggregations({"v": ["sum", "mean"]})] == its
+    assert [*read_aggregations([("v", ["sum", "mean"])])] == its
+    its = [Aggregation("v_std", "v", "stddev", (("ddof", 0),))]
+    assert [*read_aggregations([("v", ["std"], {"ddof": 0})])] == its
+    named = [Aggregation("total", "v", "sum")]
+    assert [*read_aggregations({"total": ["v", "sum"]})] == named
+    with pytest.raises(ValueError, match=r"^there is no function 'no', only all, any"):
+        read_aggregations({"v": ["sum", "no"]})
+    with pytest.raises(ValueError, match=r"^two columns of the result are named 'v_su"):
+        read_aggregations([("v", ["sum", "sum"])])
+
+
 def test_columns_that_cannot_be_grouped_are_named():
     wanted = read_aggregations([("l", "sum")])
     with pytest.raises(TypeError, match=r"^the table cannot be grouped so: "):

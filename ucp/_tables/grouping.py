@@ -43,6 +43,7 @@ _ALIASES = {
     "var": "variance",
     "std": "stddev",
 }
+_NAMES = {*_FUNCTIONS, *_ALIASES}
 _OPTIONS = {
     "count": {"mode"},
     "count_distinct": {"mode"},
@@ -81,19 +82,26 @@ def read_aggregations(given: Spec) -> tuple[Aggregation, ...]:
 
     Args:
         given: pairs of a column and a function, or with a dict of options as a
-            third; the column may be ``[]`` for ``"count_all"``. Or a dict of such by
-            the names that the columns of the result get.
+            third; the column may be ``[]`` for ``"count_all"``, and a list of functions
+            is a pair for each. Or a dict of pairs by the names that the columns of the
+            result get, or of lists of functions by their columns.
 
     Raises:
         TypeError: an item is something else.
         ValueError: there is no such function, or option; no item, or two of a name.
     """
+    found: list[Aggregation] = []
     if isinstance(given, Mapping):
-        found = [_read_one(item, str(name)) for name, item in given.items()]
+        for name, item in given.items():
+            if _are_functions(item):
+                found += [_read_one((name, function), None) for function in item]
+            else:
+                found.append(_read_one(item, str(name)))
     elif isinstance(given, str):
         raise TypeError(f"aggregations are {given!r}, not a list of pairs")
     else:
-        found = [_read_one(item, None) for item in given]
+        for item in given:
+            found += [_read_one(each, None) for each in _pairs_of(item)]
     if not found:
         raise ValueError("there is no aggregation")
     names = [its.name for its in found]
@@ -101,6 +109,22 @@ def read_aggregations(given: Spec) -> tuple[Aggregation, ...]:
         if names.count(name) > 1:
             raise ValueError(f"two columns of the result are named {name!r}")
     return tuple(found)
+
+
+def _are_functions(item: Any) -> bool:
+    """Is it a list of names of functions?"""
+    return (
+        isinstance(item, list)
+        and bool(item)
+        and all(isinstance(each, str) and each in _NAMES for each in item)
+    )
+
+
+def _pairs_of(item: Any) -> list[Any]:
+    """A pair for each function, if an item has a list of them."""
+    if isinstance(item, tuple | list) and len(item) > 1 and _are_functions(item[1]):
+        return [(item[0], function, *item[2:]) for function in item[1]]
+    return [item]
 
 
 def _read_one(item: Any, name: str | None) -> Aggregation:
@@ -117,7 +141,7 @@ def _read_one(item: Any, name: str | None) -> Aggregation:
         raise TypeError(f"the function of an aggregation is {function!r}, no name")
     known = _ALIASES.get(function, function)
     if known not in _FUNCTIONS:
-        there = ", ".join(sorted([*_FUNCTIONS, *_ALIASES]))
+        there = ", ".join(sorted(_NAMES))
         raise ValueError(f"there is no function {function!r}, only {there}")
     if not isinstance(column, str):
         if known != "count_all" or (column is not None and list(column)):

@@ -441,10 +441,12 @@ def group_by(
         table: as for ``sort``.
         keys: name of a column, or names.
         aggregations: pairs of a column and a function, or with a dict of options as a
-            third; or a dict of these by the names of the columns of the result. The
-            functions are sum, count, count_all (size), mean, min, max, first, last,
-            any, all, count_distinct (nunique), variance (var) and stddev (std). Means
-            of times are times, rounded to their unit. The options are those of Arrow:
+            third; or a dict of these by the names of the columns of the result. A list
+            of functions computes each: ``{"x": ["sum", "mean"]}`` and ``[("x", ["sum",
+            "mean"])]`` give the columns ``x_sum`` and ``x_mean``. The functions are
+            sum, count, count_all (size), mean, min, max, first, last, any, all,
+            count_distinct (nunique), variance (var) and stddev (std). Means of times
+            are times, rounded to their unit. The options are those of Arrow:
             skip_nulls, min_count, mode, ddof.
         dropna: rows without a value of a key are in no group. None: so it is for
             tables of pandas.
