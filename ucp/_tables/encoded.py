@@ -10,6 +10,7 @@ from .frames import empty_dictionary
 from .rows import number_type, numbers_of, of_kind
 
 _DAY = 86_400_000_000  # microseconds
+_PRECISION = 2.0**-51  # of a mean
 
 
 class Encoded:
@@ -107,14 +108,23 @@ class _Values:
     """
 
     def __init__(self, column: Any, function: str) -> None:
+        import pyarrow as pa
         import pyarrow.types as is_type
 
         self._given = column
-        self._kind = kind = column.type
+        kind = column.type
+        self._kind: Any = kind  # of the result; None: as it is computed
         self._order: Any = None  # the numbers of a dictionary's values in order
         self.column: Any = None
         is_extreme = function in ("min", "max")
-        if is_type.is_dictionary(kind):
+        if is_type.is_null(kind) and function != "count":
+            # Arrow has few functions of a column whose type no rank knows, and finds
+            # a distinct value in it.
+            is_claim = function in ("any", "all")
+            self.column = column.cast(pa.bool_() if is_claim else pa.float64())
+            if not is_extreme and function not in ("first", "last"):
+                self._kind = None
+        elif is_type.is_dictionary(kind):
             if is_extreme or function in ("first", "last"):
                 self.column = numbers_of(column)
                 if is_extreme and not kind.ordered:
@@ -133,6 +143,10 @@ class _Values:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        if self._kind is None:
+            return found
+        if pa.types.is_null(self._kind):
+            return pa.chunked_array([pa.nulls(len(found))])
         if pa.types.is_dictionary(self._kind):
             if self._order is not None:
                 found = pc.take(self._order, found)
@@ -191,12 +205,19 @@ def as_floats(column: Any) -> Any:
 
 
 def of_numbers(found: Any, kind: Any) -> Any:
-    """What has been computed as values of the type; means of times are rounded."""
+    """What has been computed as values of the type.
+
+    Fractions of a unit of time are dropped, as pandas and polars do, unless they are
+    what the precision of floats makes of a whole number.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not is_time(kind):
         return found.cast(kind)
     if pa.types.is_floating(found.type):
-        found = pc.round(found)
+        whole = pc.round(found)
+        error = pc.abs(pc.subtract(found, whole))
+        is_whole = pc.less_equal(error, pc.multiply(pc.abs(found), _PRECISION))
+        found = pc.if_else(is_whole, whole, pc.trunc(found))
     return of_kind(found.cast(number_type(kind)), kind)

@@ -446,7 +446,7 @@ def group_by(
             "mean"])]`` give the columns ``x_sum`` and ``x_mean``. The functions are
             sum, count, count_all (size), mean, min, max, first, last, any, all,
             count_distinct (nunique), variance (var) and stddev (std). Means of times
-            are times, rounded to their unit. The options are those of Arrow:
+            are times without fractions of their unit. The options are those of Arrow:
             skip_nulls, min_count, mode, ddof.
         dropna: rows without a value of a key are in no group. None: so it is for
             tables of pandas.
