@@ -4,7 +4,7 @@
 import datetime
 import os
 
-PROGRAMS = int(os.environ.get("UCP_PROGRAMS", 12))  # of each number of ranks
+PROGRAMS = int(os.environ.get("UCP_FRAME_PROGRAMS", 12))  # of each number of ranks
 BATCH = 24  # those of one world, at most
 
 START = datetime.datetime(2026, 1, 1)

@@ -569,7 +569,7 @@ def test_categories_that_only_partitions_know(client):
         assert rows_of(found) == rows_of(wanted)
 
 
-PROGRAMS = int(os.environ.get("UCP_PROGRAMS", 20))  # random ones
+PROGRAMS = int(os.environ.get("UCP_FRAME_PROGRAMS", 20))  # random ones
 FUNCTIONS = ["sum", "count", "mean", "size", "min", "max", "std", "first", "last"]
 
 
