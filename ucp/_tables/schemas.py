@@ -230,6 +230,9 @@ def _common_schema(side: str, tables: Sequence[_Told]) -> Any:
                 f"{title_of(side)} has the columns {first.schema.names} on rank "
                 f"{first.rank}, {its.schema.names} on rank {its.rank}"
             )
+    schema = first.schema.remove_metadata()
+    if all(schema.equals(its.schema.remove_metadata(), True) for its in tables):
+        return schema
     is_pandas = any(its.types is not None for its in tables)
     fields = []
     for number in range(len(first.schema)):
