@@ -211,14 +211,26 @@ class Grouping:
         if self.can_reduce:
             self.reduced_schema = self._check(lambda: self.reduce(nothing)).schema
 
-    @staticmethod
-    def _check(work: Any) -> Any:
+    def _check(self, work: Any) -> Any:
         import pyarrow as pa
 
+        refusals = (pa.ArrowNotImplementedError, pa.ArrowTypeError)
         try:
             return work()
-        except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise TypeError(f"the table cannot be grouped so: {error}") from None
+        except refusals as error:
+            text = str(error)
+        nothing = _select(self.schema.empty_table(), self.columns)
+        for its in self.aggregations:
+            try:
+                self._aggregate(nothing, [its], "arrow")
+            except refusals as error:
+                kind = self.schema.field(its.column).type
+                text = (
+                    f"{its.function!r} of the column {its.column!r}, which is {kind}, "
+                    f"is not computed: cast it, or choose another function ({error})"
+                )
+                break
+        raise TypeError(f"the table cannot be grouped so: {text}")
 
     def prepare(self, table: Any) -> Any:
         """The columns that are needed; floats that are equal are the same."""
