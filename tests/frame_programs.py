@@ -45,3 +45,15 @@ def known(value):
 
 def sorted_rows(rows):
     return sorted(rows, key=repr)
+
+
+def are_equal(found, expected):
+    """Are rows equal, but for the last digits of floats?"""
+
+    def is_near(first, second):
+        are_floats = isinstance(first, float) and isinstance(second, float)
+        return first == second or (are_floats and abs(first - second) < 3e-5)
+
+    return len(found) == len(expected) and all(
+        all(map(is_near, *rows)) for rows in zip(found, expected, strict=True)
+    )

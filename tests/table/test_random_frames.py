@@ -17,6 +17,7 @@ from frame_programs import (
     NUMBERS,
     SIZES,
     START,
+    are_equal,
     batches,
     known,
     some,
@@ -235,7 +236,7 @@ def test_frames_of_pandas(size, seeds):
             expected, found = sorted_rows(expected), sorted_rows(found)
         elif are_frames:
             check_types(parts, kinds, frames)
-        assert found == expected, about
+        assert are_equal(found, expected), (about, found, expected)
 
 
 HOWS = ["inner", "left", "right", "outer"]

@@ -9,7 +9,16 @@ import datetime
 import random
 
 import pytest
-from frame_programs import NAMES, SIZES, START, batches, known, some, sorted_rows
+from frame_programs import (
+    NAMES,
+    SIZES,
+    START,
+    are_equal,
+    batches,
+    known,
+    some,
+    sorted_rows,
+)
 from worlds import good_world
 
 import ucp.table
@@ -138,7 +147,7 @@ def test_frames_of_polars(size, seeds):
         found = [[*map(known, row)] for part in parts for row in part.rows()]
         if program[2] == "group_by":
             expected, found = sorted_rows(expected), sorted_rows(found)
-        assert found == expected, about
+        assert are_equal(found, expected), (about, found, expected)
         kept = [*program[1], "row"]
         if program[2] == "group_by":
             kept = program[3]["keys"]
