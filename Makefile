@@ -148,6 +148,9 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	done
 	UCP_WORKERS=1000 $(safe) timeout 7200 $(bin)/python -m pytest \
 	    tests/endpoint/test_worker_address.py -k many_workers
+	UCP_FRAME_PROGRAMS=$(PROGRAMS) $(safe) timeout 7200 $(bin)/python -m pytest \
+	    tests/dask/test_dask_merge.py tests/table/test_random_frames.py \
+	    tests/table/test_random_polars.py -k "random_groups or frames_of"
 	UCP_MODEL_EXAMPLES=$(PROGRAMS) $(safe) timeout 7200 $(bin)/python -m pytest \
 	    tests/channel/test_model.py
 

@@ -154,12 +154,12 @@ async def test_a_receive_after_the_peers_close_names_what_is_unread(send):
         await SENDS[send](client)
         await client.close()
         await until(server.closed)
-        text = re.escape(f"Endpoint closed: {TEXTS[send]}")
+        text = re.escape(f"Endpoint closed by the peer; {TEXTS[send]}")
         with pytest.raises(ucp.UCXCloseError, match=f"^{text}$"):
             await server.channel(9).recv_obj()
 
 
-async def test_without_unread_messages_the_text_is_that_of_ucxpy():
+async def test_without_unread_messages_none_is_named():
     async with connected_pair() as (client, server):
         receiving = server.recv_frames()
         await client.close()
@@ -167,7 +167,7 @@ async def test_without_unread_messages_the_text_is_that_of_ucxpy():
             ucp.UCXPeerClosed, match=r"^recv_frames: endpoint closed by the peer$"
         ):
             await receiving
-        with pytest.raises(ucp.UCXCloseError, match=r"^Endpoint closed$"):
+        with pytest.raises(ucp.UCXCloseError, match=r"^Endpoint closed by the peer$"):
             await server.recv_frames()
 
 

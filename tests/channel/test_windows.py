@@ -178,18 +178,21 @@ def numbered(n, size):
     return data
 
 
+async def until_dropped(endpoint, number):
+    await until(lambda: endpoint.statistics.dropped_messages == number)
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("count", [1, 3])
 async def test_the_newest_messages_are_kept(count, size):
     async with pair_of() as (client, server):
         client.set_keep_last(count)
         client.channel(3).set_keep_last(count)
+        dropped = 0
         for of in (lambda ep: ep, lambda ep: ep.channel(3)):
-            dropped = client.statistics.dropped_messages
             sends = [of(server).send(numbered(n, size), n % 4) for n in range(20)]
-            await until(
-                lambda: client.statistics.dropped_messages == dropped + 20 - count
-            )
+            dropped += 20 - count
+            await until_dropped(client, dropped)
             await asyncio.gather(*sends[:-count])  # though nobody receives
             got = [await of(client).recv_obj(ucp.ANY) for _ in range(count)]
             assert [each[0] for each in got] == list(range(20 - count, 20))

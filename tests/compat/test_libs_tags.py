@@ -20,6 +20,10 @@ from ucp.testing import connected_pair
 
 SIZES = [0, 1, 8, 1 << 13, 1 << 17, 1 << 22]
 
+OTHER_THREAD = (
+    "the worker belongs to another thread: worker.submit() has a function called there"
+)
+
 
 # For what is refused before anything is sent.
 over_shm = pytest.mark.parametrize("options", [{}], ids=["shm"], indirect=True)
@@ -508,7 +512,7 @@ def test_another_thread_is_refused(pair):
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    assert errors == ["the worker belongs to another thread"] * 2
+    assert errors == [OTHER_THREAD] * 2
 
 
 def test_the_waiting_helpers(options):

@@ -409,8 +409,8 @@ class TestNames:
 
     async def test_a_method_is_named_with_its_endpoint(self):
         async with connected_pair() as (client, server):
-            receiving = ucp.current_worker().submit(server.recv_obj)
-            name = f"ucp: Objects.recv_obj({server!r})"
+            receiving = ucp.current_worker().submit(server.__anext__)
+            name = f"ucp: Objects.__anext__({server!r})"
             await until(
                 lambda: name in {task.get_name() for task in asyncio.all_tasks()}
             )

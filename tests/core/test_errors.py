@@ -21,7 +21,7 @@ async def test_a_refused_connection_names_host_port_and_errno(closed_port):
     with pytest.raises(
         ucp.UCXNotConnected,
         match=rf"^connect to 127\.0\.0\.1:{closed_port}: Connection refused "
-        rf"\(errno {errno.ECONNREFUSED}\)$",
+        rf"\(errno {errno.ECONNREFUSED}\): does a process listen there\?$",
     ) as caught:
         await ucp.create_endpoint("127.0.0.1", closed_port)
     assert caught.value.errno == errno.ECONNREFUSED
@@ -32,7 +32,8 @@ async def test_a_mute_server_is_named(mute_server):
     with pytest.raises(
         ucp.UCXTimeout,
         match=rf"^connect to 127\.0\.0\.1:{mute_server}: "
-        "connected, but nothing was said$",
+        "connected, but nothing was said: is its event loop busy, or is there a "
+        r"firewall\?$",
     ) as caught:
         await ucp.create_endpoint("127.0.0.1", mute_server, connect_timeout=0.05)
     assert caught.value.errno is None

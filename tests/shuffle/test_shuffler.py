@@ -599,6 +599,66 @@ def test_an_abort_before_the_report_is_quiet():
     assert good_world(1, main) == [([], [])]
 
 
+@pytest.mark.parametrize("keeps_inserts", [False, True])
+@pytest.mark.parametrize("has_progress", [False, True])
+@pytest.mark.parametrize("partition", [0, 1, None])
+def test_dropping_it_ends_it_on_every_rank(partition, has_progress, keeps_inserts):
+    async def main(comm):
+        progress = (lambda *have: None) if has_progress else None
+        if comm.rank == 1:
+            with pytest.raises(ucp.UCXRankFailed, match=r"given back before the"):
+                shuffler = Shuffler(comm, 0, 2, progress=progress)
+                shuffler.insert_finished()
+                await shuffler.extract(1)
+            return True
+        shuffler = Shuffler(comm, 0, 2, progress=progress)
+        inserts = []
+        if partition is not None:
+            for size in (8, 1 << 20):
+                inserts.append(shuffler.insert(partition, bytes(size)))
+            inserts.append(shuffler.insert(partition, memory_of(bytes(1 << 20))))
+        if not keeps_inserts:
+            inserts.clear()
+        del shuffler
+        for end in await asyncio.gather(*inserts, return_exceptions=True):
+            assert end is None or "dropped before its end" in str(end)
+        await comm.recv(bytearray(1), 1)
+        return True
+
+    async def tell(comm):
+        result = await main(comm)
+        if comm.rank == 1:
+            await comm.send(b"x", 0)
+        return result
+
+    assert good_world(2, tell) == [True, True]
+
+
+def test_a_close_that_has_begun_keeps_it():
+    async def main(comm):
+        shuffler = Shuffler(comm, 0, 2)
+        shuffler.insert(1 - comm.rank, bytes(1 << 20))
+        if comm.rank == 0:
+            closing = asyncio.create_task(shuffler.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            del closing, shuffler
+            gc.collect()
+            await comm.recv(bytearray(1), 1)
+        else:
+            shuffler.insert_finished()
+            [chunk] = await shuffler.extract(1)
+            assert bytes(chunk) == bytes(1 << 20)
+            del chunk
+            await shuffler.close()
+            await comm.send(b"x", 0)
+        return True
+
+    assert good_world(2, main) == [True, True]
+
+
 def test_nothing_stays():
     async def main(comm):
         await shuffle(comm, 5, 10, 0)

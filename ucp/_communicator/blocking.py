@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 
 from .. import _ext
 from .._core import lifecycle
+from .._core.operation import call_if_alive, warn_dropped
 from .._core.resolve import resolve_now
 from .._core.worker import Worker
 from ..exceptions import UCXCloseError
 from . import bootstrap, environment
 from .communicator import Communicator
-from .steps import call_if_alive, warn_dropped
 
 _T = TypeVar("_T")
 

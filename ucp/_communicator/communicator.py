@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, SupportsIndex
 
 from .. import _ext
+from .._core.closing import Opening
 from .._core.ending import fault_of, reason_of
 from .._core.endpoint import Endpoint
 from .._core.lifecycle import current_worker
@@ -50,7 +51,7 @@ class Communicator(Operations, _ext.Communicator):
     One is made by ``connect()``, ``from_env()``, ``from_allgather()`` or
     ``split()``, and is bound to the event loop in which it was made.
 
-        async with await ucp.Communicator.from_env() as comm:
+        async with ucp.Communicator.from_env() as comm:
             array = np.full(1000, comm.rank, dtype="f8")
             await comm.allreduce(array)
 
@@ -72,7 +73,7 @@ class Communicator(Operations, _ext.Communicator):
     _served: _Served
 
     @classmethod
-    async def connect(
+    def connect(
         cls,
         root: str | UCXAddress | bytes,
         rank: int | None,
@@ -81,8 +82,10 @@ class Communicator(Operations, _ext.Communicator):
         name: str = "",
         heartbeat: float | None = 30,
         progress: Literal["thread"] | None = None,
-    ) -> Self:
-        """Meet the other ranks, and return when all have come.
+        *,
+        allow_pickle: bool = False,
+    ) -> Opening[Self]:
+        """Meet the other ranks, by ``await`` or by ``async with``, until all have come.
 
         Args:
             root: where rank 0 is: ``"tcp://host:port"``, where it listens;
@@ -100,6 +103,9 @@ class Communicator(Operations, _ext.Communicator):
             progress: "thread": a second thread makes progress until ``close()``,
                 as in ``Worker.run_in_thread()``, so that heartbeats are answered
                 and messages move while this rank computes.
+            allow_pickle: True: operations on objects of this communicator, and of
+                those that are made of it, need not be told that the other ranks are
+                trusted. What they pickle can run any code in this process.
 
         Raises:
             UCXTimeout: not all have come, and who has not.
@@ -110,27 +116,23 @@ class Communicator(Operations, _ext.Communicator):
             ValueError: a rank, size, name, root or ``progress`` that makes no
                 sense.
         """
-        number = bootstrap.rank_number(rank)
-        _check_progress(progress)
-        if not isinstance(root, str):
-            self = await cls._made(number, size, root, timeout, name, heartbeat)
-        elif root.startswith("file:"):
-            self = await cls._by_file(root, number, size, timeout, name, heartbeat)
-        else:
-            host, port = environment.split_address(root, "the root")
-            address = (await resolve(host, port))[0]
-            self = await cls._made(number, size, address, timeout, name, heartbeat)
-        self._serve(progress)
-        return self
+        return Opening(
+            cls._connect(
+                *(root, rank, size, timeout, name, heartbeat, progress, allow_pickle)
+            ),
+            f"Communicator, rank {rank} of {size}, not made",
+        )
 
     @classmethod
-    async def from_env(
+    def from_env(
         cls,
         timeout: float | None = 60,
         name: str = "",
         heartbeat: float | None = 30,
         progress: Literal["thread"] | None = None,
-    ) -> Self:
+        *,
+        allow_pickle: bool = False,
+    ) -> Opening[Self]:
         """Meet the ranks that a launcher has started, by its environment variables.
 
         These are ``UCP_RANK``, ``UCP_SIZE`` and ``UCP_ROOT``, which ``python -m ucp
@@ -142,14 +144,13 @@ class Communicator(Operations, _ext.Communicator):
 
         Other arguments and exceptions are those of ``connect()``.
         """
-        ranks = environment.from_environment()
-        with meeting.announced(ranks):
-            return await cls.connect(
-                ranks.root, ranks.rank, ranks.size, timeout, name, heartbeat, progress
-            )
+        return Opening(
+            cls._from_env(timeout, name, heartbeat, progress, allow_pickle),
+            "Communicator of the environment, not made",
+        )
 
     @classmethod
-    async def from_allgather(
+    def from_allgather(
         cls,
         rank: int,
         size: int,
@@ -158,7 +159,9 @@ class Communicator(Operations, _ext.Communicator):
         name: str = "",
         heartbeat: float | None = 30,
         progress: Literal["thread"] | None = None,
-    ) -> Self:
+        *,
+        allow_pickle: bool = False,
+    ) -> Opening[Self]:
         """Meet ranks that can reach each other by other means, such as MPI.
 
         Args:
@@ -170,16 +173,83 @@ class Communicator(Operations, _ext.Communicator):
 
         Other arguments and exceptions are those of ``connect()``.
         """
+        return Opening(
+            cls._from_allgather(
+                *(rank, size, allgather, timeout, name, heartbeat, progress),
+                allow_pickle,
+            ),
+            f"Communicator, rank {rank} of {size}, not made",
+        )
+
+    # Making one.
+
+    @classmethod
+    async def _connect(
+        cls,
+        root: str | UCXAddress | bytes,
+        rank: int | None,
+        size: int,
+        timeout: float | None,
+        name: str,
+        heartbeat: float | None,
+        progress: Literal["thread"] | None,
+        allow_pickle: bool,
+    ) -> Self:
+        number = bootstrap.rank_number(rank)
+        _check_progress(progress)
+        if not isinstance(root, str):
+            self = await cls._made(number, size, root, timeout, name, heartbeat)
+        elif root.startswith("file:"):
+            self = await cls._by_file(root, number, size, timeout, name, heartbeat)
+        else:
+            host, port = environment.split_address(root, "the root")
+            address = (await resolve(host, port))[0]
+            self = await cls._made(number, size, address, timeout, name, heartbeat)
+        self._allows_pickle = allow_pickle is True
+        self._serve(progress)
+        return self
+
+    @classmethod
+    async def _from_env(
+        cls,
+        timeout: float | None,
+        name: str,
+        heartbeat: float | None,
+        progress: Literal["thread"] | None,
+        allow_pickle: bool,
+    ) -> Self:
+        ranks = environment.from_environment()
+        with meeting.announced(ranks):
+            return await cls.connect(
+                *(ranks.root, ranks.rank, ranks.size),
+                timeout=timeout,
+                name=name,
+                heartbeat=heartbeat,
+                progress=progress,
+                allow_pickle=allow_pickle,
+            )
+
+    @classmethod
+    async def _from_allgather(
+        cls,
+        rank: int,
+        size: int,
+        allgather: Allgather,
+        timeout: float | None,
+        name: str,
+        heartbeat: float | None,
+        progress: Literal["thread"] | None,
+        allow_pickle: bool,
+    ) -> Self:
         _check_progress(progress)
         answer = allgather(bootstrap.own_part(rank, current_worker()))
         if inspect.isawaitable(answer):
             answer = await answer
         root = bootstrap.root_part(rank, size, answer)
         self = await cls._made(rank, size, root, timeout, name, heartbeat)
+        self._allows_pickle = allow_pickle is True
         self._serve(progress)
         return self
-
-    # Making one.
 
     @classmethod
     async def _made(

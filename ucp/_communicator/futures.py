@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from .._core.operation import AnyRequest, Steps, call_if_alive, warn_dropped
 from .._core.worker import Worker
 from ..exceptions import UCXTimeout
 from .blocking import Future, SharedWorker
-from .steps import AnyRequest, Steps, call_if_alive, settled, warn_dropped
+from .steps import settled
 
 _T = TypeVar("_T")
 

@@ -7,7 +7,8 @@ import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, Self, SupportsIndex
 
-from .steps import Steps, wait_for
+from .._core.operation import Steps
+from .steps import wait_for
 
 _Process = tuple[int, int]  # what identifies it in all communicators
 

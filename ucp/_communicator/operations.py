@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from .. import _ext
+from .._core.operation import Operation, Receiving
 from . import pickled, sendrecv
 from .group import Group, check_group, create, group_of
 from .parcels import check_allowed, close
 from .pickled import Op
-from .steps import Operation, Receiving
 
 ANY = -1  # any source, or any tag
 
@@ -25,8 +25,9 @@ class Operations:
     large buffers, such as those of NumPy arrays, are not copied, and must not change
     before the operation has ended.
 
-    A rank that receives objects says ``allow_pickle=True``: what is unpickled can run
-    any code that its sender chooses. A rank gets its own object as it is, not a copy.
+    A rank that receives objects says ``allow_pickle=True``, in the call or where the
+    communicator is made: what is unpickled can run any code that its sender chooses.
+    A rank gets its own object as it is, not a copy.
 
     An object that cannot be pickled raises ``pickle.PicklingError`` on its rank, and
     on all that should have got it; one that cannot be unpickled raises
@@ -85,7 +86,7 @@ class Operations:
         source: int = ANY,
         tag: Any = ANY,
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         with_status: bool = False,
     ) -> Future[Any]:
         """Receive an object of ``send_pickle``; awaits it.
@@ -93,12 +94,12 @@ class Operations:
         Args:
             source: a rank, or ``ANY_SOURCE``.
             tag: an int, or ``ANY_TAG``.
-            allow_pickle: must be True.
+            allow_pickle: must be True; None: as the communicator was made.
             with_status: await a pair of the object and a Status. Its ``nbytes``
                 counts the pickle and its buffers.
 
         Raises:
-            ValueError: ``allow_pickle`` is not True; nothing is received.
+            ValueError: it is not allowed; nothing is received.
             UCXError: the message is no pickled object; it is consumed.
             pickle.UnpicklingError: the object cannot be unpickled; it is consumed.
             The exceptions of ``recv``.
@@ -106,7 +107,7 @@ class Operations:
         When it is cancelled, the next ``recv_pickle`` gets the object, also when it is
         done and its result was not handed out, by an await or ``result()``.
         """
-        check_allowed("recv_pickle", allow_pickle)
+        check_allowed(self, "recv_pickle", allow_pickle)
         return Receiving(pickled.recv(self, source, tag, with_status), "recv_pickle")
 
     def sendrecv_pickle(
@@ -117,13 +118,13 @@ class Operations:
         send_tag: int = 0,
         recv_tag: Any = ANY,
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         with_status: bool = False,
     ) -> Future[Any]:
         """Send an object to a rank, and receive another one, at the same time; awaits
         it. Arguments and exceptions are those of ``send_pickle`` and
         ``recv_pickle``."""
-        check_allowed("sendrecv_pickle", allow_pickle)
+        check_allowed(self, "sendrecv_pickle", allow_pickle)
         return Receiving(
             sendrecv.sendrecv_pickle(
                 self, obj, dest, source, send_tag, recv_tag, with_status
@@ -134,13 +135,13 @@ class Operations:
     # Collective operations.
 
     def bcast_pickle(
-        self, obj: Any = None, root: int = 0, *, allow_pickle: bool = False
+        self, obj: Any = None, root: int = 0, *, allow_pickle: bool | None = None
     ) -> Future[Any]:
         """Send the root's object to every rank; awaits it."""
         return Operation(pickled.bcast(self, obj, root, allow_pickle))
 
     def gather_pickle(
-        self, obj: Any, root: int = 0, *, allow_pickle: bool = False
+        self, obj: Any, root: int = 0, *, allow_pickle: bool | None = None
     ) -> Future[list[Any] | None]:
         """Bring the objects of all ranks to the root; awaits the list of them there,
         and None on the other ranks."""
@@ -151,26 +152,31 @@ class Operations:
         objs: Iterable[Any] | None = None,
         root: int = 0,
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
     ) -> Future[Any]:
         """Send the root's object number i to rank i; awaits this rank's."""
         return Operation(pickled.scatter(self, objs, root, allow_pickle))
 
     def allgather_pickle(
-        self, obj: Any, *, allow_pickle: bool = False
+        self, obj: Any, *, allow_pickle: bool | None = None
     ) -> Future[list[Any]]:
         """Bring the objects of all ranks to every rank; awaits the list of them."""
         return Operation(pickled.allgather(self, obj, allow_pickle))
 
     def alltoall_pickle(
-        self, objs: Iterable[Any], *, allow_pickle: bool = False
+        self, objs: Iterable[Any], *, allow_pickle: bool | None = None
     ) -> Future[list[Any]]:
         """Send object number i to rank i; awaits the list of those of all ranks for
         this one."""
         return Operation(pickled.alltoall(self, objs, allow_pickle))
 
     def reduce_pickle(
-        self, obj: Any, op: Op = "sum", root: int = 0, *, allow_pickle: bool = False
+        self,
+        obj: Any,
+        op: Op = "sum",
+        root: int = 0,
+        *,
+        allow_pickle: bool | None = None,
     ) -> Future[Any]:
         """Combine the objects of all ranks; awaits the result on the root, and None
         on the other ranks.
@@ -183,7 +189,8 @@ class Operations:
                 and an index ``"maxloc"`` and ``"minloc"``. It is called by the root
                 in the order of the ranks: ``op(op(obj0, obj1), obj2)``.
             root: the rank that gets the result.
-            allow_pickle: must be True on the root.
+            allow_pickle: must be True on the root; None: as the communicator was
+                made.
 
         Raises:
             The exceptions of ``op``, on the root.
@@ -191,7 +198,7 @@ class Operations:
         return Operation(pickled.reduce(self, obj, op, root, allow_pickle))
 
     def allreduce_pickle(
-        self, obj: Any, op: Op = "sum", *, allow_pickle: bool = False
+        self, obj: Any, op: Op = "sum", *, allow_pickle: bool | None = None
     ) -> Future[Any]:
         """``reduce_pickle`` whose result every rank gets.
 
@@ -201,14 +208,14 @@ class Operations:
         return Operation(pickled.allreduce(self, obj, op, allow_pickle))
 
     def scan_pickle(
-        self, obj: Any, op: Op = "sum", *, allow_pickle: bool = False
+        self, obj: Any, op: Op = "sum", *, allow_pickle: bool | None = None
     ) -> Future[Any]:
         """Combine the objects of the ranks up to this one, as ``reduce_pickle``
         does; awaits the result."""
         return Operation(pickled.scan(self, obj, op, allow_pickle))
 
     def exscan_pickle(
-        self, obj: Any, op: Op = "sum", *, allow_pickle: bool = False
+        self, obj: Any, op: Op = "sum", *, allow_pickle: bool | None = None
     ) -> Future[Any]:
         """``scan_pickle`` of the ranks before this one; awaits None on rank 0."""
         return Operation(pickled.exscan(self, obj, op, allow_pickle))

@@ -25,8 +25,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .. import _ext
+from .._core.operation import AnyRequest, Steps
 from ..exceptions import UCXError, UCXMsgTruncated
-from .steps import AnyRequest, Steps, give_up
+from .steps import give_up
 
 _LABEL = 0x6F626A65637473  # of the derived communicator of frames
 
@@ -310,9 +311,13 @@ def load(comm: Any, came: Coming) -> Any:
         ) from exc
 
 
-def check_allowed(name: str, allow_pickle: bool) -> None:
+def check_allowed(comm: Any, name: str, allow_pickle: bool | None) -> None:
+    """Raise ValueError unless the other ranks are trusted, by this call or, if it says
+    nothing, by that which has made the communicator."""
+    if allow_pickle is None:
+        allow_pickle = comm._allows_pickle
     if allow_pickle is not True:
         raise ValueError(
-            f"{name}() runs what the other ranks send: "
-            "allow_pickle=True says that you trust them"
+            f"{name}() runs what the other ranks send: allow_pickle=True says that you "
+            "trust them, here or where the communicator is made"
         )

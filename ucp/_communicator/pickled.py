@@ -11,6 +11,7 @@ from functools import reduce as fold
 from typing import Any, NoReturn
 
 from .. import _ext
+from .._core.operation import AnyRequest, Steps, Unseen
 from ..exceptions import UCXError, UCXMsgTruncated, UCXRankFailed, UCXTimeout
 from .parcels import (
     HEAD_SIZE,
@@ -31,7 +32,7 @@ from .parcels import (
     send_frames,
     state_of,
 )
-from .steps import AnyRequest, Steps, Unseen, give_up, look_at, wait_for
+from .steps import give_up, look_at, wait_for
 
 Op = Callable[[Any, Any], Any] | str
 
@@ -253,11 +254,11 @@ class _Collective:
         failure = self.comm.failure
         raise UCXError(why) if failure is None else failure
 
-    def check(self, allow_pickle: bool = True) -> None:
+    def check(self, allow_pickle: bool | None = True) -> None:
         """Raise what was wrong on this rank, now that the others do not wait."""
         if self.cause is not None:
             raise self.cause
-        check_allowed(self.name, allow_pickle)
+        check_allowed(self.comm, self.name, allow_pickle)
 
 
 def _others(comm: Any) -> list[int]:
@@ -273,7 +274,7 @@ def _cut(heads: bytearray, ranks: Iterable[int]) -> dict[int, memoryview]:
     return {rank: view[rank * HEAD_SIZE : (rank + 1) * HEAD_SIZE] for rank in ranks}
 
 
-def bcast(comm: Any, obj: Any, root: int, allow_pickle: bool) -> Steps[Any]:
+def bcast(comm: Any, obj: Any, root: int, allow_pickle: bool | None) -> Steps[Any]:
     call = _Collective(comm, "bcast_pickle")
     if comm.rank == root:
         [parcel] = call.pack([obj])
@@ -289,7 +290,9 @@ def bcast(comm: Any, obj: Any, root: int, allow_pickle: bool) -> Steps[Any]:
     return load(comm, came[root])
 
 
-def scatter(comm: Any, objects: Any, root: int, allow_pickle: bool) -> Steps[Any]:
+def scatter(
+    comm: Any, objects: Any, root: int, allow_pickle: bool | None
+) -> Steps[Any]:
     call = _Collective(comm, "scatter_pickle")
     head = bytearray(HEAD_SIZE)
     if comm.rank == root:
@@ -305,7 +308,11 @@ def scatter(comm: Any, objects: Any, root: int, allow_pickle: bool) -> Steps[Any
 
 
 def gather(
-    comm: Any, obj: Any, root: int, allow_pickle: bool, name: str = "gather_pickle"
+    comm: Any,
+    obj: Any,
+    root: int,
+    allow_pickle: bool | None,
+    name: str = "gather_pickle",
 ) -> Steps[list[Any] | None]:
     call = _Collective(comm, name)
     if comm.rank != root:
@@ -329,7 +336,7 @@ def _in_order(comm: Any, own: Any, came: Mapping[int, Coming]) -> list[Any]:
     ]
 
 
-def allgather(comm: Any, obj: Any, allow_pickle: bool) -> Steps[list[Any]]:
+def allgather(comm: Any, obj: Any, allow_pickle: bool | None) -> Steps[list[Any]]:
     others = _others(comm)
     return _spread(comm, "allgather_pickle", obj, others, others, allow_pickle)
 
@@ -340,7 +347,7 @@ def _spread(
     obj: Any,
     dests: Iterable[int],
     sources: Iterable[int],
-    allow_pickle: bool,
+    allow_pickle: bool | None,
 ) -> Steps[list[Any]]:
     """Send an object to some ranks; the objects of others and of this rank."""
     call = _Collective(comm, name)
@@ -354,7 +361,7 @@ def _spread(
     return _in_order(comm, obj, came)
 
 
-def alltoall(comm: Any, objects: Any, allow_pickle: bool) -> Steps[list[Any]]:
+def alltoall(comm: Any, objects: Any, allow_pickle: bool | None) -> Steps[list[Any]]:
     call = _Collective(comm, "alltoall_pickle")
     heads = bytearray(HEAD_SIZE * comm.size)
     parcels = call.pack_for_all(objects)
@@ -416,31 +423,35 @@ def _function_of(op: Op) -> Callable[[Any, Any], Any]:
     return function
 
 
-def reduce(comm: Any, obj: Any, op: Op, root: int, allow_pickle: bool) -> Steps[Any]:
+def reduce(
+    comm: Any, obj: Any, op: Op, root: int, allow_pickle: bool | None
+) -> Steps[Any]:
     objects = yield from gather(comm, obj, root, allow_pickle, "reduce_pickle")
     function = _function_of(op)
     return None if objects is None else _combine(function, objects)
 
 
-def allreduce(comm: Any, obj: Any, op: Op, allow_pickle: bool) -> Steps[Any]:
+def allreduce(comm: Any, obj: Any, op: Op, allow_pickle: bool | None) -> Steps[Any]:
     others = _others(comm)
     name = "allreduce_pickle"
     objects = yield from _spread(comm, name, obj, others, others, allow_pickle)
     return _combine(op, objects)
 
 
-def scan(comm: Any, obj: Any, op: Op, allow_pickle: bool) -> Steps[Any]:
+def scan(comm: Any, obj: Any, op: Op, allow_pickle: bool | None) -> Steps[Any]:
     objects = yield from _spread_up(comm, "scan_pickle", obj, allow_pickle)
     return _combine(op, objects)
 
 
-def exscan(comm: Any, obj: Any, op: Op, allow_pickle: bool) -> Steps[Any]:
+def exscan(comm: Any, obj: Any, op: Op, allow_pickle: bool | None) -> Steps[Any]:
     objects = yield from _spread_up(comm, "exscan_pickle", obj, allow_pickle)
     function = _function_of(op)
     return _combine(function, objects[:-1]) if comm.rank else None
 
 
-def _spread_up(comm: Any, name: str, obj: Any, allow_pickle: bool) -> Steps[list[Any]]:
+def _spread_up(
+    comm: Any, name: str, obj: Any, allow_pickle: bool | None
+) -> Steps[list[Any]]:
     """The objects of the ranks up to this one."""
     rank, size = comm.rank, comm.size
     return _spread(comm, name, obj, range(rank + 1, size), range(rank), allow_pickle)

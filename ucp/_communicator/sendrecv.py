@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._core.operation import Steps, Unseen
 from . import pickled
-from .steps import Steps, Unseen, give_up, look_at, wait_for
+from .steps import give_up, look_at, wait_for
 
 
 def sendrecv(

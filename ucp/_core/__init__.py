@@ -10,6 +10,7 @@
 #   token           the secret that peers have to know
 #   context         init(), Config: the process's one context
 #   callback        functions of the program    waiters    tasks that wait
+#   operation       operations that consist of steps, as futures
 #   closing         with and async with
 #   peer            who is at the other end
 #   statistics      what endpoints and workers have done, as numbers

@@ -8,9 +8,9 @@ wait for the close, and an exception of the close is only logged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from .log import logger
 
@@ -18,6 +18,19 @@ from .log import logger
 class _Closable(Protocol):
     def close(self) -> None: ...
     def _close_soon(self) -> None: ...
+
+
+class _Block(Protocol):
+    async def __aenter__(self) -> Any: ...
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+_B = TypeVar("_B", bound=_Block)
 
 
 class _AsyncClosable(Protocol):
@@ -71,6 +84,53 @@ class AsyncClosing:
             await self.close()
         else:
             close_quietly(self._close_soon)
+
+
+class Opening(Coroutine[Any, Any, _B]):
+    """The result of a call that makes an object: makes it when it is awaited, or
+    entered by ``async with``, which closes the object at the end of the block.
+
+    It has the methods of a coroutine, so that tasks can be made of it.
+    """
+
+    __slots__ = ("_coroutine", "_made", "_what")
+
+    _made: _B
+
+    def __init__(self, coroutine: Coroutine[Any, Any, _B], what: str) -> None:
+        self._coroutine = coroutine
+        self._what = what
+
+    def __repr__(self) -> str:
+        return f"<ucp.{self._what}>"
+
+    def __await__(self) -> Generator[Any, Any, _B]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        """As a coroutine's."""
+        return self._coroutine.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        """As a coroutine's."""
+        return self._coroutine.throw(*args)
+
+    def close(self) -> None:
+        """As a coroutine's."""
+        self._coroutine.close()
+
+    async def __aenter__(self) -> _B:
+        self._made = await self._coroutine
+        await self._made.__aenter__()
+        return self._made
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._made.__aexit__(exc_type, exc, traceback)
 
 
 def close_quietly(close: Callable[[], None]) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Generator
-from types import TracebackType
-from typing import Any, cast
+from typing import cast
 
 from ..exceptions import UCXNotConnected, UCXTimeout, UCXUnreachable
 from . import context
 from .callback import ErrorCallback, check_callable
+from .closing import Opening
 from .endpoint import Endpoint
-from .lifecycle import current_worker, running_loop
+from .lifecycle import current_worker, running_loop, workers_of_thread
 from .listener import AcceptCallback, Acceptor, Listener
 from .log import catch_up
 from .resolve import SockAddr, check_port, check_timeout, resolve, resolve_now
@@ -33,6 +32,7 @@ def create_listener(
     remote_close: bool = False,
     receive_messages: int | None = None,
     receive_bytes: int | None = None,
+    allow_pickle: bool = False,
 ) -> Listener:
     """Listen for connections. Closing the listener ends that.
 
@@ -70,9 +70,10 @@ def create_listener(
             longer ones stay with the sender. None: ``Config.credit_bytes``. Both
             numbers stay as they are; those of ``Config`` grow for a peer that is
             far away.
+        allow_pickle: as for ``create_endpoint``, for each endpoint that is accepted.
 
     Raises:
-        RuntimeError: no event loop is running.
+        RuntimeError: no event loop is running, and this thread has no worker.
         TypeError: a callback is not callable, or the port is not an int.
         ValueError: a number of ``receive_`` is less than 1.
         OverflowError: the port is not in 0 to 65535.
@@ -85,10 +86,11 @@ def create_listener(
     check_callable("on_error", on_error)
     number = 0 if port is None else check_port(port)
     window = window_of(receive_messages, receive_bytes)
-    if running_loop() is None:
+    if running_loop() is None and not workers_of_thread():
         raise RuntimeError(
             "create_listener() needs a running event loop, in which peers are "
-            "accepted: call it in a coroutine, or use ucp.sync.listen()"
+            "accepted: call it in a coroutine, or use ucp.sync.listen(); a program "
+            "that calls progress() itself calls current_worker() first"
         )
     worker = current_worker()
     catch_up()
@@ -96,6 +98,7 @@ def create_listener(
 
     def accepted(endpoint: Endpoint) -> None:
         endpoint._has_error_handling = endpoint_error_handling
+        endpoint._allows_pickle = allow_pickle is True
         worker._endpoints.add(endpoint)
 
     acceptor = Acceptor(worker.loop, callback_func, on_error, accepted, worker._tasks)
@@ -124,6 +127,7 @@ async def create_endpoint(
     connect_timeout: float | None = None,
     family: int = 0,
     local_host: str | None = None,
+    allow_pickle: bool = False,
 ) -> Endpoint:
     """Connect to a listener. This is ucx-py's name for ``connect``.
 
@@ -139,6 +143,9 @@ async def create_endpoint(
         family: ``socket.AF_INET`` or ``AF_INET6`` to use addresses of this family
             only; 0: of both.
         local_host: numeric source address.
+        allow_pickle: True: ``recv_pickle()`` of this endpoint and its channels need
+            not be told that the peer is trusted. What a peer pickles can run any
+            code in this process.
 
     Raises:
         TypeError: the port is not an int.
@@ -154,7 +161,7 @@ async def create_endpoint(
     When cancelled, the connection attempt ends.
     """
     endpoint = await connect_within(
-        ip_address, port, connect_timeout, family, local_host, None
+        ip_address, port, connect_timeout, family, local_host, allow_pickle, None
     )
     endpoint._has_error_handling = endpoint_error_handling
     return endpoint
@@ -166,6 +173,7 @@ async def connect_within(
     connect_timeout: float | None,
     family: int,
     local_host: str | None,
+    allow_pickle: bool,
     window: Window | None,
 ) -> Endpoint:
     """Connect, as ``create_endpoint`` does, with a window."""
@@ -187,10 +195,9 @@ async def connect_within(
         # An address that does not answer leaves time for the next ones.
         timeout = max(deadline - time.monotonic(), 0) / left
         try:
-            endpoint = await _connect(
-                worker, addresses[-left], timeout, local, window
-            )
+            endpoint = await _connect(worker, addresses[-left], timeout, local, window)
             endpoint._has_error_handling = True
+            endpoint._allows_pickle = allow_pickle is True
             return endpoint
         except (UCXNotConnected, UCXUnreachable, UCXTimeout) as exc:
             failures.append(exc)
@@ -209,7 +216,8 @@ def connect(
     local_host: str | None = None,
     receive_messages: int | None = None,
     receive_bytes: int | None = None,
-) -> Connecting:
+    allow_pickle: bool = False,
+) -> Opening[Endpoint]:
     """Connect to a listener, by ``await`` or by ``async with``.
 
     ``async with ucp.connect(host, port) as ep`` closes the endpoint at the end of
@@ -233,6 +241,7 @@ def connect(
             longer ones stay with the sender. None: ``Config.credit_bytes``. Both
             numbers stay as they are; those of ``Config`` grow for a peer that is
             far away.
+        allow_pickle: as for ``create_endpoint``.
 
     Raises:
         TypeError, ValueError: a number of ``receive_`` is not an int of 1 or more.
@@ -240,55 +249,10 @@ def connect(
         entered.
     """
     window = window_of(receive_messages, receive_bytes)
-    return Connecting(
-        connect_within(host, port, timeout, family, local_host, window),
-        f"{host}:{port}",
+    connecting = connect_within(
+        host, port, timeout, family, local_host, allow_pickle, window
     )
-
-
-class Connecting(Coroutine[Any, Any, Endpoint]):
-    """The result of connect(): connects when it is awaited or entered.
-
-    It has the methods of a coroutine, so that tasks can be made of it.
-    """
-
-    __slots__ = ("_address", "_coroutine", "_endpoint")
-
-    _endpoint: Endpoint
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Endpoint], address: str) -> None:
-        self._coroutine = coroutine
-        self._address = address
-
-    def __repr__(self) -> str:
-        return f"<ucp.Connecting to {self._address}>"
-
-    def __await__(self) -> Generator[Any, Any, Endpoint]:
-        return self._coroutine.__await__()
-
-    def send(self, value: Any) -> Any:
-        """As a coroutine's."""
-        return self._coroutine.send(value)
-
-    def throw(self, *args: Any) -> Any:
-        """As a coroutine's."""
-        return self._coroutine.throw(*args)
-
-    def close(self) -> None:
-        """As a coroutine's."""
-        self._coroutine.close()
-
-    async def __aenter__(self) -> Endpoint:
-        self._endpoint = await self._coroutine
-        return await self._endpoint.__aenter__()
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._endpoint.__aexit__(exc_type, exc, traceback)
+    return Opening(connecting, f"Connecting to {host}:{port}")
 
 
 async def _connect(

@@ -6,13 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .. import _ext
-from ..exceptions import (
-    UCXCloseError,
-    UCXConnectionReset,
-    UCXError,
-    UCXTimeout,
-    UCXWorkerGone,
-)
+from ..exceptions import UCXCloseError, UCXError
 from . import context
 from .callback import check_callable
 from .closing import AsyncClosing
@@ -41,8 +35,9 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     in the background for at most ``Config.close_timeout``.
     """
 
-    __slots__ = ("_close_after", "_has_error_handling")
+    __slots__ = ("_allows_pickle", "_close_after", "_has_error_handling")
 
+    _allows_pickle: bool
     _has_error_handling: bool
 
     def __repr__(self) -> str:
@@ -53,11 +48,9 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
             state += f", {self.pending_bytes} bytes on their way"
         return f"<ucp.Endpoint {self.uid}{where}, {state}>"
 
-    # A coroutine function, as in ucx-py, where the base has a request.
-    async def close(  # type: ignore[override]
-        self, timeout: float | None = None
-    ) -> None:
-        """Close in agreement with the peer, which can read all that was sent.
+    def close(self, timeout: float | None = None) -> _ext.CoroutineRequest[None]:
+        """Close in agreement with the peer, which can read all that was sent;
+        awaitable.
 
         Receives that are pending on this side raise UCXPeerClosed. Closing an
         endpoint that either side has closed already does nothing.
@@ -83,15 +76,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
             # The peer cannot be told. Programs of ucx-py look for this text.
             error = UCXError(f"<[Send shutdown] ep: {self.uid}>: {failure}")
             logger.debug("%r", error)
-        try:
-            await super().close(timeout)
-        except UCXTimeout as exc:
-            exc.unsent_bytes = self._unsent_bytes
-            raise
-        except (UCXConnectionReset, UCXWorkerGone) as exc:
-            # The peer has gone, which closes the endpoint as well. Sends that
-            # failed with it have raised.
-            logger.debug("%r: closed by a failure: %s", self, exc)
+        return super().close(timeout)
 
     def _close_soon(self) -> None:
         """Start to close; a failure of the close is only logged."""
@@ -127,8 +112,8 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         Earlier ones are dropped as newer ones come, whatever their tags are, and
         count as received for their sender: a slow reader gets the newest state and
         holds nobody up. Bytes of long messages that are dropped are not fetched.
-        Those of other channels stay:
-        ``Channel.set_keep_last``. Messages and messages of frames are counted apart. The peer need not know.
+        Those of other channels stay: ``Channel.set_keep_last``. Messages and
+        messages of frames are counted apart. The peer need not know.
         ``statistics.dropped_messages`` says how many have been dropped.
 
         Args:
@@ -169,17 +154,17 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         warn_of_stats()
         return super().stats()
 
-    async def peer_info(self) -> PeerInfo:
-        """Ask the peer for its version, host, memory, load and transports.
+    def peer_info(self) -> _ext.CoroutineRequest[PeerInfo]:
+        """Ask the peer for its version, host, memory, load and transports; awaitable.
 
         The library of the peer answers when the peer's worker makes progress.
-        This call waits as long as that takes: use a timeout.
+        The await lasts as long as that takes: use a timeout.
 
         Raises:
             UCXProtocolError: the answer cannot be understood.
             Otherwise as ``recv``.
         """
-        return PeerInfo.parse(await self._peer_info())
+        return self._peer_info(PeerInfo.parse)
 
     def close_after_n_recv(self, n: int, count_from_ep_creation: bool = False) -> None:
         """Close the endpoint after ``n`` messages have been received.

@@ -5,19 +5,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 from .. import _ext
 from ..exceptions import UCXCloseError, UCXConnectionReset, UCXPeerClosed
 from .callback import Callback, ErrorCallback
 from .closing import close_quietly
 from .endpoint import Endpoint
+from .operation import AnyRequest, ReceivingCoroutine, Steps, Unseen
 from .waiters import Waiters
 
 _CLOSED = "the listener is closed"
+
+_T = TypeVar("_T")
+
+Waiter = asyncio.Future[Endpoint | None]  # None: the listener is closed
 
 AcceptCallback = Callable[[Endpoint], Coroutine[Any, Any, object] | object]
 
@@ -41,9 +48,11 @@ class Acceptor:
         self.pid = os.getpid()
         self.is_ended = False
         self.callback: Callback | None = None
+        self.accepted = accepted
         self._endpoints: deque[Endpoint] = deque()
+        self._takers: deque[Waiter] = deque()  # in the order of their calls
+        self._thread = threading.get_ident()
         self._waiters = Waiters()
-        self._accepted = accepted
         if callback is not None:
 
             def run(endpoint: Endpoint) -> Coroutine[Any, Any, object] | object:
@@ -65,33 +74,87 @@ class Acceptor:
         endpoint = cast(Endpoint, ep)
         if self.callback is None:
             self._endpoints.append(endpoint)
-            self._waiters.wake()
+            self._match()
         else:
             self.callback.soon(endpoint)
 
     def end(self) -> None:
-        """End iterations over the listener and waits for its end."""
+        """End what waits for endpoints, and for the end of the listener."""
         self.is_ended = True
+        self._match()
         self._waiters.wake()
 
-    async def next(self) -> Endpoint | None:
-        """Return the next endpoint of a listener without a callback.
+    def take(self) -> Steps[Unseen[Endpoint]]:
+        """Take the next endpoint of a listener without a callback, as steps.
 
-        Returns None once the listener is closed. The endpoint is taken after the
-        wait, so that a cancelled call loses none.
+        Those that wait get the endpoints in the order of their calls. One that is
+        cancelled or dropped gives its endpoint back.
         """
-        while not self._endpoints:
-            if self.is_ended:
-                return None
-            await self._waiters.wait()
-        endpoint = self._endpoints.popleft()
-        self._accepted(endpoint)
-        return endpoint
+        assert self.loop is not None
+        waiter: Waiter = self.loop.create_future()
+        self._takers.append(waiter)
+        self._match()
+        try:
+            if not waiter.done():
+                yield cast(AnyRequest, waiter)
+        except BaseException:
+            self._run_in_loop(self._leave, waiter)
+            raise
+        endpoint = waiter.result()
+        if endpoint is None:
+            raise UCXCloseError(_CLOSED)
+        return _Taken(self, endpoint)
+
+    def _match(self) -> None:
+        """Give the endpoints to those that wait; None once there will be no more."""
+        while self._takers and (self._endpoints or self.is_ended):
+            waiter = self._takers.popleft()
+            waiter.set_result(self._endpoints.popleft() if self._endpoints else None)
+
+    def _leave(self, waiter: Waiter) -> None:
+        if not waiter.done():
+            self._takers.remove(waiter)
+        elif (endpoint := waiter.result()) is not None:
+            self._put_back(endpoint)
+
+    def _put_back(self, endpoint: Endpoint) -> None:
+        self._endpoints.appendleft(endpoint)
+        self._match()
+
+    def give_back(self, endpoint: Endpoint) -> None:
+        """Give an endpoint back that nobody has got, for the next who asks."""
+        self._run_in_loop(self._put_back, endpoint)
+
+    def _run_in_loop(self, function: Callable[[_T], None], argument: _T) -> None:
+        """The collector may have run in another thread, or after the loop's end."""
+        assert self.loop is not None
+        if self._thread == threading.get_ident():
+            function(argument)
+        else:
+            with suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(function, argument)
 
     async def wait_ended(self) -> None:
         """Wait until the listener is closed."""
         while not self.is_ended:
             await self._waiters.wait()
+
+
+class _Taken(Unseen[Endpoint]):
+    """An endpoint that was taken for a caller who has not got it yet."""
+
+    def __init__(self, acceptor: Acceptor, endpoint: Endpoint) -> None:
+        self.is_visible = False
+        self._acceptor = acceptor
+        self._endpoint = endpoint
+
+    def hand_out(self) -> Endpoint:
+        self._acceptor.accepted(self._endpoint)
+        return self._endpoint
+
+    def give_back(self) -> bool:
+        self._acceptor.give_back(self._endpoint)
+        return True
 
 
 class Listener(_ext.Listener):
@@ -165,12 +228,12 @@ class Listener(_ext.Listener):
         finally:
             self.close()
 
-    async def accept(self) -> Endpoint:
-        """Wait for the next peer that connects, and return its endpoint.
+    def accept(self) -> Coroutine[Any, Any, Endpoint]:
+        """Wait for the next peer that connects; awaits its endpoint.
 
-        Several tasks may wait: each endpoint goes to one of them, in the order
-        of their calls. Cancelling loses no connection: the next ``accept()`` gets
-        it.
+        Several calls may wait: each endpoint goes to one of them, in their order.
+        A call that is cancelled or dropped loses no connection: the next
+        ``accept()`` gets it.
 
         Raises:
             UCXCloseError: the listener is closed, and every connection that was
@@ -179,11 +242,22 @@ class Listener(_ext.Listener):
         """
         if self._acceptor.callback is not None:
             raise TypeError("a listener with a callback gives its endpoints to that")
+        if not self._is_in_loop():
+            return self._accept_later()
+        return ReceivingCoroutine(self._acceptor.take(), "accept")
+
+    async def _accept_later(self) -> Endpoint:
+        """Accept when it is awaited: it was called in another thread, or no loop."""
         self._check_loop("awaited")
-        endpoint = await self._acceptor.next()
-        if endpoint is None:
-            raise UCXCloseError(_CLOSED)
-        return endpoint
+        return await self.accept()
+
+    def _is_in_loop(self) -> bool:
+        if self._acceptor.pid != os.getpid():
+            return False
+        try:
+            return self._acceptor.loop is asyncio.get_running_loop()
+        except RuntimeError:
+            return False
 
     def _check_loop(self, used: str) -> None:
         if self._acceptor.pid != os.getpid():
@@ -232,7 +306,7 @@ class Listener(_ext.Listener):
 
     async def __anext__(self) -> Endpoint:
         self._check_loop("iterated over")
-        endpoint = await self._acceptor.next()
-        if endpoint is None:
-            raise StopAsyncIteration
-        return endpoint
+        try:
+            return await self.accept()
+        except UCXCloseError:
+            raise StopAsyncIteration from None

@@ -4,31 +4,29 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, Self
 
 from .. import _ext
-from ..exceptions import UCXCanceled, UCXCloseError, UCXError
+from ..exceptions import UCXCloseError, UCXError
 from .window import last_of
 
 Tag = Hashable
 
-_PICKLE = b"pickle"  # the header of a pickled object
-
-_WITHDRAWN = -217  # UMX_ERR_WITHDRAWN: the sender has cancelled the message
+PICKLE = b"pickle"  # the header of a pickled object
 
 
 class _Messages(Protocol):
     """The methods of the class into which ``Objects`` and ``Frames`` are mixed."""
 
     def send(self, buffer: Any, tag: Any = None) -> _ext.CoroutineRequest[None]: ...
-    def recv_message(self, tag: Any = None) -> Awaitable[_ext.Message]: ...
+    def recv_obj(self) -> _ext.CoroutineRequest[bytearray]: ...
     def send_frames(
         self, buffers: Sequence[Any], header: bytes = b""
     ) -> _ext.CoroutineRequest[None]: ...
-    def recv_frames(
-        self, allocator: Callable[[int], Any] | None = None
-    ) -> _ext.CoroutineRequest[tuple[bytes, list[Any]]]: ...
+    def _recv_pickle(
+        self, decode: Callable[[tuple[bytes, list[Any]]], Any]
+    ) -> _ext.CoroutineRequest[Any]: ...
 
 
 class Objects:
@@ -47,35 +45,6 @@ class Objects:
         """
         return self.send(obj, tag)
 
-    async def recv_obj(
-        self: _Messages,
-        tag: Tag | None = None,
-        allocator: Callable[[int], Any] = bytearray,
-    ) -> Any:
-        """Receive the next message, of any length, and return its bytes.
-
-        Args:
-            tag: as for ``recv``.
-            allocator: called with the length in bytes; returns the writable
-                buffer that is filled and returned.
-
-        Raises:
-            The exceptions of ``recv``, and those of ``allocator``.
-
-        When cancelled, or when ``allocator`` raises, the next receive gets the
-        message.
-        """
-        while True:
-            message = await self.recv_message(tag)
-            buffer = allocator(message.nbytes)
-            try:
-                await message.recv(buffer)
-            except UCXCanceled as exc:
-                if exc.status != _WITHDRAWN:
-                    raise
-            else:
-                return buffer
-
     def __aiter__(self) -> Self:
         """Iterate over the messages without a tag, as ``recv_obj()`` returns them.
 
@@ -88,10 +57,9 @@ class Objects:
 
     async def __anext__(self: _Messages) -> bytearray:
         try:
-            message: bytearray = await Objects.recv_obj(self)
+            return await self.recv_obj()
         except UCXCloseError:
             raise StopAsyncIteration from None
-        return message
 
 
 class Frames:
@@ -105,16 +73,6 @@ class Frames:
         """Send several buffers as one message; ``recv_multi`` receives them."""
         return self.send_frames(buffers)
 
-    async def recv_multi(
-        self: _Messages, allocator: Callable[[int], Any] | None = None
-    ) -> list[Any]:
-        """Receive the next message of frames; return its buffers.
-
-        As ``recv_frames``, without the header.
-        """
-        _, frames = await self.recv_frames(allocator)
-        return frames
-
     def send_pickle(self: _Messages, obj: object) -> _ext.CoroutineRequest[None]:
         """Send ``obj``, pickled by protocol 5; awaitable.
 
@@ -124,33 +82,57 @@ class Frames:
         Raises:
             The exceptions of pickling ``obj``.
         """
-        buffers: list[pickle.PickleBuffer] = []
-        data = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
-        frames = [data, *(buffer.raw() for buffer in buffers)]
-        return self.send_frames(frames, _PICKLE)
+        return self.send_frames(frames_of(obj), PICKLE)
 
-    async def recv_pickle(self: _Messages, *, allow_pickle: bool = False) -> Any:
-        """Receive an object that ``send_pickle`` has sent.
+    def recv_pickle(
+        self: _Messages, *, allow_pickle: bool | None = None
+    ) -> _ext.CoroutineRequest[Any]:
+        """Receive an object that ``send_pickle`` has sent; awaitable.
+
+        It is unpickled when the result is handed out, by an await or ``result()``.
+        When cancelled, the next receive gets the message.
 
         Args:
-            allow_pickle: must be True. A peer that sends pickled data can make
-                this process run any code, so receive it from trusted peers only.
+            allow_pickle: must be True, here or, with None here, where the endpoint
+                was made. A peer that sends pickled data can make this process run
+                any code, so receive it from trusted peers only.
 
         Raises:
-            ValueError: ``allow_pickle`` is not True; nothing is received.
+            ValueError: it is not allowed; nothing is received.
             UCXError: the next message of frames is not a pickled object; the
                 message is consumed.
             Otherwise the exceptions of ``recv_frames`` and of unpickling.
         """
         if allow_pickle is not True:
-            raise ValueError(
-                "recv_pickle() runs what the peer sends: "
-                "allow_pickle=True says that you trust it"
-            )
-        header, frames = await self.recv_frames()
-        if header != _PICKLE or not frames:
-            raise UCXError("the message is no pickled object")
-        return pickle.loads(frames[0], buffers=frames[1:])
+            check_allowed(self, allow_pickle)
+        return self._recv_pickle(unpickle)
+
+
+def check_allowed(messages: object, allow_pickle: bool | None) -> None:
+    """Raise ValueError unless the peer of an endpoint, or a channel, is trusted."""
+    endpoint = getattr(messages, "endpoint", messages)
+    if allow_pickle is None:
+        allow_pickle = getattr(endpoint, "_allows_pickle", False)
+    if allow_pickle is not True:
+        raise ValueError(
+            "recv_pickle() runs what the peer sends: allow_pickle=True says that you "
+            "trust it, here or where the endpoint is made"
+        )
+
+
+def frames_of(obj: object) -> list[Any]:
+    """Pickle an object, by frames of which large buffers are not copied."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
+    return [data, *(buffer.raw() for buffer in buffers)]
+
+
+def unpickle(message: tuple[bytes, list[Any]]) -> Any:
+    """Unpickle the header and frames of a message."""
+    header, frames = message
+    if header != PICKLE or not frames:
+        raise UCXError("the message is no pickled object")
+    return pickle.loads(frames[0], buffers=frames[1:])
 
 
 class Channel(_ext.Channel, Objects, Frames):  # order: see Endpoint

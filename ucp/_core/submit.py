@@ -89,6 +89,8 @@ class Submission:
             self._future.add_done_callback(self._on_cancel)
 
     def _on_done(self, awaited: asyncio.Future[Any]) -> None:
+        if self._future is not None and self._future.cancelled():
+            awaited.cancel()  # nobody gets what it has received: it is given back
         if awaited.cancelled():
             self._cancel_future()
         elif (exc := awaited.exception()) is not None:

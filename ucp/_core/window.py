@@ -11,9 +11,7 @@ _MOST_MESSAGES = (1 << 31) - 1
 _MOST_BYTES = (1 << 63) - 1
 
 
-def window_of(
-    receive_messages: int | None, receive_bytes: int | None
-) -> Window | None:
+def window_of(receive_messages: int | None, receive_bytes: int | None) -> Window | None:
     """The window for ``worker._connect()`` and ``worker._listen()``."""
     if receive_messages is None and receive_bytes is None:
         return None

@@ -10,19 +10,22 @@ from .._data.partition import read_partition
 from .._ext import Chunk
 from .frames import empty_dictionary, unify
 from .schemas import CommonTable
+from .unify import cast_table
 
 
 def with_common_types(table: Any, common: CommonTable) -> tuple[Any, dict[int, Any]]:
-    """The table, or one without rows for None, and its dictionaries."""
+    """The table, or one without rows for None, and its dictionaries.
+
+    Raises:
+        ValueError: a type does not hold the values of a column.
+    """
     import pyarrow as pa
 
     schema = common.schema
     if table is None or table.num_rows == 0:
         table = schema.empty_table()
-    elif table.schema.types != schema.types:
-        table = table.cast(schema)
     else:
-        table = pa.Table.from_arrays(table.columns, schema=schema)
+        table = cast_table(table, schema)
     dictionaries = {}
     for i, values in common.dictionaries.items():
         if not pa.types.is_dictionary(schema.field(i).type):

@@ -133,7 +133,11 @@ def _normal(table: Any, side: str, keeps: bool) -> Any:
     for i, field in enumerate(table.schema):
         kind = field.type
         _check_dictionary(field, side)
-        if pa.types.is_dictionary(kind):
+        if pa.types.is_dictionary(kind) and pa.types.is_null(kind.value_type):
+            # A categorical without values has categories of no type.
+            kind = pa.null()
+            table = table.set_column(i, field.name, pa.nulls(table.num_rows))
+        elif pa.types.is_dictionary(kind):
             # The library that made the table has chosen the index by the number of
             # values, which differs from rank to rank.
             kind = pa.dictionary(
@@ -210,8 +214,6 @@ def _check_dictionary(field: Any, side: str) -> None:
         what = "a dictionary of an extension type"
     elif is_extension and pa.types.is_dictionary(inner.storage_type):
         what = "an extension type over a dictionary"
-    elif inner is not kind and pa.types.is_null(inner):
-        what = "a dictionary of nulls"
     else:
         return
     raise TypeError(

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from .encoded import Encoded, as_floats, of_numbers
 from .frames import title_of
-from .rows import numbers_of, of_kind
+from .rows import of_kind
 
 # Each function, and by what parts are put together; empty: by nothing, so all rows
 # of a group are needed in one place.
@@ -42,6 +43,7 @@ _ALIASES = {
     "var": "variance",
     "std": "stddev",
 }
+_NAMES = {*_FUNCTIONS, *_ALIASES}
 _OPTIONS = {
     "count": {"mode"},
     "count_distinct": {"mode"},
@@ -80,19 +82,26 @@ def read_aggregations(given: Spec) -> tuple[Aggregation, ...]:
 
     Args:
         given: pairs of a column and a function, or with a dict of options as a
-            third; the column may be ``[]`` for ``"count_all"``. Or a dict of such by
-            the names that the columns of the result get.
+            third; the column may be ``[]`` for ``"count_all"``, and a list of functions
+            is a pair for each. Or a dict of pairs by the names that the columns of the
+            result get, or of lists of functions by their columns.
 
     Raises:
         TypeError: an item is something else.
         ValueError: there is no such function, or option; no item, or two of a name.
     """
+    found: list[Aggregation] = []
     if isinstance(given, Mapping):
-        found = [_read_one(item, str(name)) for name, item in given.items()]
+        for name, item in given.items():
+            if _are_functions(item):
+                found += [_read_one((name, function), None) for function in item]
+            else:
+                found.append(_read_one(item, str(name)))
     elif isinstance(given, str):
         raise TypeError(f"aggregations are {given!r}, not a list of pairs")
     else:
-        found = [_read_one(item, None) for item in given]
+        for item in given:
+            found += [_read_one(each, None) for each in _pairs_of(item)]
     if not found:
         raise ValueError("there is no aggregation")
     names = [its.name for its in found]
@@ -100,6 +109,22 @@ def read_aggregations(given: Spec) -> tuple[Aggregation, ...]:
         if names.count(name) > 1:
             raise ValueError(f"two columns of the result are named {name!r}")
     return tuple(found)
+
+
+def _are_functions(item: Any) -> bool:
+    """Is it a list of names of functions?"""
+    return (
+        isinstance(item, list)
+        and bool(item)
+        and all(isinstance(each, str) and each in _NAMES for each in item)
+    )
+
+
+def _pairs_of(item: Any) -> list[Any]:
+    """A pair for each function, if an item has a list of them."""
+    if isinstance(item, tuple | list) and len(item) > 1 and _are_functions(item[1]):
+        return [(item[0], function, *item[2:]) for function in item[1]]
+    return [item]
 
 
 def _read_one(item: Any, name: str | None) -> Aggregation:
@@ -116,7 +141,7 @@ def _read_one(item: Any, name: str | None) -> Aggregation:
         raise TypeError(f"the function of an aggregation is {function!r}, no name")
     known = _ALIASES.get(function, function)
     if known not in _FUNCTIONS:
-        there = ", ".join(sorted([*_FUNCTIONS, *_ALIASES]))
+        there = ", ".join(sorted(_NAMES))
         raise ValueError(f"there is no function {function!r}, only {there}")
     if not isinstance(column, str):
         if known != "count_all" or (column is not None and list(column)):
@@ -129,6 +154,16 @@ def _read_one(item: Any, name: str | None) -> Aggregation:
     if name is None:
         name = f"{column}_{function}" if column and known != "count_all" else function
     return Aggregation(name, column, known, tuple(sorted(options.items())))
+
+
+def with_ddof(aggregations: Sequence[Aggregation], ddof: int) -> list[Aggregation]:
+    """With this ``ddof`` for variances and deviations that do not say theirs."""
+    return [
+        its._replace(options=(("ddof", ddof), *its.options))
+        if "ddof" in _OPTIONS.get(its.function, ()) and "ddof" not in dict(its.options)
+        else its
+        for its in aggregations
+    ]
 
 
 class Grouping:
@@ -176,14 +211,26 @@ class Grouping:
         if self.can_reduce:
             self.reduced_schema = self._check(lambda: self.reduce(nothing)).schema
 
-    @staticmethod
-    def _check(work: Any) -> Any:
+    def _check(self, work: Any) -> Any:
         import pyarrow as pa
 
+        refusals = (pa.ArrowNotImplementedError, pa.ArrowTypeError)
         try:
             return work()
-        except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise TypeError(f"the table cannot be grouped so: {error}") from None
+        except refusals as error:
+            text = str(error)
+        nothing = _select(self.schema.empty_table(), self.columns)
+        for its in self.aggregations:
+            try:
+                self._aggregate(nothing, [its], "arrow")
+            except refusals as error:
+                kind = self.schema.field(its.column).type
+                text = (
+                    f"{its.function!r} of the column {its.column!r}, which is {kind}, "
+                    f"is not computed: cast it, or choose another function ({error})"
+                )
+                break
+        raise TypeError(f"the table cannot be grouped so: {text}")
 
     def prepare(self, table: Any) -> Any:
         """The columns that are needed; floats that are equal are the same."""
@@ -212,15 +259,36 @@ class Grouping:
             return self.can_reduce
         rng = numpy.random.default_rng(0)
         rows = numpy.unique(rng.integers(0, table.num_rows, _SAMPLE))
-        keys = _Encoded(_select(table, self.keys).take(pa.array(rows)), self.keys)
-        found = keys.table.group_by(keys.names, use_threads=False).aggregate([])
+        sample = _select(table, self.keys).take(pa.array(rows))
+        its = Encoded(sample, self.keys, [])
+        found = its.table.group_by(its.keys, use_threads=False).aggregate([])
         groups = _estimate(found.num_rows, len(rows))
         return bool(groups <= _FEW * table.num_rows)
 
-    def reduce(self, table: Any, library: str = "arrow") -> Any:
-        """One row for each group of a rank; ``table`` comes of ``prepare()``."""
+    def dictionaries(
+        self, values: Mapping[str, Any], is_reduced: bool
+    ) -> dict[int, Any]:
+        """The dictionaries of what travels, by the numbers of its columns.
+
+        Args:
+            values: the dictionaries of the table, by the names of its columns.
+            is_reduced: what travels comes of ``reduce()``.
+        """
         import pyarrow as pa
 
+        schema = self.reduced_schema if is_reduced else self.prepared_schema
+        columns = {name: name for name in self.columns}
+        if is_reduced:
+            parts = [part for part in self._parts if part is not None]
+            columns |= {part.name: part.column for part in parts}
+        return {
+            number: values[columns[field.name]]
+            for number, field in enumerate(schema)
+            if pa.types.is_dictionary(field.type)
+        }
+
+    def reduce(self, table: Any, library: str = "arrow") -> Any:
+        """One row for each group of a rank; ``table`` comes of ``prepare()``."""
         own = [
             Aggregation(part.name, part.column, part.function, part.options)
             for part in self._parts
@@ -229,7 +297,7 @@ class Grouping:
         for part in self._parts:
             if part is not None and part.given:
                 # The sum of integers may be too large for one.
-                wide = table[part.given].cast(pa.float64(), safe=False)
+                wide = as_floats(table[part.given])
                 table = table.append_column(part.column, wide)
         return self._aggregate(table, own, library)
 
@@ -270,14 +338,14 @@ class Grouping:
             else:
                 (column,) = found
             field = self.result_schema.field(its.name)
-            columns.append(column.cast(field.type))
+            columns.append(of_numbers(column, field.type))
         return pa.Table.from_arrays(columns, schema=self.result_schema)
 
     def _aggregate(
         self, table: Any, aggregations: Sequence[Aggregation], library: str
     ) -> Any:
-        encoded = _Encoded(table, self.keys)
-        keys = encoded.names
+        encoded = Encoded(table, self.keys, aggregations)
+        keys, aggregations = encoded.keys, encoded.aggregations
         if (
             library == "polars"
             and table.num_rows
@@ -389,56 +457,6 @@ def _equal_numbers(column: Any) -> Any:
     numbers = pa.array(first[place].astype(column.type.index_type.to_pandas_dtype()))
     chunks = [numbers.take(chunk.indices) for chunk in column.chunks]
     return of_kind(pa.chunked_array(chunks, numbers.type), column.type, column)
-
-
-class _Encoded:
-    """A table with keys that Arrow and polars group by, and the way back.
-
-    Attributes:
-        table: it, and these keys.
-        names: of them, beside the columns, which may be aggregated.
-    """
-
-    def __init__(self, table: Any, keys: Sequence[str]) -> None:
-        import pyarrow as pa
-
-        self._given = {name: table[name] for name in keys}
-        longest = max(table.column_names, key=len)
-        self.names = [f"{longest} {number}" for number in range(len(keys))]
-        for name, column in zip(self.names, self._given.values(), strict=True):
-            kind = column.type
-            key = column
-            if pa.types.is_dictionary(kind) and column.num_chunks:
-                key = numbers_of(column)
-            elif pa.types.is_dictionary(kind):
-                key = pa.chunked_array([], kind.index_type)
-            elif isinstance(kind, pa.BaseExtensionType):
-                chunks = [chunk.storage for chunk in column.chunks]
-                key = pa.chunked_array(chunks, kind.storage_type)
-            table = table.append_column(name, key)
-        self.table = table
-
-    def decode(self, table: Any) -> Any:
-        """Groups by the keys, which come first, with those of the table."""
-        import pyarrow as pa
-
-        for i, (name, column) in enumerate(self._given.items()):
-            kind = column.type
-            found = table[i]
-            if pa.types.is_dictionary(kind):
-                found = found.cast(kind.index_type)
-                if column.num_chunks:
-                    found = of_kind(found, kind, column)
-                else:
-                    found = pa.chunked_array([], kind)
-            elif isinstance(kind, pa.BaseExtensionType):
-                chunks = [
-                    pa.ExtensionArray.from_storage(kind, chunk)
-                    for chunk in found.chunks
-                ]
-                found = pa.chunked_array(chunks, kind)
-            table = table.set_column(i, name, found)
-        return table
 
 
 # --- libraries ----------------------------------------------------------------

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy
@@ -116,6 +116,30 @@ def of_kind(numbers: Any, kind: Any, column: Any = None) -> Any:
         for chunk in numbers.chunks
     ]
     return pa.chunked_array(chunks, kind)
+
+
+def with_numbers(table: Any, names: Iterable[str]) -> Any:
+    """The table with the numbers of dictionary columns instead of their values."""
+    for name in names:
+        i = table.schema.get_field_index(name)
+        table = table.set_column(i, name, numbers_of(table[i]))
+    return table
+
+
+def with_values(table: Any, like: Any, names: Iterable[str]) -> Any:
+    """What ``with_numbers`` was made of.
+
+    Args:
+        table: it, or some of its rows.
+        like: a table with the fields, and the dictionaries.
+        names: of the columns.
+    """
+    for name in names:
+        i = table.schema.get_field_index(name)
+        field = like.schema.field(name)
+        column = of_kind(table[i], field.type, like[name])
+        table = table.set_column(i, field, column)
+    return table
 
 
 # --- strings of many bytes ----------------------------------------------------

@@ -6,16 +6,17 @@ from __future__ import annotations
 import base64
 import json
 import os
+import reprlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .._communicator.agree import describe_error, raise_first_error
 from .._data.columns import ArrowSchema
 from .frames import nullable_name, title_of
+from .unify import Known, common_field, mark_decimals
 
 _LENGTH = 8  # bytes of the length in front of what a rank says
-_MOST_DIGITS = 76  # of Arrow's decimals
-_PYTHON_DECIMAL = b"ucp.join.decimal"
+_NULLABLE = ("Int", "UInt", "Float", "boolean")  # types of pandas
 
 
 class CommonTable(NamedTuple):
@@ -130,6 +131,11 @@ def describe_tables(
             "rows": table.num_rows,
             "library": library,
             "nulls": [i for i, its in enumerate(table.columns) if its.null_count],
+            "empty": [
+                number
+                for number, its in enumerate(table.columns)
+                if its.null_count == table.num_rows
+            ],
             "bytes": table.nbytes,
             "dictionaries": [
                 (number, add(values)) for number, values in _dictionaries(table).items()
@@ -158,7 +164,7 @@ def unpack_all(
 def read_table(
     said: list[dict[str, Any]], blobs: list[Any], number: int, side: str
 ) -> CommonTable:
-    """One of the tables; a column that is null on some ranks has the others' type.
+    """One of the tables; columns that ranks have otherwise are as in ``unify.py``.
 
     Args:
         said: what the ranks have told.
@@ -166,182 +172,179 @@ def read_table(
         number: of the table.
         side: what errors call it: see ``title_of``.
     """
-    schema, owner = None, 0
     tables = [its["tables"][number] for its in said]
-    there = [(rank, table) for rank, table in enumerate(tables) if table is not None]
-    _mark_typeless([table for _, table in there])
-    for rank, table in there:
-        found = _decode(table["schema"])
-        if table["typeless"]:
-            found = _without_types(found)
-        elif table["library"] == "pandas":
-            found = _mark_decimals(found)
-        if schema is None:
-            schema, owner = found, rank
-        else:
-            schema = _common_schema(side, owner, schema, rank, found)
-    if schema is None:
+    there = [
+        _read_told(rank, about)
+        for rank, about in enumerate(tables)
+        if about is not None
+    ]
+    if not there:
         shown = title_of(side).removeprefix("the ")
         raise ValueError(f"no rank has a {shown} with columns")
+    schema = _common_schema(side, there)
     return CommonTable(
-        schema.with_metadata(None),
-        sum(table["rows"] for _, table in there),
-        sum(table["bytes"] for _, table in there),
-        _read_dictionaries(there, blobs),
-        _pandas_types(schema, [table for _, table in there]),
+        schema,
+        sum(one.about["rows"] for one in there),
+        sum(one.about["bytes"] for one in there),
+        _read_dictionaries(side, schema, there, blobs),
+        _pandas_types(schema, there),
     )
 
 
-def _pandas_types(schema: Any, tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What pandas says of the columns: the first frame that knows the type does."""
+class _Told(NamedTuple):
+    """What a rank has told of a table.
+
+    Attributes:
+        rank: its number.
+        about: what it has told.
+        schema: of the table.
+        types: pandas' metadata of the columns; None: it is no frame of pandas.
+        empty: the numbers of columns without values.
+        dictionaries: the numbers of their blobs, by those of the columns.
+    """
+
+    rank: int
+    about: dict[str, Any]
+    schema: Any
+    types: list[dict[str, Any]] | None
+    empty: frozenset[int]
+    dictionaries: dict[int, int]
+
+
+def _read_told(rank: int, about: dict[str, Any]) -> _Told:
+    schema, types = _decode(about["schema"]), None
+    if about["library"] == "pandas":
+        types = schema.pandas_metadata["columns"]
+        schema = mark_decimals(schema, types)
+    dictionaries = dict(about["dictionaries"])
+    return _Told(rank, about, schema, types, frozenset(about["empty"]), dictionaries)
+
+
+def _common_schema(side: str, tables: Sequence[_Told]) -> Any:
+    import pyarrow as pa
+
+    first = tables[0]
+    for its in tables:
+        if its.schema.names != first.schema.names:
+            raise TypeError(
+                f"{title_of(side)} has the columns {first.schema.names} on rank "
+                f"{first.rank}, {its.schema.names} on rank {its.rank}"
+            )
+    schema = first.schema.remove_metadata()
+    if all(schema.equals(its.schema.remove_metadata(), True) for its in tables):
+        return schema
+    is_pandas = any(its.types is not None for its in tables)
+    fields = []
+    for number in range(len(first.schema)):
+        columns = [
+            Known(
+                its.rank,
+                its.schema.field(number),
+                its.about["rows"] > 0,
+                number not in its.empty,
+            )
+            for its in tables
+        ]
+        fields.append(common_field(side, columns, is_pandas))
+    return pa.schema(fields)
+
+
+def _that_know(tables: Sequence[_Told], number: int) -> list[_Told]:
+    """Those that know what a column is: by values of it, if some table has any."""
+    import pyarrow as pa
+
+    with_values = [its for its in tables if number not in its.empty]
+    if with_values:
+        return with_values
+    with_rows = [its for its in tables if its.about["rows"]]
+    for some in (with_rows, tables):
+        typed = [
+            its for its in some if not pa.types.is_null(its.schema.field(number).type)
+        ]
+        if typed:
+            return typed[:1]
+    return with_rows or list(tables)
+
+
+def _pandas_types(schema: Any, tables: Sequence[_Told]) -> dict[str, Any]:
+    """What pandas says of the columns."""
     import pyarrow as pa
 
     found: dict[str, Any] = {}
-    unknown: dict[str, Any] = {}  # of columns of which no table knows the type
-    nulls = {number for table in tables for number in table["nulls"]}
-    for table in tables:
-        if table["library"] == "pandas" and not table["typeless"]:
-            its = _decode(table["schema"])
-            for field, column in zip(its, its.pandas_metadata["columns"], strict=True):
-                if not pa.types.is_null(field.type):
-                    first = found.setdefault(field.name, column)
-                    if column["numpy_type"] == "object":
-                        first["numpy_type"] = "object"  # which holds all values
-                elif column["numpy_type"] == "null[pyarrow]":
-                    unknown.setdefault(field.name, column)
-    found = {**unknown, **found}
-    objects = [name for name, its in found.items() if its["numpy_type"] == "object"]
-    for number in nulls:
+    for number, field in enumerate(schema):
+        for its in _that_know(tables, number):
+            if its.types is None:
+                continue
+            column = its.types[number]
+            if not pa.types.is_null(field.type):
+                _merge_types(found.setdefault(field.name, column), column)
+            elif column["numpy_type"] == "null[pyarrow]":
+                found.setdefault(field.name, column)
+    for number in {number for its in tables for number in its.about["nulls"]}:
         field = schema.field(number)
-        if field.name in objects:
+        column = found.get(field.name, {"numpy_type": ""})
+        if column["numpy_type"] == "object":
             continue
         if (name := nullable_name(field.type)) is not None:
-            column = found.setdefault(field.name, {"numpy_type": "object"})
+            column = found.setdefault(field.name, column)
             if not _is_nullable(column["numpy_type"]):
                 # Floats do not hold all of the integers.
                 column["numpy_type"] = name
     return found
 
 
+def _merge_types(first: dict[str, Any], other: dict[str, Any]) -> None:
+    """Objects hold all values, and nullable types also those of others."""
+    name = other["numpy_type"]
+    if name == "object" or (
+        _is_nullable(name)
+        and not _is_nullable(first["numpy_type"])
+        and first["numpy_type"] != "object"
+    ):
+        first["numpy_type"] = name
+
+
 def _read_dictionaries(
-    tables: Sequence[tuple[int, dict[str, Any]]], blobs: list[Any]
+    side: str, schema: Any, tables: Sequence[_Told], blobs: list[Any]
 ) -> dict[int, list[Any]]:
+    import pyarrow as pa
+
     found: dict[int, list[Any]] = {}
-    for rank, table in tables:
-        if table["typeless"]:
+    for number, field in enumerate(schema):
+        kind = field.type
+        if not pa.types.is_dictionary(kind):
             continue
-        for column, blob in table["dictionaries"]:
-            found.setdefault(column, []).append(_decode_array(blobs[rank][blob]))
+        there = []
+        for its in _that_know(tables, number):
+            values = _decode_array(blobs[its.rank][its.dictionaries[number]])
+            there.append((its.rank, values.cast(kind.value_type)))
+        if kind.ordered:
+            there.sort(key=lambda one: -len(one[1]))
+            _check_order(side, field.name, there)
+        found[number] = [values for _, values in there]
     return found
 
 
-def _mark_typeless(tables: Sequence[dict[str, Any]]) -> None:
-    """Note which tables do not count: pandas gives columns without rows any type.
+def _check_order(side: str, name: str, categories: list[tuple[int, Any]]) -> None:
+    """Refuse ordered categories of ranks that have no common order.
 
-    If no table has rows the first one counts.
+    Args:
+        categories: of each rank; the first has to have all of them.
     """
-    for table in tables:
-        table["typeless"] = table["library"] == "pandas" and not table["rows"]
-    if tables and all(table["typeless"] for table in tables):
-        tables[0]["typeless"] = False
-
-
-def _without_types(schema: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.schema([(name, pa.null()) for name in schema.names])
-
-
-def _common_schema(side: str, first: int, schema: Any, rank: int, other: Any) -> Any:
-    """A frame without rows, or with None only, does not know the type of a column."""
-    import pyarrow as pa
-
-    _check_enums(side, first, schema, rank, other)
-
-    if schema.names != other.names:
-        _raise_difference(side, first, schema, rank, other)
-    for i, (ours, theirs) in enumerate(zip(schema, other, strict=True)):
-        if ours == theirs or pa.types.is_null(theirs.type):
-            continue
-        if is_python_decimal(ours) and is_python_decimal(theirs):
-            kind = common_decimal(ours.type, theirs.type)
-            if kind is not None:
-                schema = schema.set(i, ours.with_type(kind))
-                continue
-        if not pa.types.is_null(ours.type):
-            _raise_difference(side, first, schema, rank, other)
-        schema = schema.set(i, theirs)
-    return schema
-
-
-def _mark_decimals(schema: Any) -> Any:
-    """With metadata of the columns of Python's decimals.
-
-    Their precision and scale are what the values of a rank need.
-    """
-    import pyarrow as pa
-
-    about = schema.pandas_metadata["columns"]
-    for i, (field, column) in enumerate(zip(schema, about, strict=True)):
-        if pa.types.is_decimal(field.type) and column["numpy_type"] == "object":
-            schema = schema.set(i, field.with_metadata({_PYTHON_DECIMAL: b""}))
-    return schema
-
-
-def is_python_decimal(field: Any) -> bool:
-    """Has the column decimals of Python, whose precision is that of their values?"""
-    return _PYTHON_DECIMAL in (field.metadata or {})
-
-
-def common_decimal(left: Any, right: Any) -> Any:
-    """The narrowest type that holds the values of both; None: there is none."""
-    import pyarrow as pa
-
-    pair = (left, right)
-    scale = max(kind.scale for kind in pair)
-    digits = max(kind.precision - kind.scale for kind in pair)
-    if scale + digits > _MOST_DIGITS:
-        return None
-    wide = max(kind.bit_width for kind in pair)
-    is_wide = wide > pa.decimal128(1).bit_width or scale + digits > 38
-    make = pa.decimal256 if is_wide else pa.decimal128
-    return make(scale + digits, scale)
+    first, most = categories[0]
+    for rank, values in categories:
+        following = iter(most.to_pylist())
+        if not all(value in following for value in values.to_pylist()):
+            texts = [reprlib.repr(each.to_pylist()) for each in (most, values)]
+            raise TypeError(
+                f"column {name!r} of {title_of(side)} has the ordered categories "
+                f"{texts[0]} on rank {first}, {texts[1]} on rank {rank}: give all "
+                "ranks the same"
+            )
 
 
 def _is_nullable(dtype: str) -> bool:
-    return dtype.startswith(("Int", "UInt", "boolean")) or dtype.endswith("[pyarrow]")
-
-
-def enum_of(field: Any) -> bytes | None:
-    """The values of an Enum of polars."""
-    return (field.metadata or {}).get(b"_PL_ENUM_VALUES2")
-
-
-def _check_enums(side: str, first: int, schema: Any, rank: int, other: Any) -> None:
-    for ours, theirs in zip(schema, other, strict=False):
-        if ours == theirs and enum_of(ours) != enum_of(theirs):
-            raise TypeError(
-                f"column {ours.name!r} of {title_of(side)} is an Enum whose "
-                f"categories differ between the ranks {first} and {rank}"
-            )
-
-
-def _raise_difference(
-    side: str, first: int, schema: Any, rank: int, other: Any
-) -> None:
-    import pyarrow as pa
-
-    if schema.names != other.names:
-        raise TypeError(
-            f"{title_of(side)} has the columns {schema.names} on rank {first}, "
-            f"{other.names} on rank {rank}"
-        )
-    for ours, theirs in zip(schema, other, strict=True):
-        if ours != theirs and not pa.types.is_null(ours.type):
-            raise TypeError(
-                f"column {ours.name!r} of {title_of(side)} is {ours.type} on rank "
-                f"{first}, {theirs.type} on rank {rank}"
-            )
+    return dtype.startswith(_NULLABLE) or dtype.endswith("[pyarrow]")
 
 
 def key_types(table: CommonTable, names: Sequence[str], side: str) -> list[Any]:
@@ -368,6 +371,12 @@ def uses_threads(said: list[dict[str, Any]], rank: int) -> bool:
     return len(os.sched_getaffinity(0)) >= 2 * here
 
 
+def _nullable_float(kind: Any) -> str:
+    import pyarrow.types as is_type
+
+    return f"Float{kind.bit_width}" if is_type.is_floating(kind) else ""
+
+
 def with_pandas_types(table: CommonTable) -> CommonTable:
     """With metadata of the schema by which Arrow makes the frame that was given."""
     columns = []
@@ -375,8 +384,9 @@ def with_pandas_types(table: CommonTable) -> CommonTable:
     for number, field in enumerate(table.schema):
         column = dict(table.pandas_types.get(field.name, {}))
         name = column.get("numpy_type", "")
-        if name.startswith(("Int", "UInt", "boolean")):
-            name = nullable_name(field.type) or ""  # a key may have become wider
+        if name.startswith(_NULLABLE):
+            # A key may have become wider, and integers floats.
+            name = nullable_name(field.type) or _nullable_float(field.type)
         elif name.endswith("[pyarrow]"):
             own["arrow"].append(number)
             name = "object"
@@ -402,4 +412,4 @@ def check_columns(table: Any, side: str) -> None:
     try:
         ArrowSchema(table.schema, {}).shapes()
     except TypeError as error:
-        raise TypeError(f"{side} table: {error}") from None
+        raise TypeError(f"{title_of(side)}: {error}") from None

@@ -2,7 +2,8 @@
 """The rows of a rank in order, by the library that is there.
 
 The order is that of ``pyarrow.compute.sort_indices``, whichever library sorts. It is
-written down in include/umx/partition.h, as C partitions rows by it.
+written down in include/umx/partition.h, as C partitions rows by it. Values of ordered
+dictionaries have the order of their dictionary.
 """
 
 from __future__ import annotations
@@ -60,6 +61,16 @@ def choose_library(installed: Iterable[Sequence[str]], rows: int) -> str:
     if rows >= LEAST_ROWS and all("polars" in names for names in installed):
         return "polars"
     return "numpy"
+
+
+def ordered_names(schema: Any, names: Iterable[str]) -> list[str]:
+    """Those of the columns that are ordered dictionaries."""
+    import pyarrow as pa
+
+    kinds = {name: schema.field(name).type for name in names}
+    return [
+        name for name, k in kinds.items() if pa.types.is_dictionary(k) and k.ordered
+    ]
 
 
 def sort_rows(table: Any, order: Order, library: str = "arrow") -> Any:
@@ -127,7 +138,9 @@ class _Key:
             kind = kind.storage_type
             chunks = [chunk.storage for chunk in column.chunks]
             column = pa.chunked_array(chunks, type=kind)
-        if is_type.is_dictionary(kind):
+        if is_type.is_dictionary(kind) and kind.ordered:
+            column = numbers_of(column)
+        elif is_type.is_dictionary(kind):
             column = _by_rank(column)
         elif is_type.is_float16(kind):
             column = column.cast(pa.float32())

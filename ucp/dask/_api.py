@@ -171,7 +171,8 @@ def groupby(
     Args:
         ddf: a frame of Dask.
         by: label of a column, or labels.
-        observed: as in Dask.
+        observed: as in Dask: False gives groups without rows, each of them once, for
+            categories; None is pandas' default.
         dropna: as in Dask.
 
     Returns:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import dask.dataframe
@@ -10,12 +11,16 @@ import pandas as pd
 from dask.dataframe.dask_expr import _groupby
 from dask.dataframe.dask_expr._collection import new_collection
 from dask.dataframe.dask_expr._reductions import Aggregate
+from dask.dataframe.utils import has_known_categories
 
 from ._keys import make_keys
 from ._shuffle import Shuffle
 from ._steps import Side, check_types
 
 _INSTEAD = "ddf.groupby(...).agg(...)"
+
+# Whether groups without rows are left out, if a program does not say.
+_PANDAS_OBSERVES = int(pd.__version__.split(".")[0]) >= 3
 
 
 class GroupBy:
@@ -37,6 +42,11 @@ class GroupBy:
             raise KeyError(f"there are no columns {missing}, only {[*ddf.columns]}")
         self._ddf = ddf
         self._groups = ddf.groupby(by, observed=observed, dropna=dropna)
+        if observed is None:
+            observed = _PANDAS_OBSERVES
+        metas = [] if observed else [ddf._meta[label] for label in labels]
+        self._is_whole = _is_categorical(metas)  # unobserved groups are in the result
+        self._is_spread = _are_products_whole(metas, dropna)
 
     def agg(self, spec: Any, npartitions: int | None = None) -> Any:
         """A row for each group: ``ddf.groupby(by).agg(spec)`` over ucp.
@@ -49,15 +59,43 @@ class GroupBy:
             NotImplementedError: what a partition is reduced to does not move.
         """
         count = npartitions or self._ddf.npartitions
-        found = self._groups.agg(spec, split_out=count)
-        kind = _groupby.GroupbyAggregation
-        its = next(each for each in found.expr.walk() if type(each) is kind)
+        found, its = self._agg(spec, count)
+        if self._is_whole and not (self._is_spread and its._is_decomposable):
+            # Only a partition that has all groups knows which ones are missing.
+            found, its = self._agg(spec, 1)
         mine = Aggregation(*its.operands)
         chunked = mine._concrete()._chunked()._meta
         check_types(Side(chunked, make_keys([chunked], [()])[0], True), _INSTEAD)
-        return new_collection(found.expr.substitute(its, mine))
+        result = new_collection(found.expr.substitute(its, mine))
+        if result.npartitions < count:
+            result = result.repartition(npartitions=count)
+        return result
+
+    def _agg(self, spec: Any, count: int) -> tuple[Any, Any]:
+        """Dask's result of so many partitions, and its expression."""
+        found = self._groups.agg(spec, split_out=count)
+        kind = _groupby.GroupbyAggregation
+        return found, next(each for each in found.expr.walk() if type(each) is kind)
 
     aggregate = agg
+
+
+def _is_categorical(metas: Sequence[Any]) -> bool:
+    """Is a key categorical?"""
+    return any(isinstance(meta.dtype, pd.CategoricalDtype) for meta in metas)
+
+
+def _are_products_whole(metas: Sequence[Any], dropna: bool | None) -> bool:
+    """Do the groups that partitions have make up those that the whole frame has?
+
+    A group that is not observed has any of a key's categories, or of another key's
+    values in the frame. A partition knows those of its own values.
+    """
+    if len(metas) < 2:
+        return True
+    categorical = [meta for meta in metas if _is_categorical([meta])]
+    are_known = all(map(has_known_categories, categorical))
+    return are_known and len(metas) - len(categorical) < 2 and dropna is not False
 
 
 class Aggregation(_groupby.GroupbyAggregation):
@@ -104,6 +142,20 @@ class _Shuffled:
 class Decomposable(_Shuffled, _groupby.DecomposableGroupbyAggregation):
     """Aggregations of which partitions have parts."""
 
+    @property
+    def aggregate_kwargs(self) -> dict[str, Any]:
+        """Groups that are not observed come from the partitions of the frame.
+
+        The shuffle brings each of them to one partition of the result.
+        """
+        found: dict[str, Any] = super().aggregate_kwargs
+        return {**found, "observed": True} if self.split_out > 1 else found
+
 
 class Holistic(_Shuffled, _groupby.HolisticGroupbyAggregation):
     """Aggregations that need all rows of a group."""
+
+    @property
+    def chunk_kwargs(self) -> dict[str, Any]:
+        """Without rows for groups that are not observed, which would be counted."""
+        return {**super().chunk_kwargs, "observed": True}

@@ -80,7 +80,8 @@ class ArrowJoin:
         else:
             tables, join_type = (right, left), swapped
         first, second = (
-            _widen(_decode_floats(_order(table, keys, False))) for table in tables
+            _widen(_decode_floats(_order(_with_storage(table, keys), keys, False)))
+            for table in tables
         )
         found = first.join(
             second, keys, join_type=join_type, use_threads=spec.use_threads
@@ -92,7 +93,8 @@ class ArrowJoin:
             for name in set(keys).intersection(names)
             if pa.types.is_dictionary(types[name]) and types[name].ordered
         ]
-        found = _order(_narrow(found.select(names), types), ordered, True)
+        found = _with_extensions(found.select(names), keys, types)
+        found = _order(_narrow(found, types), ordered, True)
         return _compact(_encode_floats(found, types))
 
     def concat(self, parts: Sequence[Any]) -> Any:
@@ -120,6 +122,35 @@ def _order(table: Any, names: Iterable[str], is_ordered: bool) -> Any:
                 for chunk in table[i].chunks
             ]
             table = table.set_column(i, name, pa.chunked_array(chunks, type=new))
+    return table
+
+
+def _with_storage(table: Any, keys: Iterable[str]) -> Any:
+    """With keys as their storage: Arrow has no outer joins by extension types."""
+    import pyarrow as pa
+
+    for name in keys:
+        i = table.schema.get_field_index(name)
+        kind = table.schema.field(i).type
+        if isinstance(kind, pa.BaseExtensionType):
+            chunks = [chunk.storage for chunk in table[i].chunks]
+            column = pa.chunked_array(chunks, kind.storage_type)
+            table = table.set_column(i, name, column)
+    return table
+
+
+def _with_extensions(table: Any, keys: Iterable[str], types: Mapping[str, Any]) -> Any:
+    """With the extension types that ``_with_storage`` has taken away."""
+    import pyarrow as pa
+
+    for name in set(keys).intersection(table.column_names):
+        i, kind = table.schema.get_field_index(name), types[name]
+        if isinstance(kind, pa.BaseExtensionType):
+            chunks = [
+                pa.ExtensionArray.from_storage(kind, chunk.cast(kind.storage_type))
+                for chunk in table[i].chunks
+            ]
+            table = table.set_column(i, name, pa.chunked_array(chunks, kind))
     return table
 
 

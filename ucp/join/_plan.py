@@ -12,16 +12,14 @@ from .._data.columns import ArrowSchema
 from .._tables.libraries import is_installed
 from .._tables.schemas import (
     CommonTable,
-    common_decimal,
     describe_tables,
-    enum_of,
-    is_python_decimal,
     key_types,
     read_table,
     unpack_all,
     uses_threads,
     with_pandas_types,
 )
+from .._tables.unify import common_decimal, enum_of, is_python_decimal
 from ._engines import LEAST_ROWS, DuckDBJoin, PolarsJoin, can_be_key
 from ._local import (
     ArrowJoin,
@@ -258,6 +256,20 @@ def _check_keys(
     return left, right
 
 
+def _check_pandas_keys(table: CommonTable, names: Sequence[str]) -> None:
+    """Refuse keys by which pandas does not merge."""
+    import pyarrow as pa
+
+    for name in names:
+        kind = table.schema.field(name).type
+        own = table.pandas_types.get(name, {}).get("numpy_type", "")
+        if isinstance(kind, pa.BaseExtensionType) and own.endswith("[pyarrow]"):
+            raise TypeError(
+                f"the key {name!r} has pandas' type {own}, by which pandas does not "
+                "merge: cast it, to object for example"
+            )
+
+
 # --- strategy -----------------------------------------------------------------
 
 
@@ -340,6 +352,8 @@ def make_plan(said: Sequence[bytes], rank: int, mine: LocalJoin | None) -> Plan:
         pieces = 1
     spec = spec._replace(use_threads=uses_threads(its, rank))
     if isinstance(local, PandasJoin):
+        for table, names in zip(sides, (call.left_on, call.right_on), strict=True):
+            _check_pandas_keys(table, names)
         first, second = (with_pandas_types(each) for each in sides)
         sides = (first, second)
     polars = any(t and t["library"] == "polars" for one in its for t in one["tables"])

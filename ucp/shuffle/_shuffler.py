@@ -19,6 +19,7 @@ from .. import _ext
 from .._communicator.communicator import Communicator
 from .._core.ending import reason_of
 from .._core.memory import Memory
+from .._core.operation import call_if_alive
 from .._core.statistics import Statistics
 
 Progress = Callable[[int, int], object]
@@ -88,7 +89,8 @@ class Shuffler(_ext.Shuffler):
 
     A shuffler fails as a whole, and with its communicator: operations raise
     UCXRankFailed then. Dropping it before its end, or leaving ``async with`` by an
-    exception, ends it on every rank.
+    exception, ends it on every rank; inserts that are awaited do not keep it, but a
+    ``close()`` that has begun does.
 
     Args:
         comm: the communicator, which every rank calls ``Shuffler`` with.
@@ -344,12 +346,16 @@ class Shuffler(_ext.Shuffler):
     def _watch(self, num_partitions: int) -> None:
         rank = self._comm.rank
         owned = [i for i in range(num_partitions) if self.owner(i) == rank]
-        for partition in owned:
-            self._wait(partition).add_done_callback(self._report)
+        report = call_if_alive(self._report)  # dropping the shuffler ends it
 
-    def _report(self, request: _ext.Request[int | None]) -> None:
-        if request.cancelled() or request.exception() is not None:
-            return
+        def on_done(request: _ext.Request[int | None]) -> None:
+            if not request.cancelled() and request.exception() is None:
+                report(request)
+
+        for partition in owned:
+            self._wait(partition).add_done_callback(on_done)
+
+    def _report(self, _request: _ext.Request[int | None]) -> None:
         if self.closed() and self._last is None:
             return  # aborted before this was called
         have = self.statistics

@@ -23,12 +23,16 @@ from .._communicator.futures import testall, testany, waitall, waitany
 from ._communicator import Communicator
 from ._endpoint import Endpoint, Listener, connect, listen
 from ._memory import wait_until
+from ._messages import Channel
+from ._remote import RemoteMemory
 from ._shmem import SymmetricArray, SymmetricHeap
 
 __all__ = [
+    "Channel",
     "Communicator",
     "Endpoint",
     "Listener",
+    "RemoteMemory",
     "SymmetricArray",
     "SymmetricHeap",
     "connect",

@@ -70,6 +70,8 @@ class Communicator(Operations, NonBlocking):
         timeout: float | None = 60,
         name: str = "",
         heartbeat: float | None = 30,
+        *,
+        allow_pickle: bool = False,
     ) -> Self:
         """Meet the other ranks; as ``ucp.Communicator.connect()``."""
         shared = blocking.SharedWorker()
@@ -80,6 +82,7 @@ class Communicator(Operations, NonBlocking):
         except BaseException:
             shared.stop()
             raise
+        comm._allows_pickle = allow_pickle is True
         return cls(comm, shared)
 
     @classmethod
@@ -88,12 +91,15 @@ class Communicator(Operations, NonBlocking):
         timeout: float | None = 60,
         name: str = "",
         heartbeat: float | None = 30,
+        *,
+        allow_pickle: bool = False,
     ) -> Self:
         """Meet the ranks that a launcher has started."""
         ranks = environment.from_environment()
         with meeting.announced(ranks):
             return cls.connect(
-                ranks.root, ranks.rank, ranks.size, timeout, name, heartbeat
+                *(ranks.root, ranks.rank, ranks.size, timeout, name, heartbeat),
+                allow_pickle=allow_pickle,
             )
 
     @classmethod
@@ -105,6 +111,8 @@ class Communicator(Operations, NonBlocking):
         timeout: float | None = 60,
         name: str = "",
         heartbeat: float | None = 30,
+        *,
+        allow_pickle: bool = False,
     ) -> Self:
         """Meet ranks that can reach each other by other means.
 
@@ -119,6 +127,7 @@ class Communicator(Operations, NonBlocking):
         except BaseException:
             shared.stop()
             raise
+        comm._allows_pickle = allow_pickle is True
         return cls(comm, shared)
 
     def __repr__(self) -> str:

@@ -12,12 +12,12 @@ from .._communicator import (
     futures,
     pickled,
     sendrecv,
-    steps,
 )
 from .._communicator.blocking import Future
 from .._communicator.communicator import ANY_SOURCE, ANY_TAG
 from .._communicator.parcels import check_allowed
 from .._communicator.pickled import Op
+from .._core.operation import Steps
 from .._ext import InPlace, Request, Status
 from ._reductions import ReduceOp, recv_and_op
 
@@ -44,13 +44,13 @@ class NonBlocking:
         return self._shared.future_of(method(*args, **kwargs))
 
     def _begin_steps(
-        self, function: Callable[..., steps.Steps[_T]], *args: Any
+        self, function: Callable[..., Steps[_T]], *args: Any
     ) -> Future[_T]:
         self._shared.check()
         return futures.begin(self._shared, function(self._async, *args))
 
     def _begin_receiving(
-        self, name: str, function: Callable[..., steps.Steps[_T]], *args: Any
+        self, name: str, function: Callable[..., Steps[_T]], *args: Any
     ) -> Future[_T]:
         self._shared.check()
         return futures.begin(self._shared, function(self._async, *args), name)
@@ -101,11 +101,11 @@ class NonBlocking:
         source: int = ANY_SOURCE,
         tag: int = ANY_TAG,
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         with_status: bool = False,
     ) -> Future[Any]:
         """Begin ``recv_pickle()``."""
-        check_allowed("irecv_pickle", allow_pickle)
+        check_allowed(self._async, "irecv_pickle", allow_pickle)
         return self._begin_receiving(
             "irecv_pickle", pickled.recv, source, tag, with_status
         )
@@ -118,11 +118,11 @@ class NonBlocking:
         send_tag: int = 0,
         recv_tag: int = ANY_TAG,
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         with_status: bool = False,
     ) -> Future[Any]:
         """Begin ``sendrecv_pickle()``."""
-        check_allowed("isendrecv_pickle", allow_pickle)
+        check_allowed(self._async, "isendrecv_pickle", allow_pickle)
         return self._begin_receiving(
             "isendrecv_pickle",
             sendrecv.sendrecv_pickle,
@@ -252,13 +252,13 @@ class NonBlocking:
     # Collective operations on objects.
 
     def ibcast_pickle(
-        self, obj: Any = None, root: int = 0, *, allow_pickle: bool = False
+        self, obj: Any = None, root: int = 0, *, allow_pickle: bool | None = None
     ) -> Future[Any]:
         """Begin ``bcast_pickle()``."""
         return self._begin_steps(pickled.bcast, obj, root, allow_pickle)
 
     def igather_pickle(
-        self, obj: Any, root: int = 0, *, allow_pickle: bool = False
+        self, obj: Any, root: int = 0, *, allow_pickle: bool | None = None
     ) -> Future[list[Any] | None]:
         """Begin ``gather_pickle()``."""
         return self._begin_steps(pickled.gather, obj, root, allow_pickle)
@@ -268,43 +268,48 @@ class NonBlocking:
         objs: Iterable[Any] | None = None,
         root: int = 0,
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
     ) -> Future[Any]:
         """Begin ``scatter_pickle()``."""
         return self._begin_steps(pickled.scatter, objs, root, allow_pickle)
 
     def iallgather_pickle(
-        self, obj: Any, *, allow_pickle: bool = False
+        self, obj: Any, *, allow_pickle: bool | None = None
     ) -> Future[list[Any]]:
         """Begin ``allgather_pickle()``."""
         return self._begin_steps(pickled.allgather, obj, allow_pickle)
 
     def ialltoall_pickle(
-        self, objs: Iterable[Any], *, allow_pickle: bool = False
+        self, objs: Iterable[Any], *, allow_pickle: bool | None = None
     ) -> Future[list[Any]]:
         """Begin ``alltoall_pickle()``."""
         return self._begin_steps(pickled.alltoall, objs, allow_pickle)
 
     def ireduce_pickle(
-        self, obj: Any, op: Op = "sum", root: int = 0, *, allow_pickle: bool = False
+        self,
+        obj: Any,
+        op: Op = "sum",
+        root: int = 0,
+        *,
+        allow_pickle: bool | None = None,
     ) -> Future[Any]:
         """Begin ``reduce_pickle()``."""
         return self._begin_steps(pickled.reduce, obj, op, root, allow_pickle)
 
     def iallreduce_pickle(
-        self, obj: Any, op: Op = "sum", *, allow_pickle: bool = False
+        self, obj: Any, op: Op = "sum", *, allow_pickle: bool | None = None
     ) -> Future[Any]:
         """Begin ``allreduce_pickle()``."""
         return self._begin_steps(pickled.allreduce, obj, op, allow_pickle)
 
     def iscan_pickle(
-        self, obj: Any, op: Op = "sum", *, allow_pickle: bool = False
+        self, obj: Any, op: Op = "sum", *, allow_pickle: bool | None = None
     ) -> Future[Any]:
         """Begin ``scan_pickle()``."""
         return self._begin_steps(pickled.scan, obj, op, allow_pickle)
 
     def iexscan_pickle(
-        self, obj: Any, op: Op = "sum", *, allow_pickle: bool = False
+        self, obj: Any, op: Op = "sum", *, allow_pickle: bool | None = None
     ) -> Future[Any]:
         """Begin ``exscan_pickle()``."""
         return self._begin_steps(pickled.exscan, obj, op, allow_pickle)

@@ -11,6 +11,7 @@ from .._communicator.communicator import ANY_SOURCE, ANY_TAG
 from .._communicator.group import Group, check_group, create, group_of
 from .._communicator.parcels import check_allowed
 from .._communicator.pickled import Op
+from .._core.operation import Steps
 from .._ext import Status
 
 _T = TypeVar("_T")
@@ -32,7 +33,7 @@ class Operations:
     def _run(
         self,
         timeout: float | None,
-        function: Callable[..., steps.Steps[_T]],
+        function: Callable[..., Steps[_T]],
         *args: Any,
     ) -> _T:
         self._shared.check()
@@ -87,12 +88,12 @@ class Operations:
         source: int = ANY_SOURCE,
         tag: int = ANY_TAG,
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         with_status: bool = False,
         timeout: float | None = None,
     ) -> Any:
         """Receive an object of ``send_pickle``."""
-        check_allowed("recv_pickle", allow_pickle)
+        check_allowed(self._async, "recv_pickle", allow_pickle)
         return self._run(timeout, pickled.recv, source, tag, with_status)
 
     def sendrecv_pickle(
@@ -103,12 +104,12 @@ class Operations:
         send_tag: int = 0,
         recv_tag: int = ANY_TAG,
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         with_status: bool = False,
         timeout: float | None = None,
     ) -> Any:
         """Send an object to a rank, and receive another one, at the same time."""
-        check_allowed("sendrecv_pickle", allow_pickle)
+        check_allowed(self._async, "sendrecv_pickle", allow_pickle)
         return self._run(
             timeout,
             sendrecv.sendrecv_pickle,
@@ -125,7 +126,7 @@ class Operations:
         obj: Any = None,
         root: int = 0,
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
         """Send the root's object to every rank; return it."""
@@ -136,7 +137,7 @@ class Operations:
         obj: Any,
         root: int = 0,
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> list[Any] | None:
         """Bring the objects of all ranks to the root; return the list there."""
@@ -147,14 +148,18 @@ class Operations:
         objs: Iterable[Any] | None = None,
         root: int = 0,
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
         """Send the root's object number i to rank i; return this rank's."""
         return self._run(timeout, pickled.scatter, objs, root, allow_pickle)
 
     def allgather_pickle(
-        self, obj: Any, *, allow_pickle: bool = False, timeout: float | None = None
+        self,
+        obj: Any,
+        *,
+        allow_pickle: bool | None = None,
+        timeout: float | None = None,
     ) -> list[Any]:
         """Bring the objects of all ranks to every rank; return the list."""
         return self._run(timeout, pickled.allgather, obj, allow_pickle)
@@ -163,7 +168,7 @@ class Operations:
         self,
         objs: Iterable[Any],
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> list[Any]:
         """Send object number i to rank i; return those of all ranks."""
@@ -175,7 +180,7 @@ class Operations:
         op: Op = "sum",
         root: int = 0,
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
         """Combine the objects of all ranks in their order; return that on the root."""
@@ -186,7 +191,7 @@ class Operations:
         obj: Any,
         op: Op = "sum",
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
         """``reduce_pickle()`` whose result every rank gets."""
@@ -197,7 +202,7 @@ class Operations:
         obj: Any,
         op: Op = "sum",
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
         """Combine the objects of the ranks up to this one."""
@@ -208,7 +213,7 @@ class Operations:
         obj: Any,
         op: Op = "sum",
         *,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
         """Combine the objects of the ranks before this one; None on rank 0."""

@@ -160,15 +160,21 @@ def _read_group_by(
     aggregations: Aggregations,
     *,
     dropna: bool | None = None,
+    ddof: int | None = None,
     **options: Any,
 ) -> _Asked:
     names = known_names(keys, "keys")
     wanted = read_aggregations(aggregations)
     columns = (*names, *(its.column for its in wanted if its.column))
+    if ddof is not None:
+        ddof = operator.index(ddof)
+        if ddof < 0:
+            raise ValueError(f"ddof is {ddof}, not 0 or more")
     arguments = {
         "keys": names,
         "aggregations": wanted,
         "dropna": None if dropna is None else bool(dropna),
+        "ddof": ddof,
     }
     columns = tuple(dict.fromkeys(columns))
     return _read_options("group_by", arguments, columns, **options)
@@ -370,7 +376,8 @@ def sort(
     """Sort the rows of all ranks: rank 0 gets the first ones, in their order.
 
     The order is that of ``pyarrow.compute.sort_indices``: NaNs are behind all
-    numbers, and nulls behind them, or both in front, the nulls first.
+    numbers, and nulls behind them, or both in front, the nulls first. Ordered
+    dictionaries, categoricals and polars' ``Enum`` have the order of their categories.
 
     Args:
         table: the rows that this rank has: a ``pyarrow.Table`` or ``RecordBatch``, an
@@ -421,6 +428,7 @@ def group_by(
     aggregations: Aggregations,
     *,
     dropna: bool | None = None,
+    ddof: int | None = None,
     **options: Unpack[TableOptions],
 ) -> Coroutine[Any, Any, Any]:
     """Compute something of each group of rows that are equal in ``keys``.
@@ -433,19 +441,25 @@ def group_by(
         table: as for ``sort``.
         keys: name of a column, or names.
         aggregations: pairs of a column and a function, or with a dict of options as a
-            third; or a dict of these by the names of the columns of the result. The
-            functions are sum, count, count_all (size), mean, min, max, first, last,
-            any, all, count_distinct (nunique), variance (var) and stddev (std). The
-            options are those of Arrow: skip_nulls, min_count, mode, ddof.
+            third; or a dict of these by the names of the columns of the result. A list
+            of functions computes each: ``{"x": ["sum", "mean"]}`` and ``[("x", ["sum",
+            "mean"])]`` give the columns ``x_sum`` and ``x_mean``. The functions are
+            sum, count, count_all (size), mean, min, max, first, last, any, all,
+            count_distinct (nunique), variance (var) and stddev (std). Means of times
+            are times without fractions of their unit. The options are those of Arrow:
+            skip_nulls, min_count, mode, ddof.
         dropna: rows without a value of a key are in no group. None: so it is for
             tables of pandas.
+        ddof: of variance and stddev, whose options may have another: the sum of
+            squares is divided by the number of values less this. None: 1 for frames
+            of pandas and polars, as these do, and 0 for other tables, as Arrow does.
 
     Returns:
         Some of the groups, in any order: the keys, and a column for each
         aggregation. Other arguments and exceptions are those of ``sort``.
     """
-    given = (keys, aggregations)
-    return _begin("group_by", table, given, {**options, "dropna": dropna}, None)
+    more = {"dropna": dropna, "ddof": ddof}
+    return _begin("group_by", table, (keys, aggregations), {**options, **more}, None)
 
 
 def stream(

@@ -15,8 +15,8 @@ from .._data.partition import (
 )
 from .._tables.common import without_rows
 from .._tables.grouping import Grouping
-from .._tables.rows import own_rows
-from .._tables.sorting import Order, sort_rows
+from .._tables.rows import own_rows, with_numbers, with_values
+from .._tables.sorting import Order, ordered_names, sort_rows
 
 Allocate = Callable[[int], Any]
 
@@ -51,8 +51,11 @@ class Job(Protocol):
     ) -> Partitions:
         """Partition a piece of a slice."""
 
+    def restore(self, table: Any) -> Any:
+        """The rows of a partition as they were before they travelled: views."""
+
     def finish(self, table: Any) -> Any:
-        """A part of the result, of the rows of a partition: a copy."""
+        """A part of the result, of what ``restore`` has given: a copy."""
 
     def nothing(self) -> Any:
         """A result without rows."""
@@ -76,6 +79,9 @@ class _Job:
 
     def targets(self, table: Any) -> Iterator[tuple[int | None, Any]]:
         yield None, table
+
+    def restore(self, table: Any) -> Any:
+        return table
 
     def finish(self, table: Any) -> Any:
         return own_rows(table)
@@ -149,8 +155,12 @@ class EvenJob(_Job):
 class SortJob(_Job):
     """Rows are between splitters, and partitions are sorted.
 
+    C compares values, so keys that are ordered dictionaries travel as numbers.
+
     Args:
-        splitters: a table of the key columns.
+        schema: of the table.
+        dictionaries: of the table, as all ranks have them.
+        splitters: a table of the key columns, with numbers for ordered dictionaries.
         library: by which rows are sorted.
     """
 
@@ -166,7 +176,15 @@ class SortJob(_Job):
         splitters: Any,
         library: str,
     ) -> None:
-        super().__init__(schema, dictionaries, owners)
+        self._nothing = without_rows(schema, dictionaries)
+        self._ordered = ordered_names(schema, order.by)
+        travelling = with_numbers(self._nothing, self._ordered).schema
+        others = {
+            number: values
+            for number, values in dictionaries.items()
+            if schema.field(number).name not in self._ordered
+        }
+        super().__init__(travelling, others, owners)
         self.keys = order.by
         self._order = order
         self._splitters = splitters
@@ -180,8 +198,17 @@ class SortJob(_Job):
             allocate, table, order.by, self._splitters, order.bits
         )
 
+    def prepare(self, table: Any) -> Any:
+        return with_numbers(table, self._ordered)
+
+    def restore(self, table: Any) -> Any:
+        return with_values(table, self._nothing, self._ordered)
+
     def finish(self, table: Any) -> Any:
         return sort_rows(table, self._order, self._library)
+
+    def nothing(self) -> Any:
+        return self._nothing
 
 
 class GroupJob(_Job):

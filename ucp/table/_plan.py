@@ -13,7 +13,8 @@ from .._communicator.agree import check_same, host_id
 from .._data.columns import ArrowSchema
 from .._data.partition import range_partition_to
 from .._tables.frames import pandas_frame, to_polars
-from .._tables.grouping import Aggregation, Grouping
+from .._tables.grouping import Aggregation, Grouping, with_ddof
+from .._tables.rows import with_numbers
 from .._tables.schemas import (
     CommonTable,
     describe_tables,
@@ -22,7 +23,13 @@ from .._tables.schemas import (
     unpack_all,
     with_pandas_types,
 )
-from .._tables.sorting import Order, choose_library, installed_libraries, sort_rows
+from .._tables.sorting import (
+    Order,
+    choose_library,
+    installed_libraries,
+    ordered_names,
+    sort_rows,
+)
 from ._jobs import EvenJob, GroupJob, HashJob, Job, SortJob, even_begins
 
 MAX_PARTITIONS = 65535
@@ -176,14 +183,9 @@ def group_job(plan: Plan, grouping: Grouping, dictionaries: dict[int, Any]) -> J
         number % plan.size for number in range(plan.size * plan.over_decomposition)
     ]
     is_reduced = grouping.can_reduce and plan.is_few
-    schema = grouping.reduced_schema if is_reduced else grouping.prepared_schema
     names = plan.common.schema.names
     own = {names[i]: values for i, values in dictionaries.items()}
-    travelling = {
-        schema.names.index(name): values
-        for name, values in own.items()
-        if name in schema.names
-    }
+    travelling = grouping.dictionaries(own, is_reduced)
     return GroupJob(
         grouping, travelling, owners, is_reduced, plan.library, plan.call.seed
     )
@@ -199,6 +201,10 @@ def grouping_of(plan: Plan) -> Grouping:
         for name, column, function, options in arguments["aggregations"]
     ]
     drops = plan.gives == "pandas" if dropna is None else dropna
+    ddof = arguments["ddof"]
+    if ddof is None:
+        ddof = 1 if plan.gives else 0
+    wanted = with_ddof(wanted, ddof)
     columns = [*keys, *(its.column for its in wanted if its.column)]
     key_types(plan.common, list(dict.fromkeys(columns)), SIDE)
     check_keys(plan, keys)
@@ -218,6 +224,7 @@ def sample_keys(plan: Plan, table: Any) -> Any:
     import pyarrow as pa
 
     table = table.select(list(plan.call.arguments["by"]))
+    table = with_numbers(table, ordered_names(table.schema, table.column_names))
     total = sum(plan.rows)
     wanted = _SAMPLES * plan.over_decomposition * plan.size
     count = math.ceil(wanted * table.num_rows / total) if total else 0
@@ -276,7 +283,10 @@ class Results:
 
     def __init__(self, plan: Plan, grouping: Grouping | None) -> None:
         self._gives = plan.gives
-        self._about = {field.name: field.metadata for field in plan.common.schema}
+        about = {field.name: field.metadata for field in plan.common.schema}
+        self._about = dict(about)
+        for its in grouping.aggregations if grouping is not None else ():
+            self._about[its.name] = about.get(its.column)
         common = plan.common
         if self._gives == "pandas" and grouping is not None:
             common = common._replace(
@@ -303,6 +313,9 @@ def _grouped_types(common: CommonTable, grouping: Grouping) -> dict[str, Any]:
     names = {"count_all": "size", "variance": "var", "stddev": "std"}
     names["count_distinct"] = "nunique"
     for its in grouping.aggregations:
+        if its.function == "count_all":
+            found[its.name] = {"numpy_type": "int64"}
+            continue
         if its.function in ("min", "max", "first", "last") and its.column in given:
             found[its.name] = given[its.column]
             continue

@@ -162,7 +162,7 @@ class TableRun(Exchange):
         job = self._job
 
         def work() -> Any:
-            table = read_chunks(chunks, job.schema, job.dictionaries)
+            table = job.restore(read_chunks(chunks, job.schema, job.dictionaries))
             self._look_for_skew(table)
             part = job.finish(table)
             if views_one(part, chunks):

@@ -72,6 +72,21 @@ compat_revive(PyObject *op)
 #endif
 }
 
+/* What a weak reference refers to, as a new reference; NULL: it is gone. */
+static inline PyObject *
+compat_weakref_get(PyObject *ref)
+{
+    PyObject *object;
+
+#if PY_VERSION_HEX >= 0x030d0000
+    (void)!PyWeakref_GetRef(ref, &object); /* fails for other types only */
+#else
+    object = PyWeakref_GetObject(ref);
+    object = (object != Py_None) ? Py_NewRef(object) : NULL;
+#endif
+    return object;
+}
+
 /* Deallocated just now: what a subclass has goes before the base has its turn.
  */
 static inline bool

@@ -202,5 +202,10 @@ comm_status_new(mod_state *st, int source, uint64_t tag, size_t len)
 CommObject *
 comm_new_like(const CommObject *like)
 {
-    return (CommObject *)owned_new(Py_TYPE(like), like->worker);
+    CommObject *self = (CommObject *)owned_new(Py_TYPE(like), like->worker);
+
+    if (self != NULL) {
+        self->allows_pickle = like->allows_pickle;
+    }
+    return self;
 }

@@ -11,6 +11,7 @@ typedef struct CommObject {
     OWNED_HEAD;
     umx_comm *umx; /* NULL until it begins to be made */
     bool      is_closed;
+    char      allows_pickle; /* those that are made of it do so, too */
 } CommObject;
 
 /* A new object of the type of `like`, for umx_comm_split(). */

@@ -287,6 +287,13 @@ static PyMethodDef comm_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef comm_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(OwnedObject, weakrefs),
+     READONLY, NULL},
+    {"_allows_pickle", T_BOOL, offsetof(CommObject, allows_pickle), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyGetSetDef comm_getset[] = {
     {"rank", get_rank, NULL, "This process's rank, from 0.", NULL},
     {"size", get_size, NULL, "How many ranks there are.", NULL},
@@ -305,10 +312,10 @@ PyDoc_STRVAR(comm_doc, "Communicator(worker)\n--\n\n"
                        "Processes with ranks: see ucp.Communicator.");
 
 static PyType_Slot comm_slots[] = {
-    {Py_tp_doc, (void *)comm_doc},  {Py_tp_new, comm_new},
-    {Py_tp_dealloc, comm_dealloc},  {Py_tp_traverse, owned_traverse},
-    {Py_tp_methods, comm_methods},  {Py_tp_getset, comm_getset},
-    {Py_tp_members, owned_members}, {0, NULL},
+    {Py_tp_doc, (void *)comm_doc}, {Py_tp_new, comm_new},
+    {Py_tp_dealloc, comm_dealloc}, {Py_tp_traverse, owned_traverse},
+    {Py_tp_methods, comm_methods}, {Py_tp_getset, comm_getset},
+    {Py_tp_members, comm_members}, {0, NULL},
 };
 
 PyType_Spec comm_spec = {

@@ -222,8 +222,10 @@ const char *
 endpoint_closed_by(const EndpointObject *self)
 {
     if (self->worker->umx == NULL) {
-        return (self->worker->loop != NULL) ? ": its event loop has ended" :
-                                              ": its worker has ended";
+        return (self->worker->loop != NULL &&
+                worker_loop_is_closed(self->worker)) ?
+                   ": its event loop has ended" :
+                   ": its worker is closed";
     }
     if (worker_is_forked(self->worker)) {
         return "";

@@ -45,11 +45,26 @@ am_clear(RequestObject *req)
 
 /* Held: result() gives it to callbacks that run before the task has it, and
  * they could make it shorter while a message is to be put back from it. */
-static PyObject *
-make_bytearray(mod_state *st, size_t len, buffer_hold *hold)
+PyObject *
+request_bytearray(mod_state *st, size_t len, buffer_hold *hold)
 {
     PyObject *object = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)len);
 
+    if (object != NULL && buffer_acquire(st, object, true, hold) < 0) {
+        Py_CLEAR(object);
+    }
+    return object;
+}
+
+PyObject *
+request_call_allocator(mod_state *st, PyObject *allocator, size_t len,
+                       buffer_hold *hold)
+{
+    PyObject *object;
+
+    Py_INCREF(allocator); /* it may be replaced while it runs */
+    object = PyObject_CallFunction(allocator, "n", (Py_ssize_t)len);
+    Py_DECREF(allocator);
     if (object != NULL && buffer_acquire(st, object, true, hold) < 0) {
         Py_CLEAR(object);
     }
@@ -68,16 +83,10 @@ request_allocate(WorkerObject *worker, PyObject *allocator, size_t len,
         allocator = worker->am_host_allocator;
     }
     if (allocator == NULL) {
-        return make_bytearray(worker->st, len, hold);
+        return request_bytearray(worker->st, len, hold);
     }
-    Py_INCREF(allocator); /* it may be replaced while it runs */
-    object = PyObject_CallFunction(allocator, "n", (Py_ssize_t)len);
-    Py_DECREF(allocator);
+    object = request_call_allocator(worker->st, allocator, len, hold);
     if (object == NULL) {
-        return NULL;
-    }
-    if (buffer_acquire(worker->st, object, true, hold) < 0) {
-        Py_DECREF(object);
         return NULL;
     }
     if (hold->buf.len != len) {
@@ -145,22 +154,15 @@ request_fail_fetch(RequestObject *req)
     request_settle(req, UMX_ERR_NO_MEMORY);
 }
 
-/* op_type.fetch(): get memory for bytes that the sender still has. */
-static void
-am_fetch(RequestObject *req)
+void
+request_fetch_into(RequestObject *req, PyObject *memory)
 {
-    umx_message  *message = req->message;
+    umx_message  *message;
     umx_op_params params;
     umx_status    status;
 
-    TAIL_OF(req, am_tail)->header = message_header(message);
-    if (TAIL_OF(req, am_tail)->header == NULL) {
-        request_fail_fetch(req);
-        return;
-    }
-    req->result = request_allocate(req->worker, NULL, req->info.length,
-                                   req->info.is_device, &req->hold);
-    if (req->result == NULL) {
+    req->result = memory;
+    if (memory == NULL) {
         request_fail_fetch(req);
         return;
     }
@@ -168,11 +170,26 @@ am_fetch(RequestObject *req)
         buffer_release(&req->hold);
         return;
     }
+    message      = req->message;
     req->is_told = false;
     req->message = NULL;
     params       = event_op_params(req);
     status = umx_message_recv(&message, &req->hold.buf, &params, &req->op);
     request_fetched(req, message, status);
+}
+
+/* op_type.fetch(): get memory for bytes that the sender still has. */
+static void
+am_fetch(RequestObject *req)
+{
+    TAIL_OF(req, am_tail)->header = message_header(req->message);
+    if (TAIL_OF(req, am_tail)->header == NULL) {
+        request_fail_fetch(req);
+        return;
+    }
+    request_fetch_into(req,
+                       request_allocate(req->worker, NULL, req->info.length,
+                                        req->info.is_device, &req->hold));
 }
 
 static bool

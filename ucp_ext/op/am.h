@@ -28,6 +28,19 @@ int am_parse_header(PyObject *arg, int max, PyObject **header_p);
  * queue. */
 void request_fail_fetch(RequestObject *req);
 
+/* Receive the bytes of the request's message into `memory`, an object that
+ * req->hold holds and whose reference is taken over; NULL, with an exception:
+ * the request fails with that. */
+void request_fetch_into(RequestObject *req, PyObject *memory);
+
+/* A bytearray, held. NULL with an exception. */
+PyObject *request_bytearray(mod_state *st, size_t len, buffer_hold *hold);
+
+/* What an allocator gives for `len` bytes, held, of whatever length. NULL with
+ * an exception. */
+PyObject *request_call_allocator(mod_state *st, PyObject *allocator, size_t len,
+                                 buffer_hold *hold);
+
 /* Get memory for a message, held: from `allocator`, if not NULL, else from the
  * worker's. NULL with an exception. */
 PyObject *request_allocate(WorkerObject *worker, PyObject *allocator,

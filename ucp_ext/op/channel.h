@@ -12,15 +12,18 @@
     X(send_many)           \
     X(recv_many)           \
     X(recv_message)        \
+    X(recv_obj)            \
     X(probe)               \
     X(send_frames)         \
-    X(recv_frames)
+    X(recv_frames)         \
+    X(recv_multi)
 
 #define DECLARE(name)                                                  \
     PyObject *messages_##name(EndpointObject *self, uint16_t channel,  \
                               PyObject *const *args, Py_ssize_t nargs, \
                               PyObject *kwnames);
 MESSAGE_METHODS(DECLARE)
+DECLARE(recv_pickle)
 #undef DECLARE
 
 /* Return the bytes of a message to the endpoint, with its header or NULL. */

@@ -2,9 +2,13 @@
 /* event.c: callbacks of libumx about operations: see base/event.h. */
 #include "op/event.h"
 
+#include "object/endpoint.h"
 #include "op/am.h"
 #include "op/many.h"
+#include "op/query.h"
 #include "worker/worker.h"
+
+#include <string.h>
 
 /* ---- what an operation gives -------------------------------------------
  */
@@ -41,6 +45,16 @@ event_note_time(RequestObject *req, umx_request *op, umx_status status)
 {
     (void)status;
     req->ns = umx_request_time_ns(op);
+}
+
+void
+event_note_info(RequestObject *req, umx_request *op, umx_status status)
+{
+    (void)op;
+    if (status == UMX_OK) {
+        TAIL_OF(req, info_tail)->text = strdup(
+            umx_ep_peer_info_text(req->endpoint->umx));
+    }
 }
 
 /* ---- several operations of one request ---------------------------------

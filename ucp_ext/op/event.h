@@ -29,4 +29,7 @@ void event_note_tag_message(RequestObject *req, umx_request *op,
                             umx_status status);
 void event_note_time(RequestObject *req, umx_request *op, umx_status status);
 
+/* op_type.note() of peer_info(): keeps a copy of the text. */
+void event_note_info(RequestObject *req, umx_request *op, umx_status status);
+
 #endif

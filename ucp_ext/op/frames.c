@@ -21,6 +21,8 @@ enum {
     FEW_FRAMES = 32 /* on the C stack */
 };
 
+static const op_type op_recv_multi;
+
 /* ---- memory --------------------------------------------------------------
  */
 
@@ -173,14 +175,17 @@ lengths_of(const umx_frames_info *info)
     return list;
 }
 
-/* (header, frames); takes over `frames`. */
+/* (header, frames), or what recv_multi() gives; takes over `frames`. */
 static PyObject *
-pack(const umx_frames_info *info, PyObject *frames)
+pack(const RequestObject *req, const umx_frames_info *info, PyObject *frames)
 {
-    PyObject *header = PyBytes_FromStringAndSize(info->header,
-                                                 (Py_ssize_t)info->header_len);
-    PyObject *result = NULL;
+    PyObject *header, *result = NULL;
 
+    if (req->type == &op_recv_multi) {
+        return frames;
+    }
+    header = PyBytes_FromStringAndSize(info->header,
+                                       (Py_ssize_t)info->header_len);
     if (header != NULL) {
         result = PyTuple_Pack(2, header, frames);
         Py_DECREF(header);
@@ -206,7 +211,7 @@ make_result(RequestObject *req)
     if (frames == NULL) {
         return NULL;
     }
-    result = pack(info, frames);
+    result = pack(req, info, frames);
     if (result == NULL && !is_into(req)) {
         frames_release(req);
     }
@@ -293,9 +298,10 @@ copy_all(umx_message *message, const umx_frames_info *info, umx_buffer *buffers,
 
 /* Make the result of a message in bytearrays. */
 static PyObject *
-make_bytearrays(umx_message *message, umx_status *status_p)
+make_bytearrays(RequestObject *req, umx_status *status_p)
 {
-    const umx_frames_info *info = umx_message_frames(message);
+    umx_message           *message = req->message;
+    const umx_frames_info *info    = umx_message_frames(message);
     umx_buffer             few[FEW_FRAMES], *buffers = few;
     PyObject              *objects;
 
@@ -309,7 +315,7 @@ make_bytearrays(umx_message *message, umx_status *status_p)
     if (buffers != few) {
         PyMem_Free(buffers);
     }
-    return (objects != NULL) ? pack(info, objects) : NULL;
+    return (objects != NULL) ? pack(req, info, objects) : NULL;
 }
 
 /* Make the result of a message in memory of an allocator. */
@@ -338,12 +344,12 @@ frames_result(RequestObject *req)
     PyObject    *result;
 
     result = frames_have_allocator(req) ? fill_allocated(req, &status) :
-                                          make_bytearrays(message, &status);
+                                          make_bytearrays(req, &status);
     if (result == NULL) {
         request_keep_unseen(req);
         return (status == UMX_OK) ?
                    NULL :
-                   errors_raise(req->worker->st, status, "recv_frames", NULL);
+                   errors_raise(req->worker->st, status, req->type->name, NULL);
     }
     req->message = NULL;
     message_drop(req->worker, message);
@@ -390,20 +396,26 @@ recv_describe(const RequestObject *req, umx_status status, size_t capacity,
     }
 }
 
-const op_type op_recv_frames = {
-    .name         = "recv_frames",
-    .flags        = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_LOOK | OP_OWN,
-    .post         = recv_post,
-    .note         = event_note_message,
-    .result       = frames_result,
-    .unrecv       = frames_unrecv,
-    .start        = frames_start,
-    .runs_program = frames_have_allocator,
-    .fetch        = frames_fetch,
-    .release      = frames_release,
-    .clear        = frames_clear,
-    .traverse     = frames_traverse,
+/* What receives have in common whose frames are in memory of their own. */
+#define OWN_FRAMES                                                          \
+    .post = recv_post, .note = event_note_message, .result = frames_result, \
+    .unrecv = frames_unrecv, .start = frames_start,                         \
+    .runs_program = frames_have_allocator, .fetch = frames_fetch,           \
+    .release = frames_release, .clear = frames_clear,                       \
+    .traverse = frames_traverse
+
+enum {
+    OWN_FLAGS = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_LOOK | OP_OWN
 };
+
+const op_type op_recv_frames = {
+    .name = "recv_frames", .flags = OWN_FLAGS, OWN_FRAMES};
+
+static const op_type op_recv_multi = {
+    .name = "recv_multi", .flags = OWN_FLAGS, OWN_FRAMES};
+
+static const op_type op_recv_pickle = {
+    .name = "recv_pickle", .flags = OWN_FLAGS | OP_DECODES, OWN_FRAMES};
 
 const op_type op_recv_frames_into = {
     .name         = "recv_frames",
@@ -418,6 +430,30 @@ const op_type op_recv_frames_into = {
     .release      = frames_release,
     .traverse     = frames_traverse,
 };
+
+/* Make a receive of a type; its allocator may be NULL or None. */
+static RequestObject *
+new_receive(EndpointObject *self, uint16_t channel, const op_type *type,
+            PyObject *allocator)
+{
+    RequestObject *req;
+
+    if (allocator == Py_None) {
+        allocator = NULL;
+    }
+    if (allocator != NULL && !PyCallable_Check(allocator)) {
+        PyErr_Format(PyExc_TypeError, "allocator must be callable, not %.200s",
+                     Py_TYPE(allocator)->tp_name);
+        return NULL;
+    }
+    req = request_new(self->worker, self, type);
+    if (req != NULL) {
+        req->channel = channel;
+
+        TAIL_OF(req, frames_tail)->allocator = Py_XNewRef(allocator);
+    }
+    return req;
+}
 
 PyObject *
 messages_recv_frames(EndpointObject *self, uint16_t channel,
@@ -440,21 +476,53 @@ messages_recv_frames(EndpointObject *self, uint16_t channel,
                         "allocator does not go with into: the memory is given");
         return NULL;
     }
-    if (values[0] != NULL && !PyCallable_Check(values[0])) {
-        PyErr_Format(PyExc_TypeError, "allocator must be callable, not %.200s",
-                     Py_TYPE(values[0])->tp_name);
-        return NULL;
-    }
-    req = request_new(self->worker, self,
-                      values[1] != NULL ? &op_recv_frames_into :
-                                          &op_recv_frames);
+    req = new_receive(
+        self, channel,
+        values[1] != NULL ? &op_recv_frames_into : &op_recv_frames, values[0]);
     if (req == NULL) {
         return NULL;
     }
-    req->channel = channel;
-
-    TAIL_OF(req, frames_tail)->allocator = Py_XNewRef(values[0]);
     if (values[1] != NULL && frames_hold(req, values[1], true) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    return request_post(req);
+}
+
+PyObject *
+messages_recv_multi(EndpointObject *self, uint16_t channel,
+                    PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const char *const keywords[] = {"allocator"};
+    PyObject                *allocator  = NULL;
+    RequestObject           *req;
+
+    if ((nargs != 0 || kwnames != NULL) &&
+        args_parse("recv_multi", args, nargs, kwnames, keywords, 1, 1, 0,
+                   &allocator) < 0) {
+        return NULL;
+    }
+    req = new_receive(self, channel, &op_recv_multi, allocator);
+    return (req != NULL) ? request_post(req) : NULL;
+}
+
+PyObject *
+messages_recv_pickle(EndpointObject *self, uint16_t channel,
+                     PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const char *const keywords[] = {"decode"};
+    PyObject                *decode;
+    RequestObject           *req;
+
+    if (args_parse("_recv_pickle", args, nargs, kwnames, keywords, 1, 1, 1,
+                   &decode) < 0) {
+        return NULL;
+    }
+    req = new_receive(self, channel, &op_recv_pickle, NULL);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (request_set_function(req, decode) < 0) {
         Py_DECREF(req);
         return NULL;
     }

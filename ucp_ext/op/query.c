@@ -5,6 +5,7 @@
 #include "object/endpoint.h"
 #include "op/event.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static umx_status
@@ -28,9 +29,19 @@ ping_result(RequestObject *req)
 static PyObject *
 peer_info_result(RequestObject *req)
 {
-    const char *text = umx_ep_peer_info_text(req->endpoint->umx);
+    const char *text = TAIL_OF(req, info_tail)->text;
 
+    if (text == NULL) {
+        return PyErr_NoMemory();
+    }
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+static void
+peer_info_clear(RequestObject *req)
+{
+    free(TAIL_OF(req, info_tail)->text);
+    TAIL_OF(req, info_tail)->text = NULL;
 }
 
 const op_type op_ping = {
@@ -43,7 +54,9 @@ const op_type op_ping = {
 
 const op_type op_peer_info = {
     .name   = "peer_info",
-    .flags  = 0,
+    .flags  = OP_DECODES,
     .post   = peer_info_post,
+    .note   = event_note_info,
     .result = peer_info_result,
+    .clear  = peer_info_clear,
 };

@@ -5,6 +5,11 @@
 
 #include "request/request.h"
 
+/* The tail of peer_info(). */
+typedef struct TAIL info_tail {
+    char *text; /* of malloc(); NULL: none has come, or there was no memory */
+} info_tail;
+
 extern const op_type op_ping, op_peer_info;
 
 #endif

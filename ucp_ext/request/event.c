@@ -4,10 +4,28 @@
 
 #include "worker/worker.h"
 
+/* What an operation ends with that succeeds if its peer or worker has gone. */
+static inline umx_status
+status_of_end(umx_status status)
+{
+    switch (status) {
+    case UMX_ERR_CONNECTION_RESET:
+    case UMX_ERR_ENDPOINT_TIMEOUT:
+    case UMX_ERR_WORKER_GONE:
+        return UMX_OK;
+    default:
+        return status;
+    }
+}
+
 void
 event_mark_done(RequestObject *req, umx_status status)
 {
     unsigned flags = req->type->flags;
+
+    if (UNLIKELY(flags & OP_END)) {
+        status = status_of_end(status);
+    }
 
     if (UNLIKELY(status == UMX_ERR_WITHDRAWN) && (flags & OP_FETCH) != 0 &&
         req->state == REQUEST_PENDING) {
@@ -76,7 +94,8 @@ void
 event_mark_lost(RequestObject *req, umx_status status)
 {
     if (!request_is_settled(req)) {
-        req->status = status;
+        req->status = (req->type->flags & OP_END) ? status_of_end(status) :
+                                                    status;
         request_set_state(req, (req->state == REQUEST_CANCELLING) ?
                                    REQUEST_CANCELLED :
                                    REQUEST_DONE);

@@ -133,7 +133,20 @@ is_task_due(const RequestObject *self)
 static inline bool
 can_show_value(const RequestObject *self)
 {
-    return self->message == NULL;
+    return self->message == NULL && !request_is_a(self, OP_DECODES);
+}
+
+/* Decode now what is to be handed out: who asks for the exception first, as
+ * gather() does, is to hear of that failure. */
+static void
+decode_early(RequestObject *self)
+{
+    PyObject *value = NULL;
+
+    if (request_hand_out(self, &value) == PYGEN_ERROR) {
+        PyErr_Clear(); /* it is kept */
+    }
+    Py_XDECREF(value);
 }
 
 PyDoc_STRVAR(result_doc,
@@ -174,6 +187,9 @@ request_exception(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     if (!is_task_due(self)) {
         request_mark_handed_out(self);
+    }
+    if (UNLIKELY(request_is_a(self, OP_DECODES)) && self->status == UMX_OK) {
+        decode_early(self);
     }
     if (self->status == UMX_OK) {
         Py_RETURN_NONE;

@@ -12,6 +12,7 @@ struct request_rare {
     PyObject *thread; /* the name of the one that made it, if deferred */
     PyObject *more_callbacks; /* list of (callback, context) */
     PyObject *low_level;      /* see request/callback.c */
+    PyObject *function;       /* allocates or decodes the result */
 };
 _Static_assert(sizeof(request_rare) <= BLOCK_SIZE, "request_rare");
 

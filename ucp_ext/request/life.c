@@ -95,6 +95,7 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
     req->is_held       = false;
     req->can_unrecv    = false;
     req->is_making     = false;
+    req->is_decoded    = false;
     req->is_again      = false;
     req->has_odd_end   = 0;
     req->channel       = 0;
@@ -123,6 +124,25 @@ request_get_rare(RequestObject *self)
     return self->rare;
 }
 
+int
+request_set_function(RequestObject *req, PyObject *function)
+{
+    request_rare *rare = request_get_rare(req);
+
+    if (rare == NULL) {
+        return -1;
+    }
+    Py_XSETREF(rare->function, Py_NewRef(function));
+    request_track(req);
+    return 0;
+}
+
+PyObject *
+request_function(const RequestObject *req)
+{
+    return (req->rare != NULL) ? req->rare->function : NULL;
+}
+
 static int
 visit_rare(const request_rare *rare, visitproc visit, void *arg)
 {
@@ -130,6 +150,7 @@ visit_rare(const request_rare *rare, visitproc visit, void *arg)
     Py_VISIT(rare->cancel_message);
     Py_VISIT(rare->more_callbacks);
     Py_VISIT(rare->low_level);
+    Py_VISIT(rare->function);
     return 0;
 }
 
@@ -177,6 +198,7 @@ clear_rare(RequestObject *self)
     Py_XDECREF(rare->thread);
     Py_XDECREF(rare->more_callbacks);
     Py_XDECREF(rare->low_level);
+    Py_XDECREF(rare->function);
     block_put(self->worker->st, rare);
 }
 

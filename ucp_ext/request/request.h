@@ -34,7 +34,10 @@ enum {
     OP_GIVES = 1 << 13, /* a callback of ucp._libs gets the result ... */
     OP_WHOLE = 1 << 14, /* ... and an error if there are fewer bytes */
     OP_PART  = 1 << 15, /* part of a whole that tells of its end itself */
-    OP_STAYS = 1 << 16  /* a message that does not fit stays in its queue */
+    OP_STAYS = 1 << 16, /* a message that does not fit stays in its queue */
+    /* request_function() makes of the value what the program gets, once that
+     * is handed out: the message does not come again */
+    OP_DECODES = 1 << 17
 };
 
 /* umx_request_cancel(), or umx_request_abandon(). */
@@ -150,7 +153,8 @@ struct RequestObject {
     bool is_waiting : 1;   /* ... and has not come back yet */
     bool is_refused : 1;   /* REQUEST_DEFERRED, and awaited in a foreign loop */
     /* The result. */
-    bool is_making : 1; /* which may run an allocator */
+    bool is_making : 1;  /* which may run code of the program's */
+    bool is_decoded : 1; /* OP_DECODES: `result` is what the program gets */
     bool is_handed_out : 1;
     bool is_seen : 1;    /* the exception has been handed out */
     bool can_unrecv : 1; /* the message may go back to its queue */
@@ -300,6 +304,13 @@ PyObject *request_begin(WorkerObject *worker, EndpointObject *endpoint,
 /* Note what libumx returned for an operation that the caller has posted; as
  * request_post(). */
 PyObject *request_posted(RequestObject *req, umx_status status);
+
+/* Keep a function with which the request makes its result. -1 with an
+ * exception. */
+int request_set_function(RequestObject *req, PyObject *function);
+
+/* That function, borrowed; or NULL. */
+PyObject *request_function(const RequestObject *req);
 
 /* End the request, and give back a message that it has got. Keeps exceptions.
  */

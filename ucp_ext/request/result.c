@@ -83,6 +83,52 @@ request_keep_unseen(RequestObject *req)
     req->can_unrecv    = (req->message == NULL);
 }
 
+/* Keep the exception that is set as that of a message which cannot be
+ * decoded. */
+static void
+fail_decoding(RequestObject *self)
+{
+    PyObject *exc = PyErr_GetRaisedException();
+
+    request_set_exception(self, Py_NewRef(exc));
+    self->status  = UMX_ERR_PROTOCOL;
+    self->is_seen = true;
+    PyErr_SetRaisedException(exc);
+}
+
+/* Make what the program gets of a value, whose reference is taken over. */
+static NOINLINE PyObject *
+decode(RequestObject *self, PyObject *value)
+{
+    PyObject *function = request_function(self);
+    PyObject *decoded;
+
+    if (self->is_decoded) {
+        return value;
+    }
+    if (self->is_making || function == NULL) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        self->is_making ? "the result is being made" :
+                                          "the request has been collected");
+        Py_DECREF(value);
+        return NULL;
+    }
+    Py_INCREF(function);
+    self->is_making = true;
+    decoded         = PyObject_CallOneArg(function, value);
+    self->is_making = false;
+    Py_DECREF(function);
+    Py_DECREF(value);
+    if (decoded == NULL) {
+        fail_decoding(self);
+        Py_CLEAR(self->result);
+        return NULL;
+    }
+    self->is_decoded = true;
+    Py_XSETREF(self->result, Py_NewRef(decoded));
+    return decoded;
+}
+
 PySendResult
 request_hand_out(RequestObject *self, PyObject **out)
 {
@@ -91,6 +137,9 @@ request_hand_out(RequestObject *self, PyObject **out)
         request_forget(self);
     }
     *out = request_value(self);
+    if (UNLIKELY(request_is_a(self, OP_DECODES)) && *out != NULL) {
+        *out = decode(self, *out);
+    }
     if (UNLIKELY(request_is_a(self, OP_ONCE))) {
         Py_CLEAR(self->result); /* dropping the endpoint closes it: at once */
     }

@@ -5,10 +5,26 @@
 #include "shuffle/event.h"
 #include "worker/worker.h"
 
+/* An insert or wait that is under way does not keep the shuffler: dropping it
+ * ends the shuffle. A close does. */
 typedef struct TAIL shuffle_tail {
-    ShufflerObject *shuffler;
-    uint32_t        partition;
+    PyObject *shuffler; /* or a weak reference to it */
+    uint32_t  partition;
 } shuffle_tail;
+
+/* A new reference; or NULL: the program has dropped it. */
+static ShufflerObject *
+shuffler_of(const RequestObject *req)
+{
+    PyObject *shuffler = TAIL_OF(req, shuffle_tail)->shuffler;
+
+    if (shuffler != NULL && PyWeakref_Check(shuffler)) {
+        shuffler = compat_weakref_get(shuffler);
+    } else {
+        Py_XINCREF(shuffler);
+    }
+    return (ShufflerObject *)shuffler;
+}
 
 static void
 clear(RequestObject *req)
@@ -26,8 +42,29 @@ traverse(const RequestObject *req, visitproc visit, void *arg)
 static PyObject *
 error(RequestObject *req)
 {
-    return shuffler_error(TAIL_OF(req, shuffle_tail)->shuffler, req->status,
-                          req->type->name);
+    ShufflerObject *shuffler = shuffler_of(req);
+    PyObject       *exc;
+
+    if (shuffler == NULL) {
+        return errors_new_text(req->worker->st, UMX_ERR_CLOSED, req->type->name,
+                               "the shuffler was dropped before its end: keep "
+                               "it until its close()");
+    }
+    exc = shuffler_error(shuffler, req->status, req->type->name);
+    Py_DECREF(shuffler);
+    return exc;
+}
+
+/* What libumx has of the shuffler; NULL: it was given back. It lives as long as
+ * its object, which who calls this has if this is not NULL. */
+static umx_shuffler *
+umx_of(const RequestObject *req)
+{
+    ShufflerObject *shuffler = shuffler_of(req);
+    umx_shuffler   *umx      = (shuffler != NULL) ? shuffler->umx : NULL;
+
+    Py_XDECREF(shuffler);
+    return umx;
 }
 
 int
@@ -56,6 +93,8 @@ shuffle_parse_partition_or_all(PyObject *number, uint32_t *partition_p)
     return shuffle_parse_partition(number, partition_p);
 }
 
+static const op_type op_close_shuffler;
+
 /* Begin an operation of `self`; NULL with an exception. */
 static RequestObject *
 begin(PyObject *op, const op_type *type, uint32_t partition)
@@ -69,9 +108,15 @@ begin(PyObject *op, const op_type *type, uint32_t partition)
         return NULL;
     }
     req = request_new(self->worker, NULL, type);
-    if (req != NULL) {
-        TAIL_OF(req, shuffle_tail)->shuffler  = (ShufflerObject *)Py_NewRef(op);
-        TAIL_OF(req, shuffle_tail)->partition = partition;
+    if (req == NULL) {
+        return NULL;
+    }
+    TAIL_OF(req, shuffle_tail)->partition = partition;
+    TAIL_OF(req, shuffle_tail)->shuffler  = (type == &op_close_shuffler) ?
+                                                Py_NewRef(op) :
+                                                PyWeakref_NewRef(op, NULL);
+    if (TAIL_OF(req, shuffle_tail)->shuffler == NULL) {
+        Py_CLEAR(req);
     }
     return req;
 }
@@ -85,14 +130,15 @@ insert_post(RequestObject *req, const umx_op_params *params)
     const shuffle_tail *tail   = TAIL_OF(req, shuffle_tail);
     const umx_buffer   *buf    = &req->hold.buf;
     const umx_buffer   *whole  = umx_memh_buffer(buf->memh);
+    umx_shuffler       *umx    = umx_of(req);
     size_t              offset = (size_t)((const char *)buf->data -
                              (const char *)whole->data);
 
-    if (tail->shuffler->umx == NULL) {
+    if (umx == NULL) {
         return UMX_ERR_CLOSED;
     }
-    return umx_shuffler_insert(tail->shuffler->umx, tail->partition, buf->memh,
-                               offset, buf->len, params, &req->op);
+    return umx_shuffler_insert(umx, tail->partition, buf->memh, offset,
+                               buf->len, params, &req->op);
 }
 
 static const op_type op_insert = {
@@ -149,14 +195,15 @@ static umx_status
 wait_post(RequestObject *req, const umx_op_params *params)
 {
     const shuffle_tail *tail      = TAIL_OF(req, shuffle_tail);
+    umx_shuffler       *umx       = umx_of(req);
     uint32_t            partition = 0;
     umx_status          status;
 
-    if (tail->shuffler->umx == NULL) {
+    if (umx == NULL) {
         return UMX_ERR_CLOSED;
     }
-    status = umx_shuffler_wait(tail->shuffler->umx, tail->partition, params,
-                               &req->op, &partition);
+    status        = umx_shuffler_wait(umx, tail->partition, params, &req->op,
+                                      &partition);
     req->info.tag = partition;
     return status;
 }
@@ -209,12 +256,9 @@ shuffler_wait(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 static umx_status
 close_post(RequestObject *req, const umx_op_params *params)
 {
-    const shuffle_tail *tail = TAIL_OF(req, shuffle_tail);
+    umx_shuffler *umx = umx_of(req);
 
-    if (tail->shuffler->umx == NULL) {
-        return UMX_OK;
-    }
-    return umx_shuffler_close(tail->shuffler->umx, params, &req->op);
+    return (umx == NULL) ? UMX_OK : umx_shuffler_close(umx, params, &req->op);
 }
 
 static const op_type op_close_shuffler = {

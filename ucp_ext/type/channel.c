@@ -68,6 +68,7 @@ channel_dealloc(PyObject *op)
                                kwnames);                                  \
     }
 MESSAGE_METHODS(DEFINE)
+DEFINE(recv_pickle)
 #undef DEFINE
 
 PyDoc_STRVAR(send_doc, "send($self, buffer, tag=None, *, strided=False,\n"
@@ -94,6 +95,12 @@ PyDoc_STRVAR(send_frames_doc, "send_frames($self, buffers, header=b'')\n--\n\n"
 PyDoc_STRVAR(recv_frames_doc,
              "recv_frames($self, allocator=None, *, into=None)\n--\n\n"
              "As Endpoint.recv_frames(), on this channel.");
+PyDoc_STRVAR(recv_obj_doc, "recv_obj($self, tag=None, allocator=None)\n--\n\n"
+                           "As Endpoint.recv_obj(), on this channel.");
+PyDoc_STRVAR(recv_multi_doc, "recv_multi($self, allocator=None)\n--\n\n"
+                             "As Endpoint.recv_multi(), on this channel.");
+PyDoc_STRVAR(recv_pickle_doc, "_recv_pickle($self, decode)\n--\n\n"
+                              "As that of Endpoint, on this channel.");
 
 /* ---- attributes ----------------------------------------------------------
  */
@@ -111,11 +118,13 @@ get_number(PyObject *op, void *Py_UNUSED(closure))
 }
 
 #define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
-#define METHOD(name) \
-    {#name, (PyCFunction)(void (*)(void))channel_##name, KEYWORDS, name##_doc},
+#define METHOD_AS(text, name) \
+    {text, (PyCFunction)(void (*)(void))channel_##name, KEYWORDS, name##_doc},
+#define METHOD(name) METHOD_AS(#name, name)
 
 static PyMethodDef channel_methods[] = {
-    MESSAGE_METHODS(METHOD){NULL, NULL, 0, NULL},
+    MESSAGE_METHODS(METHOD)
+        METHOD_AS("_recv_pickle", recv_pickle){NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef channel_getset[] = {

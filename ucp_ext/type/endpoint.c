@@ -26,6 +26,7 @@
         return messages_##name((EndpointObject *)op, 0, args, nargs, kwnames); \
     }
 MESSAGE_METHODS(DEFINE)
+DEFINE(recv_pickle)
 #undef DEFINE
 
 PyDoc_STRVAR(send_doc,
@@ -121,6 +122,19 @@ PyDoc_STRVAR(recv_message_doc,
              "Take the next message without its bytes; awaitable. The result\n"
              "is a Message, which receives the bytes by its recv().");
 
+PyDoc_STRVAR(recv_obj_doc,
+             "recv_obj($self, tag=None, allocator=None)\n--\n\n"
+             "Receive the next message, of any length; awaitable. The result\n"
+             "is an object with its bytes.\n\n"
+             "Args:\n"
+             "    tag: as for recv().\n"
+             "    allocator: called with the length in bytes, in the event\n"
+             "        loop; returns the writable buffer that is filled and\n"
+             "        is the result. None: bytearray.\n\n"
+             "Raises the exceptions of recv(), and those of allocator.\n\n"
+             "When cancelled, or when allocator raises, the next receive gets\n"
+             "the message.");
+
 PyDoc_STRVAR(probe_doc,
              "probe($self, tag=ANY)\n--\n\n"
              "Look for the next message that matches tag and has arrived.\n"
@@ -160,13 +174,24 @@ PyDoc_STRVAR(
     "    Otherwise as recv().\n\n"
     "When cancelled, the next receive gets the message.");
 
+PyDoc_STRVAR(recv_multi_doc,
+             "recv_multi($self, allocator=None)\n--\n\n"
+             "Receive the next message of frames; awaitable. The result is\n"
+             "the list of its buffers: as recv_frames(), without the header.");
+
+PyDoc_STRVAR(recv_pickle_doc,
+             "_recv_pickle($self, decode)\n--\n\n"
+             "recv_frames() whose result is decode((header, frames)), called\n"
+             "when it is handed out: the message does not come again.");
+
 PyDoc_STRVAR(
     close_doc,
     "close($self, timeout=None)\n--\n\n"
     "Close in agreement with the peer; awaitable. What was sent is\n"
     "delivered first, and a receive whose bytes are on their way gets\n"
     "them. After timeout seconds the endpoint is closed\n"
-    "by force, and UCXTimeout is raised.");
+    "by force, and UCXTimeout is raised. If the peer has gone, the\n"
+    "endpoint is closed as well.");
 
 static PyObject *
 endpoint_close(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -437,14 +462,24 @@ endpoint_ping(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(peer_info_doc,
-             "_peer_info($self, /)\n--\n\n"
+             "_peer_info($self, decode, /)\n--\n\n"
              "Ask the peer for information about itself; awaitable. The\n"
-             "result is a JSON text.");
+             "result is decode(text), of a JSON text.");
 
 static PyObject *
-endpoint_peer_info(PyObject *op, PyObject *Py_UNUSED(ignored))
+endpoint_peer_info(PyObject *op, PyObject *decode)
 {
-    return begin(op, &op_peer_info);
+    EndpointObject *self = (EndpointObject *)op;
+    RequestObject  *req  = request_new(self->worker, self, &op_peer_info);
+
+    if (req == NULL) {
+        return NULL;
+    }
+    if (request_set_function(req, decode) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    return request_post(req);
 }
 
 PyDoc_STRVAR(close_listener_doc,
@@ -528,6 +563,11 @@ static PyMethodDef endpoint_methods[] = {
      send_frames_doc},
     {"recv_frames", KEYWORDS_FUNC(endpoint_recv_frames), KEYWORDS,
      recv_frames_doc},
+    {"recv_obj", KEYWORDS_FUNC(endpoint_recv_obj), KEYWORDS, recv_obj_doc},
+    {"recv_multi", KEYWORDS_FUNC(endpoint_recv_multi), KEYWORDS,
+     recv_multi_doc},
+    {"_recv_pickle", KEYWORDS_FUNC(endpoint_recv_pickle), KEYWORDS,
+     recv_pickle_doc},
     {"stream_send", endpoint_stream_send, METH_O, stream_send_doc},
     {"stream_recv", KEYWORDS_FUNC(endpoint_stream_recv), KEYWORDS,
      stream_recv_doc},
@@ -550,7 +590,7 @@ static PyMethodDef endpoint_methods[] = {
     {"_info", endpoint_info, METH_NOARGS, endpoint_info_doc},
     {"transports", endpoint_transports, METH_NOARGS, endpoint_transports_doc},
     {"ping", endpoint_ping, METH_NOARGS, ping_doc},
-    {"_peer_info", endpoint_peer_info, METH_NOARGS, peer_info_doc},
+    {"_peer_info", endpoint_peer_info, METH_O, peer_info_doc},
     {"_close_listener", endpoint_close_listener, METH_NOARGS,
      close_listener_doc},
     {"_keep_last", endpoint_keep_last, METH_VARARGS, keep_last_doc},
