@@ -86,11 +86,12 @@ umi_handshake_explain(umx_ep *ep, umx_status status)
                      ": does a process listen there?" :
                      "");
     } else if (status == UMX_ERR_TIMED_OUT) {
-        snprintf(text, sizeof(text), "%s: %s", address,
-                 umi_socket_is_connected(&ep->socket) ?
-                     "connected, but nothing was said: is its event loop busy, or "
-                     "is there a firewall?" :
-                     "no answer");
+        snprintf(
+            text, sizeof(text), "%s: %s", address,
+            umi_socket_is_connected(&ep->socket) ?
+                "connected, but nothing was said: is its event loop busy, or "
+                "is there a firewall?" :
+                "no answer");
     } else {
         snprintf(text, sizeof(text), "%s: it hung up", address);
     }

@@ -246,9 +246,10 @@ endpoint_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(keep_last_doc,
-             "_keep_last($self, number, count, /)\n--\n\n"
-             "Keep only the last `count` unread messages of a channel; 0: all.");
+PyDoc_STRVAR(
+    keep_last_doc,
+    "_keep_last($self, number, count, /)\n--\n\n"
+    "Keep only the last `count` unread messages of a channel; 0: all.");
 
 static PyObject *
 endpoint_keep_last(PyObject *op, PyObject *args)
