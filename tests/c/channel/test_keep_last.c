@@ -54,7 +54,7 @@ test_earlier_messages_are_dropped_as_newer_ones_come(void **state)
 {
     static const size_t lens[] = {0, 1, 5000, 60000, LONG};
     pair               *p      = *state;
-    char               *data   = calloc(1, LONG), *in = calloc(1, LONG);
+    char               *data = calloc(1, LONG), *in = calloc(1, LONG);
 
     assert_non_null(data);
     assert_non_null(in);
@@ -84,7 +84,7 @@ test_earlier_messages_are_dropped_as_newer_ones_come(void **state)
 static void
 test_what_is_there_is_dropped_at_once(void **state)
 {
-    pair *p = *state;
+    pair *p       = *state;
     char  data[8] = "", in[8];
     op    sends[COUNT];
 
@@ -105,7 +105,7 @@ test_what_is_there_is_dropped_at_once(void **state)
 static void
 test_what_is_given_back_is_dropped(void **state)
 {
-    pair *p = *state;
+    pair *p    = *state;
     char *data = calloc(1, LONG), *in = calloc(1, LONG);
     op    sends[COUNT], o;
 

@@ -164,7 +164,9 @@ connect_mute(pair *p)
     struct sockaddr_storage addr;
     size_t                  len = pair_address(p, &addr);
 
-    assert_int_equal(umi_endpoint_new(p->client_worker, &(umx_window){0}, &p->client), UMX_OK);
+    assert_int_equal(
+        umi_endpoint_new(p->client_worker, &(umx_window){0}, &p->client),
+        UMX_OK);
     assert_int_equal(umi_socket_connect(&p->client->socket,
                                         (struct sockaddr *)&addr, len, NULL, 0),
                      UMX_OK);
