@@ -30,8 +30,8 @@ typedef struct umi_frames {
 /* True if a message in the user's hands can still lose bytes. */
 bool umi_frames_is_unsafe(const umx_message *head);
 
-/* Compute how many parts belong to a head in the queue; SIZE_MAX if it cannot be
- * read, or is not here. */
+/* Compute how many parts belong to a head in the queue; SIZE_MAX if it cannot
+ * be read, or is not here. */
 size_t umi_frames_count_parts(umi_channel *channel, umx_message *message);
 
 /* End the open message: the parts that it misses never come. */

@@ -30,8 +30,7 @@ count_dropped(umi_channel *channel)
 static bool
 is_free(const umx_message *message)
 {
-    return message->claimant == NULL &&
-           message->storage != UMI_STORAGE_LANDING;
+    return message->claimant == NULL && message->storage != UMI_STORAGE_LANDING;
 }
 
 static void

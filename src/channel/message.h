@@ -40,11 +40,11 @@ typedef enum umi_storage {
 
 /* The kinds of what a message costs of its sender's credit; see credit.c. */
 typedef enum umi_charge_kind {
-    UMI_CHARGE_NONE,   /* paid back, or never paid for */
-    UMI_CHARGE_EAGER,  /* one of the channel's messages, and `bytes` */
-    UMI_CHARGE_RNDV,   /* one of the endpoint's announcements */
+    UMI_CHARGE_NONE,    /* paid back, or never paid for */
+    UMI_CHARGE_EAGER,   /* one of the channel's messages, and `bytes` */
+    UMI_CHARGE_RNDV,    /* one of the endpoint's announcements */
     UMI_CHARGE_RESERVE, /* one of the channel's reserve */
-    UMI_CHARGE_ANY     /* one of the channel's messages, however it goes */
+    UMI_CHARGE_ANY      /* one of the channel's messages, however it goes */
 } umi_charge_kind;
 
 typedef struct umi_charge {

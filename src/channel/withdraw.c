@@ -35,9 +35,8 @@ static unsigned
 most(const umx_ep *ep)
 {
     const umi_limits *limits = &ep->own_limits;
-    unsigned          each   = umi_credit_counts_all(limits) ?
-                                   limits->messages :
-                                   UMI_CREDIT_RESERVE;
+    unsigned          each = umi_credit_counts_all(limits) ? limits->messages :
+                                                             UMI_CREDIT_RESERVE;
 
     return limits->rndv + each * (umi_channels_of(ep)->num_peers + 1);
 }

@@ -192,7 +192,7 @@ umx_ep_connect_address(umx_worker *worker, const void *data, size_t data_len,
     UMI_GUARD(worker);
     uint64_t    timeout_ns = worker->context->config.connect_timeout_ns;
     umx_status  status     = umi_worker_check_begin(worker);
-    umx_window  window = {0};
+    umx_window  window     = {0};
     umi_address address;
     const char *why;
     size_t      len;

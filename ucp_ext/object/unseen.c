@@ -3,8 +3,8 @@
 
 #include "worker/worker.h"
 
-/* Turns of the loop after which a task has run that waits for another one, which
- * waits for the operation. */
+/* Turns of the loop after which a task has run that waits for another one,
+ * which waits for the operation. */
 enum {
     TURNS = 3
 };
@@ -57,10 +57,11 @@ endpoint_report_unseen(EndpointObject *endpoint)
                       "the exception of a ucp %s() was never retrieved",
                       endpoint->unseen_name);
     } else {
-        PyOS_snprintf(text, sizeof(text),
-                      "the exceptions of %u ucp operations of one endpoint were "
-                      "never retrieved; the first is a %s()",
-                      (unsigned)number, endpoint->unseen_name);
+        PyOS_snprintf(
+            text, sizeof(text),
+            "the exceptions of %u ucp operations of one endpoint were "
+            "never retrieved; the first is a %s()",
+            (unsigned)number, endpoint->unseen_name);
     }
     PyErr_SetRaisedException(exc);
     worker_report_exception(endpoint->worker, text);

@@ -325,9 +325,9 @@ static PyObject *
 worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
               PyObject *kwnames)
 {
-    static const char *const keywords[] = {"sockaddr", "on_accept", "backlog",
-                                           "timeout", "on_remote_close",
-                                           "window"};
+    static const char *const keywords[] = {"sockaddr",        "on_accept",
+                                           "backlog",         "timeout",
+                                           "on_remote_close", "window"};
     WorkerObject            *self       = (WorkerObject *)op;
     PyObject                *values[6];
 
