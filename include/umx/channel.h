@@ -38,40 +38,39 @@ typedef struct umx_match {
  *         channels are in use as the peer accepts: umx_ep_channels_max()),
  *         UMX_ERR_NO_MEMORY
  */
-UMX_API UMX_MUST_CHECK umx_status umx_channel_send(umx_ep *ep, uint16_t channel,
-                                                   const umx_match     *match,
-                                                   const umx_buffer    *buf,
-                                                   const umx_op_params *params,
-                                                   umx_request        **req_p);
+UMX_API UMX_MUST_CHECK umx_status
+umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
+                 const umx_buffer *buf, const umx_op_params *params,
+                 umx_request **req_p);
 
 /**
  * Receive the next matching message of at most `buf->len` bytes. If it is
  * longer, the receive ends: nothing is written, UMX_ERR_MESSAGE_TRUNCATED and
- * the length in `info` say so. The message is for the next receive that
- * matches, whether that is posted already or later. If it does not fit that
- * one, either, it is dropped: a line of the log says so, its send completes as
- * if it had been received, and the receive takes the message behind it. So a
- * program that goes on after the error is told of each message once. A receive
- * that is cancelled before its message comes does not count; one that gets the
- * message and gives it back makes it a new one.
+ * the length in `info` say so. The message is for the next receive that matches,
+ * whether that is posted already or later. If it does not fit that one, either,
+ * it is dropped: a line of the log says so, its send completes as if it had been
+ * received, and the receive takes the message behind it. So a program that goes
+ * on after the error is told of each message once. A receive that is cancelled
+ * before its message comes does not count; one that gets the message and gives
+ * it back makes it a new one.
  *
  * @param[out] info  written on UMX_OK and on UMX_ERR_MESSAGE_TRUNCATED /
  *                   UMX_ERR_LENGTH_MISMATCH; else umx_request_info()
  * @return as umx_channel_send()
  */
-UMX_API UMX_MUST_CHECK umx_status umx_channel_recv(
-    umx_ep *ep, uint16_t channel, const umx_match *match, const umx_buffer *buf,
-    const umx_op_params *params, umx_request **req_p, umx_recv_info *info);
+UMX_API UMX_MUST_CHECK umx_status
+umx_channel_recv(umx_ep *ep, uint16_t channel, const umx_match *match,
+                 const umx_buffer *buf, const umx_op_params *params,
+                 umx_request **req_p, umx_recv_info *info);
 
 /**
  * Put a message that a completed umx_channel_recv() left in `buf` back where
  * it was in the queue, by copy: for a receiver that was cancelled after
  * completion. `info` is what the receive reported.
  */
-UMX_API UMX_MUST_CHECK umx_status umx_channel_unrecv(umx_ep  *ep,
-                                                     uint16_t channel,
-                                                     const umx_recv_info *info,
-                                                     const umx_buffer    *buf);
+UMX_API UMX_MUST_CHECK umx_status
+umx_channel_unrecv(umx_ep *ep, uint16_t channel, const umx_recv_info *info,
+                   const umx_buffer *buf);
 
 /**
  * Keep only the last `count` of the messages, and of the messages of frames, of
@@ -79,9 +78,8 @@ UMX_API UMX_MUST_CHECK umx_status umx_channel_unrecv(umx_ep  *ep,
  * are dropped as newer ones come, whatever their tags are: they count as read.
  * @return UMX_OK, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY
  */
-UMX_API UMX_MUST_CHECK umx_status umx_channel_keep_last(umx_ep  *ep,
-                                                        uint16_t channel,
-                                                        uint32_t count);
+UMX_API UMX_MUST_CHECK umx_status
+umx_channel_keep_last(umx_ep *ep, uint16_t channel, uint32_t count);
 
 /** Look: UMX_OK and `*info`, or UMX_ERR_NO_MESSAGE. Takes nothing. */
 UMX_API UMX_MUST_CHECK umx_status umx_channel_probe(umx_ep          *ep,
@@ -94,12 +92,13 @@ UMX_API UMX_MUST_CHECK umx_status umx_channel_probe(umx_ep          *ep,
  * length is known before memory is. On UMX_OK `*message_p`; on UMX_INPROGRESS
  * umx_request_message() in and after `on_done`.
  */
-UMX_API UMX_MUST_CHECK umx_status umx_channel_recv_message(
-    umx_ep *ep, uint16_t channel, const umx_match *match,
-    const umx_op_params *params, umx_request **req_p, umx_message **message_p);
+UMX_API UMX_MUST_CHECK umx_status
+umx_channel_recv_message(umx_ep *ep, uint16_t channel, const umx_match *match,
+                         const umx_op_params *params, umx_request **req_p,
+                         umx_message **message_p);
 
-/** The message of a completed umx_channel_recv_message(), which the caller
- * owns; NULL if the operation gives none. */
+/** The message of a completed umx_channel_recv_message(), which the caller owns;
+ * NULL if the operation gives none. */
 UMX_API umx_message *umx_request_message(const umx_request *req);
 
 /** Tell tag and length of a message, as long as the caller owns it. */
@@ -120,10 +119,9 @@ UMX_API bool umx_message_is_withdrawn(const umx_message *message);
  *         UMX_ERR_CLOSED, the status of a failed endpoint; UMX_ERR_WITHDRAWN:
  *         the sender has cancelled the message
  */
-UMX_API UMX_MUST_CHECK umx_status umx_message_recv(umx_message     **message_p,
-                                                   const umx_buffer *buf,
-                                                   const umx_op_params *params,
-                                                   umx_request        **req_p);
+UMX_API UMX_MUST_CHECK umx_status
+umx_message_recv(umx_message **message_p, const umx_buffer *buf,
+                 const umx_op_params *params, umx_request **req_p);
 
 /** Put a message back where it was in the queue. Consumes the handle. */
 UMX_API void umx_message_return(umx_message *message);

@@ -41,7 +41,7 @@ UMX_API uint64_t umx_request_time_ns(const umx_request *req);
  */
 UMX_API UMX_MUST_CHECK umx_status umx_ep_peer_info(umx_ep              *ep,
                                                    const umx_op_params *params,
-                                                   umx_request        **req_p);
+                                                   umx_request **req_p);
 
 /**
  * The peer's last answer to umx_ep_peer_info(), NULL before the first: JSON,
@@ -59,8 +59,9 @@ UMX_API const char *umx_ep_peer_info_text(const umx_ep *ep);
  * allow that (UMX_LISTENER_FLAG_REMOTE_CLOSE). UMX_ERR_INVALID_PARAM: this side
  * accepted the peer. Returns as umx_ep_ping().
  */
-UMX_API UMX_MUST_CHECK umx_status umx_ep_close_listener(
-    umx_ep *ep, const umx_op_params *params, umx_request **req_p);
+UMX_API UMX_MUST_CHECK umx_status
+umx_ep_close_listener(umx_ep *ep, const umx_op_params *params,
+                      umx_request **req_p);
 
 /** The peer's process and version, as the peer said in the handshake. */
 typedef struct umx_peer_id {
@@ -78,7 +79,7 @@ typedef struct umx_ep_stats {
     uint64_t sent_bytes;
     uint64_t received_messages; /* arrived or announced, read or not */
     uint64_t received_bytes;
-    uint64_t waiting_sends;       /* now, for credit or the handshake's end */
+    uint64_t waiting_sends; /* now, for credit or the handshake's end */
     uint64_t unexpected_messages; /* now: no receive has asked for them */
     uint64_t unexpected_bytes;
     uint64_t dropped_messages; /* received ones: umx_channel_keep_last() */

@@ -64,8 +64,9 @@ typedef struct umx_connect_params {
  * UMX_ERR_UNREACHABLE, UMX_ERR_REJECTED, UMX_ERR_VERSION, UMX_ERR_AUTH,
  * UMX_ERR_CONNECTION_RESET. umx_ep_reason() names the address and the cause.
  */
-UMX_API UMX_MUST_CHECK umx_status umx_ep_connect(
-    umx_worker *worker, const umx_connect_params *params, umx_ep **ep_p);
+UMX_API UMX_MUST_CHECK umx_status
+umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
+               umx_ep **ep_p);
 
 /** Replace the callback, as `on_accept` does for an endpoint it was given. */
 UMX_API void umx_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg);
@@ -98,17 +99,16 @@ UMX_API int umx_ep_errno(const umx_ep *ep);
 /**
  * Close gracefully: refuse new work, deliver what was sent, agree with the
  * peer, disconnect. Receives pending here fail with UMX_ERR_PEER_CLOSED at
- * once, but for those whose bytes are on their way: they are waited for, and
- * the peer's send succeeds. At the deadline: by force. A peer whose program
- * does not run is waited for only while something needs it: announced messages,
- * messages without credit, bytes that its system has no room for, receives
- * here. An endpoint that is connecting goes on with that if sends wait for it;
- * else it is aborted.
+ * once, but for those whose bytes are on their way: they are waited for, and the
+ * peer's send succeeds. At the deadline: by force. A peer whose program does not
+ * run is waited for only while something needs it: announced messages, messages
+ * without credit, bytes that its system has no room for, receives here. An
+ * endpoint that is connecting goes on with that if sends wait for it; else it is
+ * aborted.
  *
  * Completion: UMX_OK; UMX_ERR_TIMED_OUT (closed by force, see
- * umx_ep_unsent_bytes(); umx_ep_reason() says what was waited for);
- * UMX_ERR_CONNECTION_RESET (the peer went first). A second close waits for the
- * first.
+ * umx_ep_unsent_bytes(); umx_ep_reason() says what was waited for); UMX_ERR_CONNECTION_RESET (the peer went first).
+ * A second close waits for the first.
  * @return UMX_OK if closed already; UMX_INPROGRESS
  */
 UMX_API UMX_MUST_CHECK umx_status
@@ -143,11 +143,12 @@ UMX_API void umx_ep_retire(umx_ep *ep);
  * lent, of device memory, or as long as umx_config.rndv_thresh_shm or
  * rndv_thresh_net. They are there when their send completes. A shorter message
  * that lacks credit waits here, or is announced; either is waited for, which is
- * until the peer has received earlier ones, and perhaps the message itself.
- * With UMX_OP_FLAG_MEMORY no message is waited for.
+ * until the peer has received earlier ones, and perhaps the message itself. With
+ * UMX_OP_FLAG_MEMORY no message is waited for.
  */
-UMX_API UMX_MUST_CHECK umx_status umx_ep_flush(
-    umx_ep *ep, const struct umx_op_params *params, umx_request **req_p);
+UMX_API UMX_MUST_CHECK umx_status
+umx_ep_flush(umx_ep *ep, const struct umx_op_params *params,
+             umx_request **req_p);
 
 /** Bytes of channel sends that are not complete: posted, or waiting. */
 UMX_API uint64_t umx_ep_pending_bytes(const umx_ep *ep);
@@ -165,11 +166,11 @@ umx_ep_drain(umx_ep *ep, uint64_t low, const struct umx_op_params *params,
  * none. `*len_p` in and out. */
 UMX_API UMX_MUST_CHECK umx_status umx_ep_peer_address(const umx_ep    *ep,
                                                       struct sockaddr *addr,
-                                                      size_t          *len_p);
+                                                      size_t *len_p);
 /** Give the address of this side of the connection. */
 UMX_API UMX_MUST_CHECK umx_status umx_ep_local_address(const umx_ep    *ep,
                                                        struct sockaddr *addr,
-                                                       size_t          *len_p);
+                                                       size_t *len_p);
 
 /** Take one lane in use: its transport and its device. */
 typedef void (*umx_transport_fn)(const char *transport, const char *device,

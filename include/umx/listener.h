@@ -28,15 +28,15 @@ typedef void (*umx_accept_ready_fn)(umx_listener *listener, void *arg);
 typedef void (*umx_remote_close_fn)(umx_listener *listener, void *arg);
 
 enum umx_listener_field {
-    UMX_LISTENER_FIELD_BACKLOG = 1u << 0,         /* absent: 4096 */
-    UMX_LISTENER_FIELD_TIMEOUT = 1u << 1,         /* absent: config's
-                                                     connect_timeout_ns */
+    UMX_LISTENER_FIELD_BACKLOG = 1u << 0, /* absent: 4096 */
+    UMX_LISTENER_FIELD_TIMEOUT = 1u << 1, /* absent: config's
+                                             connect_timeout_ns */
     UMX_LISTENER_FIELD_ON_REMOTE_CLOSE = 1u << 2, /* absent: peers may not close
                                                      it */
     UMX_LISTENER_FIELD_ON_READY = 1u << 3,        /* absent: `on_accept` gets
                                                      each endpoint */
-    UMX_LISTENER_FIELD_PORT = 1u << 4,  /* without `addr`; absent: the system's
-                                           choice */
+    UMX_LISTENER_FIELD_PORT = 1u << 4, /* without `addr`; absent: the system's
+                                          choice */
     UMX_LISTENER_FIELD_WINDOW = 1u << 5 /* absent: config's credit_* */
 };
 
@@ -46,17 +46,17 @@ typedef struct umx_listener_params {
                                     "::" is all addresses of both families.
                                     NULL: as "::" where the system has IPv6,
                                     else all IPv4 addresses */
-    size_t        addr_len;
-    umx_accept_fn on_accept;
-    void         *arg;
-    int           backlog;
-    uint64_t      timeout_ns;            /* a peer that has not completed its
-                                            handshake by then is dropped */
+    size_t                 addr_len;
+    umx_accept_fn          on_accept;
+    void                  *arg;
+    int                    backlog;
+    uint64_t               timeout_ns; /* a peer that has not completed its
+                                          handshake by then is dropped */
     umx_remote_close_fn on_remote_close; /* gets `arg`, too */
     /* Instead of `on_accept`: endpoints wait for umx_listener_take(). */
     umx_accept_ready_fn on_ready; /* gets `arg`, too */
-    uint16_t            port;     /* in the host's byte order */
-    umx_window          window;   /* of each endpoint */
+    uint16_t            port; /* in the host's byte order */
+    umx_window          window; /* of each endpoint */
 } umx_listener_params;
 
 /**
@@ -90,8 +90,9 @@ UMX_API void umx_listener_retire(umx_listener *listener);
 
 /** The bound address; the IPv4 one of a listener made without an address.
  * `*len_p` is in and out, bytes. */
-UMX_API UMX_MUST_CHECK umx_status umx_listener_address(
-    const umx_listener *listener, struct sockaddr *addr, size_t *len_p);
+UMX_API UMX_MUST_CHECK umx_status
+umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
+                     size_t *len_p);
 
 /** True if IPv4 and IPv6 peers reach the listener, by its one port. */
 UMX_API bool umx_listener_is_dual(const umx_listener *listener);

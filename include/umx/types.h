@@ -43,8 +43,8 @@ typedef struct umx_layout umx_layout;
  * its reference. It is not used with a layout, nor if it is another context's.
  *
  * With a layout, lent like the memory, `data` is the first item and `len` the
- * bytes of all. That is for host memory, and for messages, tags, active
- * messages, frames, put and get, and what ranks send and receive: others return
+ * bytes of all. That is for host memory, and for messages, tags, active messages,
+ * frames, put and get, and what ranks send and receive: others return
  * UMX_ERR_UNSUPPORTED.
  */
 typedef struct umx_buffer {
