@@ -84,8 +84,8 @@ STRIDED = [
 async def test_a_strided_buffer_is_refused(buffer, strides, itemsize):
     text = (
         rf"^expected a contiguous buffer, got strides {strides} for "
-        rf"itemsize {itemsize}: Endpoint\.send\(\) and recv\(\) take it with "
-        r"strided=True, every call a contiguous copy$"
+        rf"itemsize {itemsize}: give a contiguous copy; Endpoint\.send\(\) and "
+        r"recv\(\) take it with strided=True, SymmetricHeap\.iput\(\) takes a stride$"
     )
     async with connected_pair() as (client, server):
         with pytest.raises(ValueError, match=text):

@@ -55,8 +55,9 @@ refuse_strides(int ndim, const Py_ssize_t *strides, Py_ssize_t itemsize,
                      "expected a contiguous buffer, got strides %R for "
                      "itemsize %zd: %s",
                      tuple, itemsize,
-                     is_on_host ? "Endpoint.send() and recv() take it with "
-                                  "strided=True, every call a contiguous copy" :
+                     is_on_host ? "give a contiguous copy; Endpoint.send() and "
+                                  "recv() take it with strided=True, "
+                                  "SymmetricHeap.iput() takes a stride" :
                                   "in device memory only a contiguous copy "
                                   "helps");
         Py_DECREF(tuple);
