@@ -110,7 +110,8 @@ test_nobody_listens(void **state)
     (void)state;
     read_line(&client, line, sizeof(line));
     assert_string_equal(
-        line, "hello: connect to 127.0.0.1:1: Connection refused (errno 111)");
+        line, "hello: connect to 127.0.0.1:1: Connection refused (errno 111): "
+              "does a process listen there?");
     assert_int_equal(finish(&client), 1);
 }
 
