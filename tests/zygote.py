@@ -44,6 +44,7 @@ _LATE = re.compile(
     r"|(MM|POSIX|SYSV|TCP|CMA|SELF|SEG)_\w+|MAX_\w+)"
     r"|UCP_(RANK|SIZE|ROOT|TOKEN|TOKEN_FILE|MEETING|STATS)"
     r"|(RANK|SIZE|ROOT)_OF_TEST|PYTEST_\w+|UCXPY_IFNAME"
+    r"|_RJEM_MALLOC_CONF"  # polars sets it when it is imported
 )
 _SHARE = 8  # one test of so many starts its processes
 _MOST = 100_000  # bytes of a request
