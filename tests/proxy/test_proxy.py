@@ -289,7 +289,7 @@ def test_wrong_arguments_are_named():
                 wait_quiet_all([1])
             with pytest.raises(TypeError, match="expected a Ring, got NoneType"):
                 await quiet_all([proxy.ring(), None])
-            with pytest.raises(TypeError, match="seconds, not .soon"):
+            with pytest.raises(TypeError, match=r"seconds, not .soon"):
                 await proxy.close("soon")
             assert not proxy.closed()
             with pytest.raises(TypeError, match="memory must be a Memory"):
