@@ -176,7 +176,7 @@ class BuildExt(build_ext):
         super().build_extension(ext)
         if not self.is_linked:  # the extension is as new as its sources
             self.link_library(self.objects)
-        self.install_for_c()
+            self.install_for_c()
 
     def copy_extensions_to_source(self) -> None:
         super().copy_extensions_to_source()
@@ -301,6 +301,7 @@ class BuildExt(build_ext):
             linked = pool.submit(self.link_library, self.objects)
             objects = self.compile_in_parallel(*args, **options)
             linked.result()
+        self.install_for_c()
         self.is_linked = True
         return objects
 
