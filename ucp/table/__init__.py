@@ -508,11 +508,12 @@ def read_parquet(
         A ``pyarrow.Table``, which may have no rows.
 
     Raises:
-        OSError: there is no such file, or it cannot be read.
+        FileNotFoundError: there is no such file, or none in the directory.
+        OSError: a file cannot be read.
         KeyError: there is no such column, of ``columns`` or ``filters``.
         TypeError: files have different columns.
-        ValueError: arguments differ between ranks, or ``columns`` is empty. These
-            four are the same on all ranks.
+        ValueError: a file is no Parquet file, arguments differ between ranks, or
+            ``columns`` is empty. These five are the same on all ranks.
         UCXRankFailed: a rank has failed, or has raised an exception.
     """
 
@@ -551,7 +552,8 @@ def write_parquet(
         The path of the file of this rank.
 
     Raises:
-        OSError: the directory is not empty, or cannot be written to.
+        FileExistsError: the directory is not empty, or ``path`` is a file.
+        OSError: the directory cannot be written to.
         TypeError: it is no table, or not the same columns on all ranks.
         ValueError: arguments differ between ranks. These are the same on all ranks.
         UCXRankFailed: a rank has failed, or has raised an exception.

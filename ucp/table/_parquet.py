@@ -94,13 +94,12 @@ def _describe_files(
 ) -> list[Any]:
     """What rank 0 tells the others: files, row groups and the schema."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     files = _files(path)
     groups = []
     schema = None
     for number, file in enumerate(files):
-        about = pq.read_metadata(file)
+        about = _metadata(file)
         its = about.schema.to_arrow_schema().remove_metadata()
         if schema is None:
             schema = its
@@ -127,6 +126,23 @@ def _describe_files(
     return pack(head, [encode_table(schema.empty_table())])
 
 
+def _metadata(file: str) -> Any:
+    """What the end of a Parquet file says of it.
+
+    Raises:
+        ValueError: the file is no Parquet file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(file)
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"{file!r} cannot be read as a Parquet file: {error}"
+        ) from None
+
+
 def _files(path: str) -> list[str]:
     """The files that a path means: itself, those in it, or those that match it."""
     if os.path.isdir(path):
@@ -135,12 +151,16 @@ def _files(path: str) -> list[str]:
             for name in os.listdir(path)
             if name.endswith((".parquet", ".parq")) and not name.startswith((".", "_"))
         )
+        if not found:
+            raise FileNotFoundError(
+                f"the directory {path!r} has no file that ends with .parquet"
+            )
     elif os.path.exists(path):
         found = [path]
     else:
         found = sorted(glob.glob(path))
     if not found:
-        raise FileNotFoundError(f"there is no Parquet file {path!r}")
+        raise FileNotFoundError(f"there is no file or directory {path!r}")
     return found
 
 
