@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import glob
 import os
 import secrets
 from collections.abc import Sequence
@@ -27,6 +26,15 @@ from .._tables.schemas import (
 from .._tables.stages import Stages
 from .._tables.threads import in_thread
 from ..exceptions import UCXRankFailed
+from ._files import (
+    File,
+    Path,
+    common_schema,
+    find_files,
+    key_values,
+    known_path,
+    read_metadata,
+)
 from ._plan import SIDE, Call, check_calls, describe, make_plan
 from ._run import AGREE, ENDS, SAMPLE
 
@@ -48,7 +56,7 @@ async def read_files(
     """The rows of this rank: see ``read_parquet``."""
     cause: Exception | None = None
     try:
-        path = os.fspath(path)
+        path = known_path(path)
         expression = _expression(filters)
         names = None if columns is None else [str(name) for name in columns]
         if names is not None and not names:
@@ -72,9 +80,8 @@ async def read_files(
     groups = [_Group(*group) for group in its[0]["groups"]]
     schema = decode_table(blobs[0][0]).schema
     own = _share(groups, comm.rank, comm.size)
-    table = await asyncio.to_thread(
-        _read_groups, its[0]["files"], own, schema, names, expression
-    )
+    files = [File(*file) for file in its[0]["files"]]
+    table = await asyncio.to_thread(_read_groups, files, own, schema, names, expression)
     await stages.tell_all([b"read"], ENDS)
     return table
 
@@ -90,28 +97,24 @@ def _expression(filters: Any) -> Any:
 
 
 def _describe_files(
-    call: Call, path: str, columns: list[str] | None, expression: Any
+    call: Call, path: Path, columns: list[str] | None, expression: Any
 ) -> list[Any]:
     """What rank 0 tells the others: files, row groups and the schema."""
     import pyarrow as pa
 
-    files = _files(path)
-    groups = []
-    schema = None
-    for number, file in enumerate(files):
-        about = _metadata(file)
-        its = about.schema.to_arrow_schema().remove_metadata()
-        if schema is None:
-            schema = its
-        elif not its.equals(schema):
-            raise TypeError(f"{file!r} has other columns than {files[0]!r}")
-        for i in range(about.num_row_groups):
-            groups.append(_Group(number, i, about.row_group(i).total_byte_size))
-    assert schema is not None
+    files = find_files(path)
+    about = [read_metadata(file.path) for file in files]
+    schema = common_schema(files, about)
+    groups = [
+        _Group(number, i, its.row_group(i).total_byte_size)
+        for number, its in enumerate(about)
+        for i in range(its.num_row_groups)
+        if its.row_group(i).num_rows
+    ]
     for name in columns or ():
         if name not in schema.names:
             there = ", ".join(map(repr, schema.names))
-            raise KeyError(f"{files[0]!r} has no column {name!r}, only {there}")
+            raise KeyError(f"{files[0].path!r} has no column {name!r}, only {there}")
     if expression is not None:
         try:
             schema.empty_table().filter(expression)
@@ -119,49 +122,11 @@ def _describe_files(
             if "No match for FieldRef" in str(error):
                 there = ", ".join(map(repr, schema.names))
                 raise KeyError(
-                    f"filters have a column that {files[0]!r} has not: there is only "
-                    f"{there}"
+                    f"filters have a column that {files[0].path!r} has not: there is "
+                    f"only {there}"
                 ) from error
     head = {"call": call, "files": files, "groups": groups}
     return pack(head, [encode_table(schema.empty_table())])
-
-
-def _metadata(file: str) -> Any:
-    """What the end of a Parquet file says of it.
-
-    Raises:
-        ValueError: the file is no Parquet file.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_metadata(file)
-    except pa.ArrowInvalid as error:
-        raise ValueError(
-            f"{file!r} cannot be read as a Parquet file: {error}"
-        ) from None
-
-
-def _files(path: str) -> list[str]:
-    """The files that a path means: itself, those in it, or those that match it."""
-    if os.path.isdir(path):
-        found = sorted(
-            os.path.join(path, name)
-            for name in os.listdir(path)
-            if name.endswith((".parquet", ".parq")) and not name.startswith((".", "_"))
-        )
-        if not found:
-            raise FileNotFoundError(
-                f"the directory {path!r} has no file that ends with .parquet"
-            )
-    elif os.path.exists(path):
-        found = [path]
-    else:
-        found = sorted(glob.glob(path))
-    if not found:
-        raise FileNotFoundError(f"there is no file or directory {path!r}")
-    return found
 
 
 def _share(groups: Sequence[_Group], rank: int, size: int) -> list[_Group]:
@@ -175,7 +140,7 @@ def _share(groups: Sequence[_Group], rank: int, size: int) -> list[_Group]:
 
 
 def _read_groups(
-    files: Sequence[str],
+    files: Sequence[File],
     groups: Sequence[_Group],
     schema: Any,
     columns: list[str] | None,
@@ -189,10 +154,18 @@ def _read_groups(
     parts = [schema.empty_table().select(names)]
     for file in sorted({group.file for group in groups}):
         numbers = [group.number for group in groups if group.file == file]
+        path = files[file].path
         fragment = ds.ParquetFileFormat().make_fragment(
-            os.path.abspath(files[file]), LocalFileSystem(), row_groups=numbers
+            os.path.abspath(path),
+            LocalFileSystem(),
+            partition_expression=key_values(files[file]),
+            row_groups=numbers,
         )
-        parts.append(fragment.to_table(schema=schema, columns=names, filter=expression))
+        try:
+            part = fragment.to_table(schema=schema, columns=names, filter=expression)
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{path!r} cannot be read: {error}") from error
+        parts.append(part)
     return pa.concat_tables(parts)
 
 
