@@ -542,7 +542,8 @@ def write_parquet(
     The files are ``part-00000.parquet`` and so on. Rank 0 gives all of them these names
     at once when all ranks have written theirs: if one fails, or is cancelled, before,
     none is there, and nothing has been removed. Afterwards all are there, and rank 0
-    returns although another rank has failed.
+    returns although another rank has failed. What a killed writer has left is removed
+    by the next one that writes to the directory.
 
     Args:
         table: as for ``sort``; columns may be of any type.
@@ -558,7 +559,8 @@ def write_parquet(
         The path of the file of this rank.
 
     Raises:
-        FileExistsError: the directory is not empty, or ``path`` is a file.
+        FileExistsError: the directory is not empty, ``path`` is a file, or another
+            program gives files of the directory their names.
         OSError: the directory cannot be written to.
         TypeError: it is no table, or not the same columns on all ranks.
         ValueError: arguments differ between ranks. These are the same on all ranks.

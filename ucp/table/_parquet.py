@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -35,6 +34,7 @@ from ._files import (
     known_path,
     read_metadata,
 )
+from ._hidden import HiddenFile, is_hidden, locked, remove_left
 from ._plan import SIDE, Call, check_calls, describe, make_plan
 from ._run import AGREE, ENDS, SAMPLE
 
@@ -190,7 +190,7 @@ async def write_file(
         call = Call("write_parquet", arguments, None, 0)
         mine = describe(call, arrow, library_of(table), True)
         if comm.rank == 0:
-            _check_directory(path, overwrite)
+            await asyncio.to_thread(_prepare_directory, path, overwrite)
     except Exception as error:
         cause = error
         mine = describe_failure(error)
@@ -203,12 +203,11 @@ async def write_file(
     if plan.gives == "pandas":
         metadata = with_pandas_types(plan.common).schema.metadata
         arrow = arrow.replace_schema_metadata({b"pandas": metadata[b"pandas"]})
-    hidden = f".part-{comm.rank:05}.{secrets.token_hex(8)}.tmp"
+    hidden = HiddenFile(path, comm.rank)
     try:
-        await _write_and_name(stages, comm, arrow, path, hidden, options)
+        await _write_and_name(stages, comm, arrow, path, hidden, overwrite, options)
     finally:
-        with suppress(FileNotFoundError):
-            os.remove(os.path.join(path, hidden))
+        hidden.remove()
     return os.path.join(path, _name_of(comm.rank))
 
 
@@ -217,20 +216,24 @@ async def _write_and_name(
     comm: Communicator,
     table: Any,
     path: str,
-    hidden: str,
+    hidden: HiddenFile,
+    overwrite: bool,
     options: dict[str, Any],
 ) -> None:
     """Write a file, and have all get their names, or none."""
     old = await in_thread(
-        "parquet", lambda: _write_hidden(table, path, hidden, options)
+        "parquet", lambda: _write_hidden(table, path, hidden, overwrite, options)
     )
-    said = await stages.tell_all([hidden.encode()], SAMPLE)
+    said = await stages.tell_all([hidden.name.encode()], SAMPLE)
     # All ranks have written theirs, and until these have names nothing is awaited.
     mine = pack({})
     cause: Exception | None = None
     if comm.rank == 0:
         try:
-            _give_names(path, [its.decode() for its in said], old)
+            names = [its.decode() for its in said]
+            with locked(path):
+                _check_directory(path, overwrite)
+                _give_names(path, names, old)
         except Exception as error:
             cause = error
             mine = describe_failure(error)
@@ -246,10 +249,19 @@ async def _write_and_name(
         raise error from cause
 
 
+def _prepare_directory(path: str, overwrite: bool) -> None:
+    """Remove what killed writers have left, and refuse a directory that has files."""
+    if os.path.isdir(path):
+        remove_left(path)
+    _check_directory(path, overwrite)
+
+
 def _check_directory(path: str, overwrite: bool) -> None:
     if os.path.exists(path) and not os.path.isdir(path):
         raise FileExistsError(f"{path!r} is a file: give a directory")
-    if os.path.isdir(path) and os.listdir(path) and not overwrite:
+    if overwrite or not os.path.isdir(path):
+        return
+    if not all(map(is_hidden, os.listdir(path))):
         raise FileExistsError(f"{path!r} is not empty: give overwrite=True")
 
 
@@ -258,14 +270,21 @@ def _name_of(rank: int) -> str:
 
 
 def _write_hidden(
-    table: Any, path: str, hidden: str, options: dict[str, Any]
+    table: Any,
+    path: str,
+    hidden: HiddenFile,
+    overwrite: bool,
+    options: dict[str, Any],
 ) -> list[str]:
-    """Write a file that no reader takes for one; the files that were there before."""
+    """Write a file that no reader takes for one; the files that it replaces."""
     import pyarrow.parquet as pq
 
     os.makedirs(path, exist_ok=True)
-    old = [name for name in os.listdir(path) if name.endswith(".parquet")]
-    pq.write_table(table, os.path.join(path, hidden), **options)
+    old = []
+    if overwrite:
+        old = [name for name in os.listdir(path) if name.endswith(".parquet")]
+    hidden.make()
+    pq.write_table(table, hidden.path, **options)
     return old
 
 
