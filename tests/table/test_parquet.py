@@ -27,6 +27,7 @@ def folder(tmp_path):
         file = tmp_path / f"{number}.parquet"
         pq.write_table(rows_of(begin, end), file, row_group_size=50)
     (tmp_path / "other.txt").write_text("no Parquet")
+    (tmp_path / "empty").mkdir()
     return tmp_path
 
 
@@ -56,12 +57,14 @@ def test_row_groups_are_divided_between_ranks(folder, size):
 @pytest.mark.parametrize(
     ("path", "options", "error", "text"),
     [
-        ("none", {}, OSError, "rank 0: there is no Parquet file '.*none'$"),
+        ("none", {}, FileNotFoundError, "0: there is no file or directory '.*/none'$"),
+        ("*.parq", {}, FileNotFoundError, "there is no file or .*/\\*.parq'$"),
+        ("empty", {}, FileNotFoundError, "directory '.*/empty' has no file that ends"),
         ("0.parquet", {"columns": ["x"]}, KeyError, "has no column 'x', only 'n', 's'"),
         ("0.parquet", {"columns": []}, ValueError, "rank 0: columns names no column"),
         ("0.parquet", {"filters": [("x", "=", 5)]}, KeyError, "there is only 'n', 's'"),
         ("0.parquet", {"filters": 5}, Exception, "rank 0: "),
-        ("other.txt", {}, Exception, "rank 0: "),
+        ("other.txt", {}, ValueError, "'.*other.txt' cannot be read as a Parquet file"),
         (5, {}, TypeError, "rank 0: expected str"),
     ],
 )
@@ -92,7 +95,9 @@ def test_ranks_write_files_of_a_directory(tmp_path):
         name = await ucp.table.write_parquet(given, path, comm=comm, compression="gzip")
         assert name == str(path / f"part-{comm.rank:05}.parquet")
         await comm.barrier()
-        with pytest.raises(OSError, match="folder' is not empty: give overwrite=True"):
+        with pytest.raises(
+            FileExistsError, match="folder' is not empty: give overwrite=True"
+        ):
             await ucp.table.write_parquet(table, path, comm=comm)
         return await ucp.table.read_parquet(path, comm=comm), path
 
@@ -104,7 +109,7 @@ def test_ranks_write_files_of_a_directory(tmp_path):
     async def again(comm):
         table = rows_of(0, 5)
         await ucp.table.write_parquet(table, paths[0], comm=comm, overwrite=True)
-        with pytest.raises(OSError, match="is a file: give a directory"):
+        with pytest.raises(FileExistsError, match="is a file: give a directory"):
             await ucp.table.write_parquet(
                 table, f"{paths[0]}/part-00000.parquet", comm=comm
             )

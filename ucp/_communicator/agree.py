@@ -30,6 +30,11 @@ _KINDS: dict[str, type[Exception]] = {
         ImportError,
         OverflowError,
         OSError,
+        FileExistsError,
+        FileNotFoundError,
+        IsADirectoryError,
+        NotADirectoryError,
+        PermissionError,
     )
 }
 

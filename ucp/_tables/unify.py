@@ -64,11 +64,11 @@ def _unified(ours: Any, theirs: Any, is_pandas: bool) -> Any:
     if is_python_decimal(ours) and is_python_decimal(theirs):
         kind = common_decimal(ours.type, theirs.type)
     else:
-        kind = _concatenated(ours.type, theirs.type) if is_pandas else None
+        kind = concatenated(ours.type, theirs.type) if is_pandas else None
     return None if kind is None else ours.with_type(kind)
 
 
-def _concatenated(left: Any, right: Any) -> Any:
+def concatenated(left: Any, right: Any) -> Any:
     """The type that ``pandas.concat`` gives columns of both; None: objects."""
     import numpy
     import pyarrow as pa
@@ -87,7 +87,7 @@ def _concatenated(left: Any, right: Any) -> Any:
     if all(is_type.is_string(each) or is_type.is_large_string(each) for each in pair):
         return pa.large_string()
     if all(map(is_type.is_dictionary, pair)) and left.ordered == right.ordered:
-        values = _concatenated(left.value_type, right.value_type)
+        values = concatenated(left.value_type, right.value_type)
         return values and pa.dictionary(left.index_type, values, left.ordered)
     return None
 

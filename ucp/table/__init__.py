@@ -486,7 +486,7 @@ def stream(
 
 
 def read_parquet(
-    path: str | PathLike[str],
+    path: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
     comm: Communicator,
     columns: Sequence[str] | None = None,
@@ -498,8 +498,11 @@ def read_parquet(
 
     Args:
         path: a file, a directory, whose files that end with ``.parquet`` are read in
-            the order of their names, or a pattern such as ``"data/*.parquet"``. All
-            ranks can read them; rank 0 looks for them.
+            the order of their names, a pattern such as ``"data/*.parquet"``, in which
+            ``**`` stands for any folders, or a list or tuple of these. Folders
+            ``key=value`` of a directory are read, too: ``key`` is a column after those
+            of the files, int64 or string. All ranks can read the files; rank 0 looks
+            for them.
         comm: the communicator, all ranks of which call this.
         columns: names of those that are read, at least one; None: all.
         filters: which rows: as for ``pyarrow.parquet.read_table``.
@@ -508,11 +511,15 @@ def read_parquet(
         A ``pyarrow.Table``, which may have no rows.
 
     Raises:
-        OSError: there is no such file, or it cannot be read.
+        FileNotFoundError: there is no such file, or none in the directory.
+        OSError: a file cannot be read.
         KeyError: there is no such column, of ``columns`` or ``filters``.
-        TypeError: files have different columns.
-        ValueError: arguments differ between ranks, or ``columns`` is empty. These
-            four are the same on all ranks.
+        TypeError: files have different columns, or types that have no common one, or
+            are in folders of different keys.
+        ValueError: a file is no Parquet file, has two columns of a name, or is in two
+            folders of a key; arguments differ between ranks; ``path`` or ``columns``
+            is empty. These five are the same on all ranks. One rank only raises it if
+            a value does not fit into the type that a column has in all files.
         UCXRankFailed: a rank has failed, or has raised an exception.
     """
 
@@ -535,7 +542,8 @@ def write_parquet(
     The files are ``part-00000.parquet`` and so on. Rank 0 gives all of them these names
     at once when all ranks have written theirs: if one fails, or is cancelled, before,
     none is there, and nothing has been removed. Afterwards all are there, and rank 0
-    returns although another rank has failed.
+    returns although another rank has failed. What a killed writer has left is removed
+    by the next one that writes to the directory.
 
     Args:
         table: as for ``sort``; columns may be of any type.
@@ -551,7 +559,9 @@ def write_parquet(
         The path of the file of this rank.
 
     Raises:
-        OSError: the directory is not empty, or cannot be written to.
+        FileExistsError: the directory is not empty, ``path`` is a file, or another
+            program gives files of the directory their names.
+        OSError: the directory cannot be written to.
         TypeError: it is no table, or not the same columns on all ranks.
         ValueError: arguments differ between ranks. These are the same on all ranks.
         UCXRankFailed: a rank has failed, or has raised an exception.

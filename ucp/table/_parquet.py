@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-import glob
 import os
-import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -27,6 +25,16 @@ from .._tables.schemas import (
 from .._tables.stages import Stages
 from .._tables.threads import in_thread
 from ..exceptions import UCXRankFailed
+from ._files import (
+    File,
+    Path,
+    common_schema,
+    find_files,
+    key_values,
+    known_path,
+    read_metadata,
+)
+from ._hidden import HiddenFile, is_hidden, locked, remove_left
 from ._plan import SIDE, Call, check_calls, describe, make_plan
 from ._run import AGREE, ENDS, SAMPLE
 
@@ -48,7 +56,7 @@ async def read_files(
     """The rows of this rank: see ``read_parquet``."""
     cause: Exception | None = None
     try:
-        path = os.fspath(path)
+        path = known_path(path)
         expression = _expression(filters)
         names = None if columns is None else [str(name) for name in columns]
         if names is not None and not names:
@@ -72,9 +80,8 @@ async def read_files(
     groups = [_Group(*group) for group in its[0]["groups"]]
     schema = decode_table(blobs[0][0]).schema
     own = _share(groups, comm.rank, comm.size)
-    table = await asyncio.to_thread(
-        _read_groups, its[0]["files"], own, schema, names, expression
-    )
+    files = [File(*file) for file in its[0]["files"]]
+    table = await asyncio.to_thread(_read_groups, files, own, schema, names, expression)
     await stages.tell_all([b"read"], ENDS)
     return table
 
@@ -90,29 +97,24 @@ def _expression(filters: Any) -> Any:
 
 
 def _describe_files(
-    call: Call, path: str, columns: list[str] | None, expression: Any
+    call: Call, path: Path, columns: list[str] | None, expression: Any
 ) -> list[Any]:
     """What rank 0 tells the others: files, row groups and the schema."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    files = _files(path)
-    groups = []
-    schema = None
-    for number, file in enumerate(files):
-        about = pq.read_metadata(file)
-        its = about.schema.to_arrow_schema().remove_metadata()
-        if schema is None:
-            schema = its
-        elif not its.equals(schema):
-            raise TypeError(f"{file!r} has other columns than {files[0]!r}")
-        for i in range(about.num_row_groups):
-            groups.append(_Group(number, i, about.row_group(i).total_byte_size))
-    assert schema is not None
+    files = find_files(path)
+    about = [read_metadata(file.path) for file in files]
+    schema = common_schema(files, about)
+    groups = [
+        _Group(number, i, its.row_group(i).total_byte_size)
+        for number, its in enumerate(about)
+        for i in range(its.num_row_groups)
+        if its.row_group(i).num_rows
+    ]
     for name in columns or ():
         if name not in schema.names:
             there = ", ".join(map(repr, schema.names))
-            raise KeyError(f"{files[0]!r} has no column {name!r}, only {there}")
+            raise KeyError(f"{files[0].path!r} has no column {name!r}, only {there}")
     if expression is not None:
         try:
             schema.empty_table().filter(expression)
@@ -120,28 +122,11 @@ def _describe_files(
             if "No match for FieldRef" in str(error):
                 there = ", ".join(map(repr, schema.names))
                 raise KeyError(
-                    f"filters have a column that {files[0]!r} has not: there is only "
-                    f"{there}"
+                    f"filters have a column that {files[0].path!r} has not: there is "
+                    f"only {there}"
                 ) from error
     head = {"call": call, "files": files, "groups": groups}
     return pack(head, [encode_table(schema.empty_table())])
-
-
-def _files(path: str) -> list[str]:
-    """The files that a path means: itself, those in it, or those that match it."""
-    if os.path.isdir(path):
-        found = sorted(
-            os.path.join(path, name)
-            for name in os.listdir(path)
-            if name.endswith((".parquet", ".parq")) and not name.startswith((".", "_"))
-        )
-    elif os.path.exists(path):
-        found = [path]
-    else:
-        found = sorted(glob.glob(path))
-    if not found:
-        raise FileNotFoundError(f"there is no Parquet file {path!r}")
-    return found
 
 
 def _share(groups: Sequence[_Group], rank: int, size: int) -> list[_Group]:
@@ -155,7 +140,7 @@ def _share(groups: Sequence[_Group], rank: int, size: int) -> list[_Group]:
 
 
 def _read_groups(
-    files: Sequence[str],
+    files: Sequence[File],
     groups: Sequence[_Group],
     schema: Any,
     columns: list[str] | None,
@@ -169,10 +154,18 @@ def _read_groups(
     parts = [schema.empty_table().select(names)]
     for file in sorted({group.file for group in groups}):
         numbers = [group.number for group in groups if group.file == file]
+        path = files[file].path
         fragment = ds.ParquetFileFormat().make_fragment(
-            os.path.abspath(files[file]), LocalFileSystem(), row_groups=numbers
+            os.path.abspath(path),
+            LocalFileSystem(),
+            partition_expression=key_values(files[file]),
+            row_groups=numbers,
         )
-        parts.append(fragment.to_table(schema=schema, columns=names, filter=expression))
+        try:
+            part = fragment.to_table(schema=schema, columns=names, filter=expression)
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{path!r} cannot be read: {error}") from error
+        parts.append(part)
     return pa.concat_tables(parts)
 
 
@@ -197,7 +190,7 @@ async def write_file(
         call = Call("write_parquet", arguments, None, 0)
         mine = describe(call, arrow, library_of(table), True)
         if comm.rank == 0:
-            _check_directory(path, overwrite)
+            await asyncio.to_thread(_prepare_directory, path, overwrite)
     except Exception as error:
         cause = error
         mine = describe_failure(error)
@@ -210,12 +203,11 @@ async def write_file(
     if plan.gives == "pandas":
         metadata = with_pandas_types(plan.common).schema.metadata
         arrow = arrow.replace_schema_metadata({b"pandas": metadata[b"pandas"]})
-    hidden = f".part-{comm.rank:05}.{secrets.token_hex(8)}.tmp"
+    hidden = HiddenFile(path, comm.rank)
     try:
-        await _write_and_name(stages, comm, arrow, path, hidden, options)
+        await _write_and_name(stages, comm, arrow, path, hidden, overwrite, options)
     finally:
-        with suppress(FileNotFoundError):
-            os.remove(os.path.join(path, hidden))
+        hidden.remove()
     return os.path.join(path, _name_of(comm.rank))
 
 
@@ -224,20 +216,24 @@ async def _write_and_name(
     comm: Communicator,
     table: Any,
     path: str,
-    hidden: str,
+    hidden: HiddenFile,
+    overwrite: bool,
     options: dict[str, Any],
 ) -> None:
     """Write a file, and have all get their names, or none."""
     old = await in_thread(
-        "parquet", lambda: _write_hidden(table, path, hidden, options)
+        "parquet", lambda: _write_hidden(table, path, hidden, overwrite, options)
     )
-    said = await stages.tell_all([hidden.encode()], SAMPLE)
+    said = await stages.tell_all([hidden.name.encode()], SAMPLE)
     # All ranks have written theirs, and until these have names nothing is awaited.
     mine = pack({})
     cause: Exception | None = None
     if comm.rank == 0:
         try:
-            _give_names(path, [its.decode() for its in said], old)
+            names = [its.decode() for its in said]
+            with locked(path):
+                _check_directory(path, overwrite)
+                _give_names(path, names, old)
         except Exception as error:
             cause = error
             mine = describe_failure(error)
@@ -253,10 +249,19 @@ async def _write_and_name(
         raise error from cause
 
 
+def _prepare_directory(path: str, overwrite: bool) -> None:
+    """Remove what killed writers have left, and refuse a directory that has files."""
+    if os.path.isdir(path):
+        remove_left(path)
+    _check_directory(path, overwrite)
+
+
 def _check_directory(path: str, overwrite: bool) -> None:
     if os.path.exists(path) and not os.path.isdir(path):
         raise FileExistsError(f"{path!r} is a file: give a directory")
-    if os.path.isdir(path) and os.listdir(path) and not overwrite:
+    if overwrite or not os.path.isdir(path):
+        return
+    if not all(map(is_hidden, os.listdir(path))):
         raise FileExistsError(f"{path!r} is not empty: give overwrite=True")
 
 
@@ -265,14 +270,21 @@ def _name_of(rank: int) -> str:
 
 
 def _write_hidden(
-    table: Any, path: str, hidden: str, options: dict[str, Any]
+    table: Any,
+    path: str,
+    hidden: HiddenFile,
+    overwrite: bool,
+    options: dict[str, Any],
 ) -> list[str]:
-    """Write a file that no reader takes for one; the files that were there before."""
+    """Write a file that no reader takes for one; the files that it replaces."""
     import pyarrow.parquet as pq
 
     os.makedirs(path, exist_ok=True)
-    old = [name for name in os.listdir(path) if name.endswith(".parquet")]
-    pq.write_table(table, os.path.join(path, hidden), **options)
+    old = []
+    if overwrite:
+        old = [name for name in os.listdir(path) if name.endswith(".parquet")]
+    hidden.make()
+    pq.write_table(table, hidden.path, **options)
     return old
 
 
