@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from partition_model import partition
 
 import ucp
+from ucp._data.partition import count_rows
 from ucp.shuffle import hash_partition, read_partition
 
 ONE_DAY = datetime.timedelta(days=1)
@@ -321,6 +322,14 @@ def test_views_keep_the_memory():
     array = hash_partition({"k": np.arange(1000)}, "k", 1)[0]["k"]
     assert table["k"].to_pylist() == ["abc"] * 100
     assert array.tolist() == list(range(1000))
+
+
+def test_rows_of_a_region_are_counted():
+    found = hash_partition({"k": np.arange(9)}, "k", 4)
+    counts = [count_rows(found.buffer(p)) for p in range(4)]
+    assert counts == [found.num_rows(p) for p in range(4)]
+    with pytest.raises(ValueError):
+        count_rows(bytes(16))
 
 
 def test_what_partitions_tell():

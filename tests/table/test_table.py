@@ -163,6 +163,25 @@ def test_many_rows_are_sorted_by_any_library(library, monkeypatch):
     assert all(len(part) > 10_000 for part in found)  # ranks have about as many
 
 
+@pytest.mark.parametrize("count", [100, 1 << 40])
+def test_few_groups_are_in_few_partitions(count):
+    async def main(comm):
+        keys = np.random.default_rng(comm.rank).integers(0, count, 1 << 20)
+        done = []
+        found = await ucp.table.group_by(
+            {"k": keys, "x": keys},
+            "k",
+            [("x", "max")],
+            comm=comm,
+            progress=lambda *its: done.append(its),
+        )
+        return found.num_rows, done[-1]
+
+    found = good_world(2, main)
+    assert [done for _, done in found] == [(1, 1) if count == 100 else (2, 2)] * 2
+    assert count > 100 or sum(rows for rows, _ in found) == 100
+
+
 def test_one_key_of_most_rows_is_told():
     async def main(comm):
         keys = np.where(np.arange(20_000) % 2, 7, np.arange(20_000))

@@ -110,6 +110,26 @@ def test_the_mean_of_large_integers(library):
     assert found == {"k": 1, "x_mean": 17e14 + 1, "x_sum": 9 * (17 * 10**14 + 1)}
 
 
+@pytest.mark.parametrize("library", ["polars", "arrow"])
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint16(), pa.float32(), pa.float64()])
+def test_groups_without_a_value(library, kind):
+    if library == "polars":
+        pytest.importorskip("polars")
+    values = pa.array([100, None, 100, None, None], kind)
+    part = pa.table({"k": [1, 1, 1, 2, 2], "x": values})
+    wanted = [("x", ["sum", "mean", "count", "max"]), ([], "size")]
+    whole = {"x_sum": 400, "x_mean": 100.0, "x_count": 4, "x_max": 100, "size": 6}
+    nothing = {"x_sum": None, "x_mean": None, "x_count": 0, "x_max": None, "size": 4}
+    for is_reduced in (True, False):
+        found = grouped([part] * 2, ["k"], wanted, is_reduced, library)
+        assert sorted(found, key=str) == [{"k": 1, **whole}, {"k": 2, **nothing}]
+
+
+def test_what_two_functions_need_is_computed_once():
+    wanted = read_aggregations([("x", ["sum", "mean", "count"])])
+    assert len(Grouping(SCHEMA, ["k"], wanted).reduced_schema) == 3  # and the key
+
+
 @pytest.mark.parametrize("is_reduced", [True, False])
 def test_keys_are_aggregated_as_the_columns_that_they_are(is_reduced):
     part = pa.table({"k": pa.array(["b", "a", "b", None]).dictionary_encode()})

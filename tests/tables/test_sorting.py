@@ -74,6 +74,32 @@ def test_one_number_without_nulls(library):
                 assert found["row"].to_pylist() == expected.to_pylist()
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_several_numbers_without_nulls(library):
+    if library == "polars":
+        pytest.importorskip("polars")
+    rng = random.Random(2)
+    pools = {
+        pa.bool_(): [False, True],
+        pa.int8(): [-128, -1, 0, 127],
+        pa.int64(): [-(2**63), -(2**63) + 1, 0, 1, 2**63 - 1],
+        pa.uint64(): [0, 1, 2**64 - 2, 2**64 - 1],
+        pa.date32(): [-3, 5],
+        pa.float32(): [float("nan"), float("inf"), -0.0, 0.0, 1e-40, -1.5],
+        pa.float64(): [float("nan"), -float("inf"), -0.0, 0.0, 1.0, 1.0 + 2**-52],
+    }
+    for _ in range(60):
+        kinds = rng.choices([*pools], k=rng.choice([2, 3, 4]))
+        by = tuple(f"k{n}" for n in range(len(kinds)))
+        columns = [pa.array(rng.choices(pools[kind], k=99), kind) for kind in kinds]
+        table = pa.table([*columns, pa.array(range(99))], names=[*by, "row"])
+        descending = tuple(rng.random() < 0.5 for _ in by)
+        nulls = rng.choice(["first", "last"])
+        expected = in_order(table, by, descending, nulls)
+        found = sort_rows(table, Order(by, descending, nulls, True), library)
+        assert found["row"].to_pylist() == expected.to_pylist()
+
+
 def test_polars_sorts_many_rows_if_all_ranks_have_it():
     both, one = ["polars", "numpy", "arrow"], ["numpy", "arrow"]
     assert choose_library([both, both], 1 << 20) == "polars"

@@ -54,8 +54,8 @@ _OPTIONS = {
 _SCALAR_OPTIONS = {"skip_nulls", "min_count"}
 _OF_POLARS = {"sum", "count", "count_all", "mean", "min", "max"}
 
-# A rank reduces its rows first if they become so few.
-_FEW = 0.1
+# A rank reduces its rows first if no larger share of them is left.
+FEW = 0.1
 _SAMPLE = 20_000
 
 Spec = Sequence[Any] | Mapping[str, Any]
@@ -258,12 +258,13 @@ class Grouping:
         if not self.can_reduce or not table.num_rows:
             return self.can_reduce
         rng = numpy.random.default_rng(0)
-        rows = numpy.unique(rng.integers(0, table.num_rows, _SAMPLE))
+        rows = numpy.sort(rng.integers(0, table.num_rows, _SAMPLE))
+        rows = rows[numpy.diff(rows, prepend=-1) > 0]  # each of them once
         sample = _select(table, self.keys).take(pa.array(rows))
         its = Encoded(sample, self.keys, [])
         found = its.table.group_by(its.keys, use_threads=False).aggregate([])
         groups = _estimate(found.num_rows, len(rows))
-        return bool(groups <= _FEW * table.num_rows)
+        return bool(groups <= FEW * table.num_rows)
 
     def dictionaries(
         self, values: Mapping[str, Any], is_reduced: bool
@@ -394,10 +395,10 @@ def _parts_of(schema: Any, its: Aggregation) -> list[_Part | None]:
         if is_type.is_decimal(kind) or options:
             return [None]
         count = part("count", "sum")
-        wide = f"floats of {its.column}"
-        total = part("sum", "sum")._replace(
-            name=f"sum of {wide}", column=wide, given=its.column
-        )
+        total = part("sum", "sum")
+        if not (is_type.is_float32(kind) or is_type.is_float64(kind)):
+            wide = f"floats of {its.column}"
+            total = total._replace(name=f"sum of {wide}", column=wide, given=its.column)
         return [total, count._replace(options=(), options_again=())]
     if its.function == "sum" and options.get("min_count") == 0:
         total = part("sum", "sum")
@@ -489,12 +490,14 @@ def _arrow_options(its: Aggregation) -> Any:
 def _polars_can(
     table: Any, keys: Sequence[str], aggregations: Sequence[Aggregation]
 ) -> bool:
-    """Does polars compute what Arrow computes?"""
+    """Does polars compute what Arrow computes, and faster?"""
     import pyarrow.compute as pc
     import pyarrow.types as is_type
 
-    for name in keys:
-        kind = table.schema.field(name).type
+    kinds = [table.schema.field(name).type for name in keys]
+    if all(map(is_type.is_string, kinds)):
+        return False  # polars has to convert these first
+    for kind in kinds:
         is_fixed = is_type.is_integer(kind) or is_type.is_boolean(kind)
         is_time = is_type.is_temporal(kind) and not is_type.is_interval(kind)
         is_text = is_type.is_string(kind) or is_type.is_large_string(kind)
@@ -520,39 +523,49 @@ def _by_polars(
     table: Any, keys: Sequence[str], aggregations: Sequence[Aggregation]
 ) -> Any:
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.types as is_type
 
+    # polars has fast ways for functions of columns as they are, and for no others:
+    # results are cast, and sums of no values become nulls, afterwards.
     polars: Any = importlib.import_module("polars")
     names = {name: f"k{number}" for number, name in enumerate(keys)}
     given = {names[name]: table[name] for name in keys}
-    wanted: list[Any] = []
+    wanted: dict[str, Any] = {}
     for number, its in enumerate(aggregations):
         if not its.column:
-            wanted.append(polars.len().cast(polars.Int64).alias(f"a{number}"))
+            wanted[f"a{number}"] = polars.len()
             continue
         given[f"c{its.column}"] = table[its.column]
         column = polars.col(f"c{its.column}")
-        if its.function == "sum":
-            kind = table.schema.field(its.column).type
-            wide = (
-                polars.Float64
-                if is_type.is_floating(kind)
-                else polars.Int64
-                if is_type.is_signed_integer(kind)
-                else polars.UInt64
-            )
-            total = column.cast(wide).sum()
-            found = polars.when(column.count() > 0).then(total)
-        elif its.function == "count":
-            found = column.count().cast(polars.Int64)
+        kind = table.schema.field(its.column).type
+        has_nulls = table[its.column].null_count > 0
+        if its.function == "count":
+            found = column.count() if has_nulls else polars.len()
         elif its.function == "mean":
-            found = column.cast(polars.Float64).mean()
+            is_wide = is_type.is_float64(kind)
+            found = (column if is_wide else column.cast(polars.Float64)).mean()
+        elif its.function == "sum":
+            if is_type.is_floating(kind):
+                wide = polars.Float64
+            elif is_type.is_signed_integer(kind):
+                wide = polars.Int64
+            else:
+                wide = polars.UInt64
+            found = (column if kind.bit_width == 64 else column.cast(wide)).sum()
+            if has_nulls:
+                wanted[f"n{number}"] = column.count()
         else:
             found = getattr(column, its.function)()
-        wanted.append(found.alias(f"a{number}"))
-    frame = polars.from_arrow(pa.table(given)).group_by([*names.values()]).agg(wanted)
-    found = frame.to_arrow()
+        wanted[f"a{number}"] = found
+    frame = polars.from_arrow(pa.table(given)).lazy().group_by([*names.values()])
+    found = frame.agg(**wanted).collect(engine="streaming").to_arrow()
     columns = [found[names[name]] for name in keys]
-    columns += [found[f"a{number}"] for number in range(len(aggregations))]
+    for number in range(len(aggregations)):
+        column = found[f"a{number}"]
+        if f"n{number}" in wanted:
+            is_some = pc.greater(found[f"n{number}"], 0)
+            column = pc.if_else(is_some, column, pa.scalar(None, column.type))
+        columns.append(column)
     given_names = [*keys, *(its.name for its in aggregations)]
     return pa.Table.from_arrays(columns, names=given_names)

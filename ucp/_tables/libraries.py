@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
 
@@ -10,6 +11,7 @@ import importlib.util
 _LEAST = {"polars": (1, 23), "duckdb": (1, 0)}
 
 
+@functools.cache
 def is_installed(module: str) -> bool:
     """Can the library be used? It is not loaded."""
     if importlib.util.find_spec(module) is None:

@@ -80,31 +80,33 @@ def sort_rows(table: Any, order: Order, library: str = "arrow") -> Any:
         table: a ``pyarrow.Table``; each of its dictionary columns has one
             dictionary.
         order: by what.
-        library: one of ``LIBRARIES``. NumPy sorts by one key of a fixed width
-            without nulls, polars by most types; Arrow does it where they do not.
+        library: one of ``LIBRARIES``. NumPy sorts by keys of a fixed width without
+            nulls, for polars if there are several; polars by most types; Arrow does
+            it where they do not.
     """
     keys = [
         _Key(table[name], down)
         for name, down in zip(order.by, order.descending, strict=True)
     ]
     keys = [key for key in keys if not key.is_constant]
-    is_worth_it = bool(keys) and table.num_rows > 1
-    if library == "polars" and is_worth_it and all(key.is_of_polars for key in keys):
+    if library == "arrow" or not keys or table.num_rows < 2:
+        return take_rows(table, _indices(order, keys, table.num_rows))
+    if library == "numpy" or len(keys) > 1:
+        words = [key.words(order.nulls) for key in keys]
+        if all(its is not None for its in words):
+            return take_rows(table, _by_words(words, order.stable))
+    if library == "polars" and all(key.is_of_polars for key in keys):
         return _by_polars(table, order, keys)
-    return take_rows(table, _indices(order, keys, table.num_rows, library))
+    return take_rows(table, _indices(order, keys, table.num_rows))
 
 
-def _indices(order: Order, keys: Sequence[_Key], rows: int, library: str) -> Any:
-    """The numbers of the rows in order."""
+def _indices(order: Order, keys: Sequence[_Key], rows: int) -> Any:
+    """The numbers of the rows in order, by Arrow."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not keys:
         return numpy.arange(rows)
-    if library != "arrow" and len(keys) == 1:
-        words = keys[0].words(order.nulls)
-        if words is not None:
-            return numpy.argsort(words, kind="stable" if order.stable else None)
     names = [str(number) for number in range(len(keys))]
     table = pa.Table.from_arrays([key.column for key in keys], names=names)
     place = "at_start" if order.nulls == "first" else "at_end"
@@ -115,6 +117,50 @@ def _indices(order: Order, keys: Sequence[_Key], rows: int, library: str) -> Any
     except ValueError:  # Arrow before 25 has one place for all keys
         options = pc.SortOptions(keyed, null_placement=place)
     return pc.sort_indices(table, options=options)  # it is stable
+
+
+def _by_words(words: Sequence[Any], is_stable: bool) -> Any:
+    """The numbers of the rows in order of words: see ``_Key.words``."""
+    kind: Any = "stable" if is_stable else None
+    if len(words) == 1:
+        return numpy.argsort(words[0], kind=kind)
+    packed, is_whole = _pack(words)
+    rows = numpy.argsort(packed, kind=kind)
+    if is_whole:
+        return rows
+    # Rows that are equal so far are put in the order of all words.
+    packed = packed[rows]
+    is_equal = packed[1:] == packed[:-1]
+    places = numpy.flatnonzero(numpy.r_[is_equal, False] | numpy.r_[False, is_equal])
+    equal = rows[places]
+    rows[places] = equal[numpy.lexsort([its[equal] for its in reversed(words)])]
+    return rows
+
+
+def _pack(words: Sequence[Any]) -> tuple[Any, bool]:
+    """Numbers of 64 bits in the order of several words, as far as these fit.
+
+    Returns:
+        The numbers, and whether they hold all bits.
+    """
+    packed = numpy.zeros(len(words[0]), numpy.uint64)
+    left = 64
+    for its in words:
+        if its.dtype.kind == "f":
+            its = _float_words(its, False, "last")
+        least = its.min()
+        # Signed words become those above the least: the difference wraps.
+        its = its.astype(numpy.uint64) - least.astype(numpy.uint64)
+        bits = int(its.max()).bit_length()
+        used = min(bits, left)
+        if used == 64:
+            packed = its
+        elif used:
+            packed = packed << numpy.uint64(used) | its >> numpy.uint64(bits - used)
+        if used < bits:
+            return packed, False
+        left -= used
+    return packed, True
 
 
 def _is_small_decimal(kind: Any) -> bool:

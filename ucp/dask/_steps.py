@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dask._task_spec import Alias, List, Task, TaskRef
 
-from .._data.partition import read_partition
+from .._data.partition import count_rows, read_partition
 from ._frames import decode, encode
 from ._keys import Keys
 from ._order import Order
@@ -118,6 +118,8 @@ def _decode(
         places[chunk.source] += 1
         found.append((number, chunk, run.layout(passed, layout)))
     found.sort(key=lambda one: one[0])
+    # Parts without rows would take as long as others, and are many of small frames.
+    found = [one for one in found if count_rows(one[1])] or found[:1]
     parts = [
         (read_partition(chunk, layout.schema), layout) for _, chunk, layout in found
     ]

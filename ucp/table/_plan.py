@@ -13,7 +13,7 @@ from .._communicator.agree import check_same, host_id
 from .._data.columns import ArrowSchema
 from .._data.partition import range_partition_to
 from .._tables.frames import pandas_frame, to_polars
-from .._tables.grouping import Aggregation, Grouping, with_ddof
+from .._tables.grouping import FEW, Aggregation, Grouping, with_ddof
 from .._tables.rows import with_numbers
 from .._tables.schemas import (
     CommonTable,
@@ -100,14 +100,17 @@ def make_plan(said: Sequence[bytes], rank: int) -> Plan:
     rows = [0 if one is None else one["rows"] for one in tables]
     libraries = {one["library"] for one in tables if one is not None}
     most = MAX_PARTITIONS // size
+    is_few = all(one["is_few"] for one in its)
+    is_reduced = call.operation == "group_by" and is_few
+    share = FEW if is_reduced else 1.0
     return Plan(
         call,
         common,
         rank,
         rows,
-        _over_decomposition(common, size, call.over_decomposition, most),
+        _over_decomposition(common, size, call.over_decomposition, most, share),
         choose_library([one["installed"] for one in its], sum(rows)),
-        all(one["is_few"] for one in its),
+        is_few,
         next((name for name in ("pandas", "polars") if name in libraries), ""),
     )
 
@@ -127,17 +130,17 @@ def check_calls(said: Sequence[Mapping[str, Any]]) -> Call:
 
 
 def _over_decomposition(
-    common: CommonTable, size: int, asked: int | None, most: int
+    common: CommonTable, size: int, asked: int | None, most: int, share: float
 ) -> int:
-    """How many partitions each rank has."""
+    """How many partitions each rank has, if such a share of the rows travels."""
     if asked is not None:
         if not 1 <= asked <= most:
             raise ValueError(
                 f"over_decomposition is {asked}, not 1 to {most} for {size} ranks"
             )
         return asked
-    wanted = math.ceil(common.nbytes / size / _PARTITION_BYTES)
-    enough = math.ceil(common.rows / size / _PARTITION_ROWS)
+    wanted = math.ceil(share * common.nbytes / size / _PARTITION_BYTES)
+    enough = math.ceil(share * common.rows / size / _PARTITION_ROWS)
     return max(1, min(wanted, enough, _MAX_OVER_DECOMPOSITION, most))
 
 
