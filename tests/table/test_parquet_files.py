@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/files
 """Files, lists of files and folders of keys that ``ucp.table.read_parquet`` reads."""
 
 import decimal
@@ -19,7 +20,7 @@ def write(path, **columns):
     return path
 
 
-def read(path, size=2, **options):
+def read(path, size=1, **options):
     """What ranks read, as one table."""
 
     async def main(comm):
@@ -79,7 +80,7 @@ def test_a_column_that_may_have_nulls_in_a_file_may_have_them(tmp_path):
     strict = pa.schema([pa.field("c", pa.int32(), nullable=False)])
     pq.write_table(pa.table({"c": [1]}, schema=strict), tmp_path / "a.parquet")
     write(tmp_path / "b.parquet", c=pa.array([None, 2**40], pa.int64()))
-    found = read(tmp_path, filters=[("c", ">", 0)])
+    found = read(tmp_path, 2, filters=[("c", ">", 0)])
     assert found.to_pydict() == {"c": [1, 2**40]}
     assert found.schema.field("c").nullable
     assert read(tmp_path)["c"].to_pylist() == [1, None, 2**40]

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/hidden
 """What writers of Parquet files leave when they are killed, and who removes it."""
 
 import os
