@@ -243,7 +243,8 @@ say_welcome(int fd)
     umi_control welcome = {.kind = UMI_WELCOME};
     umx_ep     *ep;
 
-    check(umi_endpoint_new(worker, &(umx_window){0}, &ep) == UMX_OK, "no endpoint");
+    check(umi_endpoint_new(worker, &(umx_window){0}, &ep) == UMX_OK,
+          "no endpoint");
     umi_ep_base_hold(&ep->base);
     check(umi_socket_take(&ep->socket, fd) == UMX_OK, "no socket");
     ep->socket.is_local        = pick(4) != 0;
