@@ -75,7 +75,8 @@ umx_channel_unrecv(umx_ep *ep, uint16_t channel, const umx_recv_info *info,
 /**
  * Keep only the last `count` of the messages, and of the messages of frames, of
  * a channel that nobody has received; 0: all of them, as at first. Earlier ones
- * are dropped as newer ones come, whatever their tags are: they count as read.
+ * are dropped as newer ones come, whatever their tags are. All count as read
+ * when they come: `count` bounds them, and no umx_window or credit does.
  * @return UMX_OK, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY
  */
 UMX_API UMX_MUST_CHECK umx_status

@@ -101,11 +101,12 @@ typedef struct umi_channel {
     umi_counts             rx_kept;   /* not read yet */
     uint32_t               rx_window; /* eager messages that may be unread */
     uint32_t               keep_last; /* so many unread ones; 0: all */
-    umi_pace               pace;
-    umi_list               waiting;
-    umi_list               posted;
-    umi_list               unexpected;
-    umi_list               parked;
+    uint32_t num_unread; /* in `unexpected`: those that do not land */
+    umi_pace pace;
+    umi_list waiting;
+    umi_list posted;
+    umi_list unexpected;
+    umi_list parked;
     umi_list taken;       /* in the user's hands, bytes may be missing */
     umi_list withdrawn;   /* see withdraw.c */
     umi_list ended_loans; /* receives that found their loan ended */
@@ -389,6 +390,16 @@ umi_channel_fail_posted(umi_channel *channel, umx_status status)
 /* Fail a receive whose message is gone (tagged.c). */
 void umi_tagged_fail_claim(umx_request *claimant, umx_status status);
 
+/* Keep channel->num_unread: messages of the queue that no bytes land in, before
+ * they begin to (-1) and after it (1). */
+static inline void
+umi_channel_count_unread(const umx_message *message, int change)
+{
+    if (message->is_queued) {
+        message->channel->num_unread += (uint32_t)change;
+    }
+}
+
 /* Put a message into the queue, in order. umi_channel_queue() does so where the
  * queue may be empty, umi_channel_unqueue() takes a message out. */
 void umi_channel_insert(umi_channel *channel, umx_message *message);
@@ -400,6 +411,8 @@ umi_channel_queue(umi_channel *channel, umx_message *message)
 
     stats->unexpected_messages++;
     stats->unexpected_bytes += message->info.length;
+    message->is_queued = true;
+    channel->num_unread += message->storage != UMI_STORAGE_LANDING;
     if (umi_list_is_empty(&channel->unexpected)) {
         umi_list_append(&channel->unexpected, &message->node);
     } else {
@@ -414,6 +427,8 @@ umi_channel_unqueue(umi_channel *channel, umx_message *message)
 
     stats->unexpected_messages--;
     stats->unexpected_bytes -= message->info.length;
+    message->is_queued = false;
+    channel->num_unread -= message->storage != UMI_STORAGE_LANDING;
     umi_node_remove(&message->node);
 }
 
@@ -528,6 +543,16 @@ void umi_credit_take(umi_channel *channel, const umi_limits *limits,
 
 /* Drop messages that are not among the last that are kept. */
 void umi_channel_trim(umi_channel *channel);
+
+/* Count a message that has been queued as read, where only the last ones are
+ * kept: they are few, and their sender does not wait for the reader. */
+static inline void
+umi_channel_keep(umi_channel *channel, umx_message *message)
+{
+    if (channel->keep_last != 0) {
+        umi_channel_credit(channel, message);
+    }
+}
 
 /* ---- misfit.c ------------------------------------------------------------
  */

@@ -312,14 +312,12 @@ static bool
 has_read_many(const umi_channel *channel)
 {
     const umi_limits *limits = &channel->ep->own_limits;
+    uint32_t          window = umi_credit_messages(limits, channel->id);
     uint32_t read = channel->rx_read.messages - channel->rx_granted.messages;
 
-    if (umi_credit_counts_all(limits)) {
-        uint32_t window = umi_credit_messages(limits, channel->id);
-
-        return read > ((window <= FEW_MESSAGES) ? 0 : window / 2);
-    }
-    return read > limits->messages / 2;
+    return read > ((umi_credit_counts_all(limits) && window <= FEW_MESSAGES) ?
+                       0 :
+                       window / 2);
 }
 
 /* A CREDIT is due once more than half a window has been read since the last. */

@@ -436,6 +436,7 @@ static void
 offer(umi_channel *channel, umx_message *message)
 {
     umi_channel_queue(channel, message);
+    umi_channel_keep(channel, message);
     if (channel->open != NULL || !umi_list_is_empty(&channel->posted) ||
         channel->keep_last != 0) {
         umi_channel_due(channel); /* UCX is calling */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* keep_last.c: of the messages of a channel that nobody has received, only the
- * last few are kept, if the program says so: a slow reader gets what is new. A
- * message that is dropped counts as read: its sender does not wait for the
- * reader, and bytes that were only announced are never fetched.
+ * last few are kept, if the program says so: a slow reader gets what is new.
+ * Their number bounds them, and not the peer's credit: each message counts as
+ * read when it is queued, or its sender would wait for the reader once those
+ * that are kept, or the parts of one that is coming, fill a window. Bytes that
+ * were only announced are never fetched.
  *
  * The number is that of whole messages. Of frames a message is whole once its
  * head is here, and all its parts have come or are announced; what a receive
@@ -27,30 +29,18 @@ count_dropped(umi_channel *channel)
 /* ---- messages by their tags ----------------------------------------------
  */
 
-static bool
-is_free(const umx_message *message)
-{
-    return message->claimant == NULL && message->storage != UMI_STORAGE_LANDING;
-}
-
 static void
 trim_tagged(umi_channel *channel)
 {
-    uint32_t count = 0;
-
-    UMI_LIST_FOREACH(node, &channel->unexpected) {
-        count += is_free(umi_message_at(node));
-    }
     UMI_LIST_FOREACH_SAFE(node, &channel->unexpected) {
         umx_message *message = umi_message_at(node);
 
-        if (count <= channel->keep_last) {
+        if (channel->num_unread <= channel->keep_last) {
             return;
         }
-        if (is_free(message)) {
+        if (message->storage != UMI_STORAGE_LANDING) {
             drop(channel, message);
             count_dropped(channel);
-            count--;
         }
     }
 }
@@ -97,7 +87,8 @@ trim_frames(umi_channel *channel)
     umi_node *node  = channel->unexpected.next;
     uint32_t  count = 0;
 
-    if (channel->open != NULL || channel->num_returning != 0) {
+    if (channel->num_unread <= channel->keep_last || channel->open != NULL ||
+        channel->num_returning != 0) {
         return; /* the first ones in the queue are parts of a message */
     }
     while (node != &channel->unexpected &&
@@ -125,6 +116,16 @@ umi_channel_trim(umi_channel *channel)
     }
 }
 
+static void
+keep(umi_channel *channel, uint32_t count)
+{
+    channel->keep_last = count;
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        umi_channel_keep(channel, umi_message_at(node));
+    }
+    umi_channel_trim(channel);
+}
+
 umx_status
 umx_channel_keep_last(umx_ep *ep, uint16_t number, uint32_t count)
 {
@@ -140,9 +141,7 @@ umx_channel_keep_last(umx_ep *ep, uint16_t number, uint32_t count)
     if (status != UMX_OK) {
         return status;
     }
-    messages->keep_last = count;
-    frames->keep_last   = count;
-    umi_channel_trim(messages);
-    umi_channel_trim(frames);
+    keep(messages, count);
+    keep(frames, count);
     return UMX_OK;
 }

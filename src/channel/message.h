@@ -80,6 +80,7 @@ struct umx_message {
     bool                is_withdrawn; /* by its sender, after it was taken */
     bool                is_refused;   /* a receive has ended that it does not
                                          fit: misfit.c */
+    bool               is_queued;     /* in channel->unexpected */
     uint8_t            inline_used;   /* of `bytes`, by the header */
     umi_charge         charge;
     uint32_t           header_len;

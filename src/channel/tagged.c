@@ -227,6 +227,7 @@ offer(umi_channel *channel, umx_message *message)
         if (channel->user != NULL) {
             umi_endpoint_due(channel->ep, UMI_DUE_HANDLERS);
         }
+        umi_channel_keep(channel, message);
         umi_channel_trim(channel);
         return;
     }

@@ -221,6 +221,55 @@ async def test_the_newest_messages_of_frames_are_kept(count, size):
         assert bytes((await receiving)[1][0]) == b"more"
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("window", [1, 2, 9])
+async def test_more_may_be_kept_than_a_window_holds(window, size):
+    async with pair_of({"receive_messages": window}) as (client, server):
+        sends = []
+        for n in range(20):
+            sends.append(server.send(numbered(n, size)))
+            sends.append(server.send_frames([numbered(n, size), numbered(n, 9)], b""))
+        await until(lambda: client.statistics.unexpected_messages >= window)
+        client.set_keep_last(3)  # while senders wait for credit
+        await until(lambda: client.statistics.dropped_messages == 34)
+        assert [(await client.recv_obj())[0] for _ in range(3)] == [17, 18, 19]
+        for n in range(17, 20):
+            _, frames = await client.recv_frames()
+            assert frames[0][0] == frames[1][0] == n
+        await asyncio.gather(*sends)
+
+
+@pytest.mark.parametrize("method", ["send_multi", "send_pickle"])
+async def test_messages_of_many_parts_do_not_wait_for_a_reader(method):
+    parts = [numbered(1, 100_000) for _ in range(20)]
+    window = {"receive_messages": 1}
+    async with pair_of(window) as (client, server):
+        client.set_keep_last(1)
+        for _ in range(3):
+            sending = getattr(server, method)(parts)
+        await until(lambda: client.statistics.dropped_messages == 2)
+        if method == "send_multi":
+            got = await client.recv_multi()
+        else:
+            got = await client.recv_pickle(allow_pickle=True)
+        assert [len(each) for each in got] == [100_000] * 20
+        await sending
+
+
+async def test_what_was_kept_is_unread_once_all_is_kept():
+    async with pair_of({"receive_messages": 4}) as (client, server):
+        client.set_keep_last(4)
+        sends = [server.send(bytes([n])) for n in range(6)]
+        await until_dropped(client, 2)
+        client.set_keep_last(None)
+        sends += [server.send(bytes([n])) for n in range(6, 20)]
+        await until(lambda: client.statistics.unexpected_messages == 8)
+        await settled(client)
+        assert client.statistics.unexpected_messages == 8  # 4 and a window
+        assert [(await client.recv_obj())[0] for _ in range(18)] == [*range(2, 20)]
+        await asyncio.gather(*sends)
+
+
 async def test_what_is_there_already_is_dropped_at_once():
     async with pair_of() as (client, server):
         for n in range(10):

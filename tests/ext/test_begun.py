@@ -190,6 +190,77 @@ async def test_the_message_of_an_allocator_that_fails_is_for_the_next_receive(si
         await sending
 
 
+async def failure_of_await(receiving):
+    with pytest.raises(ArithmeticError) as caught:
+        await receiving
+    return caught.value
+
+
+async def failure_of_gather(receiving):
+    with pytest.raises(ArithmeticError) as caught:
+        await asyncio.gather(receiving)
+    return caught.value
+
+
+async def failure_among_results(receiving):
+    [failure] = await asyncio.gather(receiving, return_exceptions=True)
+    return failure
+
+
+async def failure_after_wait(receiving):
+    [future], _ = await asyncio.wait([asyncio.ensure_future(receiving)])
+    assert isinstance(future.exception(), ArithmeticError)
+    return await failure_of_await(future)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+@pytest.mark.parametrize(
+    "failure_of",
+    [failure_of_await, failure_of_gather, failure_among_results, failure_after_wait],
+)
+@pytest.mark.parametrize("size", [8, LARGE])
+@pytest.mark.parametrize("kind", ["obj", "multi", "frames"])
+async def test_whoever_asks_first_hears_of_an_allocator_that_fails(
+    kind, size, failure_of, is_early, loop_factory
+):
+    def fail(nbytes):
+        raise ArithmeticError(nbytes)
+
+    async with connected_pair() as (left, right):
+        sending = (
+            left.send_obj(b"1" * size)
+            if kind == "obj"
+            else left.send_multi([b"1" * size])
+        )
+        if is_early:
+            await until(lambda: right.statistics.unexpected_messages)
+        receiving = getattr(right, f"recv_{kind}")(allocator=fail)
+        assert isinstance(await failure_of(receiving), ArithmeticError)
+        del receiving
+        if kind == "obj":
+            assert await right.recv_obj() == b"1" * size
+        else:
+            assert await right.recv_multi() == [b"1" * size]
+        await sending
+
+
+@pytest.mark.parametrize("size", [8, 2000, LARGE])
+async def test_the_failure_of_an_allocator_of_active_messages_is_heard(size):
+    def fail(nbytes):
+        raise ArithmeticError(nbytes)
+
+    async with connected_pair() as (left, right):
+        ucp.register_am_allocator(fail, "host")
+        try:
+            sending = left.am_send(b"1" * size)
+            with pytest.raises(ArithmeticError):
+                await asyncio.gather(right.am_recv())
+        finally:
+            ucp.register_am_allocator(bytearray, "host")
+        assert await right.am_recv() == b"1" * size
+        await sending
+
+
 async def test_an_allocator_may_cancel_its_receive():
     async with connected_pair() as (left, right):
 

@@ -336,6 +336,22 @@ async def _send_when_closed(client):
     await client.send(b"x")
 
 
+async def test_a_message_that_is_no_pickle_is_not_the_end():
+    """The program is told of that message, and not of the end that comes later."""
+    reports = Reports()
+    async with connected_pair() as (client, server):
+        await server.send_frames([b"x"], b"no pickle")
+        with pytest.raises(ucp.UCXError):
+            await client.recv_pickle(allow_pickle=True)
+        for _ in range(MANY):
+            client.send(BLOCK)
+        server.abort()
+        await until(lambda: reports)
+        await turns(20)
+    ((message, _),) = reports
+    assert f"the exceptions of {MANY} ucp operations" in message
+
+
 async def test_other_failures_are_reported_each():
     """Those of an endpoint that has not ended."""
     reports = Reports()

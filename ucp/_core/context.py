@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
-import inspect
 import logging
 import math
 import numbers
@@ -178,6 +176,8 @@ class Config:
 
 def _similar(name: str, names: Iterable[str]) -> str:
     """A question that names what may have been meant; or nothing."""
+    import difflib  # few programs have such a name
+
     found = difflib.get_close_matches(name, names, 1)
     return f"; did you mean {found[0]}?" if found else ""
 
@@ -187,7 +187,7 @@ _init_config = Config.__init__
 
 @functools.wraps(_init_config)
 def _checked_init(self: Config, **given: Any) -> None:
-    names = [*inspect.signature(_init_config).parameters][1:]
+    names = _init_config.__kwdefaults__
     for name in given:
         if name not in names:
             raise TypeError(f"Config has no {name}{_similar(name, names)}")

@@ -112,6 +112,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         Earlier ones are dropped as newer ones come, whatever their tags are, and
         count as received for their sender: a slow reader gets the newest state and
         holds nobody up. Bytes of long messages that are dropped are not fetched.
+        ``count`` bounds what is unread, and ``receive_messages`` does not.
         Those of other channels stay: ``Channel.set_keep_last``. Messages and
         messages of frames are counted apart. The peer need not know.
         ``statistics.dropped_messages`` says how many have been dropped.

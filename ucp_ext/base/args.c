@@ -386,7 +386,7 @@ args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p)
             PyErr_Format(PyExc_TypeError,
                          "a timeout is a number of seconds, not %R%s", seconds,
                          PyObject_HasAttrString(seconds, "total_seconds") ?
-                             ": use its total_seconds()" :
+                             ": give its total_seconds()" :
                              "");
         }
         return -1;
@@ -397,6 +397,21 @@ args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p)
         return -1;
     }
     *ns_p = (value >= 1e9) ? UMX_TIMEOUT_INFINITE : (uint64_t)(value * 1e9);
+    return 0;
+}
+
+int
+args_allocator(PyObject **allocator_p)
+{
+    PyObject *allocator = *allocator_p;
+
+    if (allocator == Py_None || allocator == (PyObject *)&PyByteArray_Type) {
+        *allocator_p = NULL;
+    } else if (allocator != NULL && !PyCallable_Check(allocator)) {
+        PyErr_Format(PyExc_TypeError, "allocator must be callable, not %.200s",
+                     Py_TYPE(allocator)->tp_name);
+        return -1;
+    }
     return 0;
 }
 

@@ -40,6 +40,10 @@ int args_bits(PyObject *bits, unsigned *size_p);
 /* Seconds or None (`fallback_ns`) as nanoseconds. */
 int args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p);
 
+/* Check an allocator of bytes. NULL for None and bytearray, which is what
+ * receives make by themselves. */
+int args_allocator(PyObject **allocator_p);
+
 /* (messages, bytes), each 0 for the config's; or None. */
 int args_window(PyObject *window, umx_window *window_p);
 

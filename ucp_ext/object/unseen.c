@@ -16,13 +16,13 @@ endpoint_has_ended_by(const EndpointObject *endpoint, umx_status status)
     case UMX_ERR_CONNECTION_RESET:
     case UMX_ERR_NOT_CONNECTED:
     case UMX_ERR_ENDPOINT_TIMEOUT:
-    case UMX_ERR_REJECTED:
-    case UMX_ERR_PROTOCOL:
-    case UMX_ERR_VERSION:
-    case UMX_ERR_AUTH:
     case UMX_ERR_CLOSED:
     case UMX_ERR_PEER_CLOSED:
         return true;
+    case UMX_ERR_REJECTED: /* or it is of one operation only */
+    case UMX_ERR_PROTOCOL:
+    case UMX_ERR_VERSION:
+    case UMX_ERR_AUTH:
     case UMX_ERR_TIMED_OUT:
     case UMX_ERR_UNREACHABLE:
     case UMX_ERR_IO_ERROR:

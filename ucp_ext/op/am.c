@@ -138,7 +138,7 @@ am_result(RequestObject *req)
     object = object_of(req, message != NULL ? umx_message_data(message) :
                                               TAIL_OF(req, am_tail)->small);
     if (object == NULL) {
-        request_keep_unseen(req);
+        request_fail_result(req);
     } else if (message != NULL) {
         req->message = NULL;
         message_drop(req->worker, message);

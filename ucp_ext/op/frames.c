@@ -346,10 +346,11 @@ frames_result(RequestObject *req)
     result = frames_have_allocator(req) ? fill_allocated(req, &status) :
                                           make_bytearrays(req, &status);
     if (result == NULL) {
-        request_keep_unseen(req);
-        return (status == UMX_OK) ?
-                   NULL :
-                   errors_raise(req->worker->st, status, req->type->name, NULL);
+        if (status != UMX_OK) {
+            errors_raise(req->worker->st, status, req->type->name, NULL);
+        }
+        request_fail_result(req);
+        return NULL;
     }
     req->message = NULL;
     message_drop(req->worker, message);
@@ -438,12 +439,7 @@ new_receive(EndpointObject *self, uint16_t channel, const op_type *type,
 {
     RequestObject *req;
 
-    if (allocator == Py_None) {
-        allocator = NULL;
-    }
-    if (allocator != NULL && !PyCallable_Check(allocator)) {
-        PyErr_Format(PyExc_TypeError, "allocator must be callable, not %.200s",
-                     Py_TYPE(allocator)->tp_name);
+    if (args_allocator(&allocator) < 0) {
         return NULL;
     }
     req = request_new(self->worker, self, type);

@@ -39,7 +39,7 @@ obj_result(RequestObject *req)
     object = PyByteArray_FromStringAndSize(umx_message_data(message),
                                            (Py_ssize_t)req->info.length);
     if (object == NULL) {
-        request_keep_unseen(req);
+        request_fail_result(req);
         return NULL;
     }
     req->message = NULL;
@@ -104,21 +104,6 @@ static const op_type op_recv_obj_into = {
     .fetch        = obj_fetch,
 };
 
-/* bytearray, which needs no call, is NULL. -1 with an exception. */
-static int
-check_allocator(PyObject **allocator)
-{
-    if (*allocator == Py_None || *allocator == (PyObject *)&PyByteArray_Type) {
-        *allocator = NULL;
-    }
-    if (*allocator != NULL && !PyCallable_Check(*allocator)) {
-        PyErr_Format(PyExc_TypeError, "allocator must be callable, not %.200s",
-                     Py_TYPE(*allocator)->tp_name);
-        return -1;
-    }
-    return 0;
-}
-
 PyObject *
 messages_recv_obj(EndpointObject *self, uint16_t channel, PyObject *const *args,
                   Py_ssize_t nargs, PyObject *kwnames)
@@ -130,7 +115,7 @@ messages_recv_obj(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if ((nargs != 0 || kwnames != NULL) &&
         (args_parse("recv_obj", args, nargs, kwnames, keywords, 2, 2, 0,
                     values) < 0 ||
-         check_allocator(&values[1]) < 0)) {
+         args_allocator(&values[1]) < 0)) {
         return NULL;
     }
     req = request_new(self->worker, self,

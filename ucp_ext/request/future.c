@@ -136,17 +136,26 @@ can_show_value(const RequestObject *self)
     return self->message == NULL && !request_is_a(self, OP_DECODES);
 }
 
-/* Decode now what is to be handed out: who asks for the exception first, as
- * gather() does, is to hear of that failure. */
-static void
-decode_early(RequestObject *self)
+/* Is the result made when it is handed out, which may fail? */
+static inline bool
+is_made_late(const RequestObject *self)
+{
+    return self->status == UMX_OK &&
+           (self->message != NULL || request_is_a(self, OP_OWN | OP_DECODES));
+}
+
+/* Make the result now: who asks for the exception first, as gather() does, is
+ * to hear of that failure. */
+static NOINLINE PyObject *
+exception_of_making(RequestObject *self)
 {
     PyObject *value = NULL;
 
     if (request_hand_out(self, &value) == PYGEN_ERROR) {
-        PyErr_Clear(); /* it is kept */
+        return PyErr_GetRaisedException();
     }
-    Py_XDECREF(value);
+    Py_DECREF(value);
+    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(result_doc,
@@ -188,8 +197,8 @@ request_exception(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (!is_task_due(self)) {
         request_mark_handed_out(self);
     }
-    if (UNLIKELY(request_is_a(self, OP_DECODES)) && self->status == UMX_OK) {
-        decode_early(self);
+    if (UNLIKELY(is_made_late(self))) {
+        return exception_of_making(self);
     }
     if (self->status == UMX_OK) {
         Py_RETURN_NONE;

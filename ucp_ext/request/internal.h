@@ -67,6 +67,9 @@ int request_clear(PyObject *op);
 /* Return the bytes received to their queue, or end the endpoint if there is no
  * memory for that. */
 void request_unrecv(RequestObject *self);
+/* Return a short message that nobody has seen to its queue; the worker's thread
+ * does it. */
+void request_return_unseen(RequestObject *self);
 
 void request_dealloc(PyObject *op);
 

@@ -426,10 +426,8 @@ withdraw_receive(RequestObject *self)
     }
 }
 
-/* Return a short message that nobody has seen to its queue; the worker's thread
- * does it. */
-static void
-return_unseen(RequestObject *self)
+void
+request_return_unseen(RequestObject *self)
 {
     WorkerObject *worker = self->worker;
 
@@ -500,7 +498,7 @@ outlive(RequestObject *self)
         report_unseen(self);
     }
     if (self->can_unrecv) {
-        return_unseen(self);
+        request_return_unseen(self);
     }
     if (exc != NULL) {
         PyErr_SetRaisedException(exc);

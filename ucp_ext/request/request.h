@@ -316,8 +316,9 @@ PyObject *request_function(const RequestObject *req);
  */
 void request_give_up(RequestObject *req);
 
-/* Take back the handing out of a result that could not be made. */
-void request_keep_unseen(RequestObject *req);
+/* Fail the request with the exception that is set: its result could not be
+ * made. The next receive gets the message. */
+void request_fail_result(RequestObject *req);
 
 /* Keep `exc`, whose reference it takes over, as the exception of a request. */
 void request_set_exception(RequestObject *req, PyObject *exc);

@@ -76,23 +76,32 @@ request_mark_handed_out(RequestObject *self)
     }
 }
 
-void
-request_keep_unseen(RequestObject *req)
-{
-    req->is_handed_out = false;
-    req->can_unrecv    = (req->message == NULL);
-}
-
-/* Keep the exception that is set as that of a message which cannot be
- * decoded. */
+/* Keep the exception that is set as that of the request, and leave it set. */
 static void
-fail_decoding(RequestObject *self)
+keep_exception(RequestObject *self, umx_status status)
 {
     PyObject *exc = PyErr_GetRaisedException();
 
+    request_track(self);
     request_set_exception(self, Py_NewRef(exc));
-    self->status  = UMX_ERR_PROTOCOL;
+    self->status  = status;
     self->is_seen = true;
+    PyErr_SetRaisedException(exc);
+}
+
+void
+request_fail_result(RequestObject *req)
+{
+    PyObject *exc;
+
+    keep_exception(req, UMX_ERR_NO_MEMORY);
+    exc = PyErr_GetRaisedException(); /* the program may run in this */
+    if (req->message != NULL) {
+        request_return_message(req);
+    } else {
+        req->can_unrecv = true;
+        request_return_unseen(req);
+    }
     PyErr_SetRaisedException(exc);
 }
 
@@ -120,7 +129,7 @@ decode(RequestObject *self, PyObject *value)
     Py_DECREF(function);
     Py_DECREF(value);
     if (decoded == NULL) {
-        fail_decoding(self);
+        keep_exception(self, UMX_ERR_PROTOCOL);
         Py_CLEAR(self->result);
         return NULL;
     }

@@ -213,7 +213,7 @@ request_settle_told(RequestObject *req)
         if (req->worker->umx != NULL) {
             request_unrecv(req);
         }
-        Py_DECREF(req); /* the reference of return_unseen() */
+        Py_DECREF(req); /* the reference of request_return_unseen() */
     }
     if (UNLIKELY(req->is_again)) {
         request_post_again(req);

@@ -5,6 +5,7 @@
  * whose bytes nobody has set, since all of them come. */
 #include "type/message_receiver.h"
 
+#include "base/args.h"
 #include "type/type.h"
 
 /* ---- what listeners call -------------------------------------------------
@@ -149,12 +150,7 @@ receiver_init(PyObject *op, PyObject *args, PyObject *kwargs)
                                      keywords, &metadata, &allocator)) {
         return -1;
     }
-    if (allocator == (PyObject *)&PyByteArray_Type) {
-        allocator = NULL;
-    }
-    if (allocator != NULL && !PyCallable_Check(allocator)) {
-        PyErr_Format(PyExc_TypeError, "allocator must be callable, not %.200s",
-                     Py_TYPE(allocator)->tp_name);
+    if (args_allocator(&allocator) < 0) {
         return -1;
     }
     Py_XSETREF(self->metadata, Py_NewRef(metadata));
