@@ -187,7 +187,7 @@ _init_config = Config.__init__
 
 @functools.wraps(_init_config)
 def _checked_init(self: Config, **given: Any) -> None:
-    names = _init_config.__kwdefaults__
+    names = _init_config.__kwdefaults__ or {}
     for name in given:
         if name not in names:
             raise TypeError(f"Config has no {name}{_similar(name, names)}")
