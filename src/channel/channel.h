@@ -411,6 +411,7 @@ umi_channel_queue(umi_channel *channel, umx_message *message)
 
     stats->unexpected_messages++;
     stats->unexpected_bytes += message->info.length;
+    assert(!message->is_queued && !message->is_taken);
     message->is_queued = true;
     channel->num_unread += message->storage != UMI_STORAGE_LANDING;
     if (umi_list_is_empty(&channel->unexpected)) {
@@ -427,6 +428,7 @@ umi_channel_unqueue(umi_channel *channel, umx_message *message)
 
     stats->unexpected_messages--;
     stats->unexpected_bytes -= message->info.length;
+    assert(message->is_queued && message->channel == channel);
     message->is_queued = false;
     channel->num_unread -= message->storage != UMI_STORAGE_LANDING;
     umi_node_remove(&message->node);

@@ -54,6 +54,7 @@
  * Totals may wrap: they are compared as serial numbers. */
 #include "channel/channel.h"
 #include "util/clock.h"
+#include "util/count.h"
 
 /* Of windows of so few messages each one that is read is told at once. */
 enum {
@@ -169,19 +170,23 @@ umi_credit_keep(umi_channel *channel, umi_charge charge)
 void
 umi_credit_unkeep(umi_channel *channel, umi_charge charge)
 {
+    umi_counts          *kept   = &channel->rx_kept;
+    umi_endpoint_counts *shared = &umi_channels_of(channel->ep)->rx_kept;
+
     switch (charge.kind) {
     case UMI_CHARGE_EAGER:
-        channel->rx_kept.messages--;
-        umi_channels_of(channel->ep)->rx_kept.bytes -= charge.bytes;
+        assert(shared->bytes >= charge.bytes);
+        UMI_DECREMENT(kept->messages);
+        shared->bytes -= charge.bytes;
         break;
     case UMI_CHARGE_RNDV:
-        umi_channels_of(channel->ep)->rx_kept.rndv--;
+        UMI_DECREMENT(shared->rndv);
         break;
     case UMI_CHARGE_RESERVE:
-        channel->rx_kept.reserve--;
+        UMI_DECREMENT(kept->reserve);
         break;
     case UMI_CHARGE_ANY:
-        channel->rx_kept.messages--;
+        UMI_DECREMENT(kept->messages);
         break;
     case UMI_CHARGE_NONE:
         break;

@@ -8,7 +8,7 @@
 static umx_status
 defer(umx_request *req)
 {
-    req->is_deferred = true;
+    umi_request_defer(req);
     umi_endpoint_defer(umi_endpoint_of(req->ep));
     return UMX_INPROGRESS;
 }
@@ -36,7 +36,7 @@ umi_recv_move(umx_request *req, bool is_forced, umi_spare **copy_p)
 umx_status
 umi_recv_drop(umx_request *req)
 {
-    if (req->is_done || req->is_detached) {
+    if (req->is_done || umi_request_is_detached(req)) {
         return UMX_OK;
     }
     if (umi_landing_of(req)->staged != NULL) {

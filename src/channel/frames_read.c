@@ -236,7 +236,7 @@ part_finish(umx_request *lander)
                          lander->status);
     }
     umi_piece_end(lander);
-    if (req->is_detached) {
+    if (umi_request_is_detached(req)) {
         end_returned(lander);
     } else {
         end_read(lander);

@@ -108,12 +108,19 @@ start(umx_request *req)
 static bool
 recv_finish(umx_request *req)
 {
+    umx_status status;
+
     if (umi_frames_op_of(req)->all.phase != UMI_FRAMES_TAKEN ||
         umi_frames_op_of(req)->all.wants_message) {
         return true;
     }
-    req->status = start(req);
-    return req->status != UMX_INPROGRESS;
+    status = start(req);
+    if (status == UMX_INPROGRESS) {
+        umi_request_restart(req);
+        return false;
+    }
+    req->status = status;
+    return true;
 }
 
 static void

@@ -260,7 +260,7 @@ static void
 defer(umx_request *piece, void *arg)
 {
     (void)arg;
-    piece->is_deferred = true; /* defer.c looks for such */
+    umi_request_defer(piece); /* defer.c looks for such */
 }
 
 void

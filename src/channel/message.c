@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "channel/message.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,6 +241,7 @@ umi_message_free(umx_message *message)
     umx_worker *worker = message->is_taken ? message->worker :
                                              umi_endpoint_worker(ep);
 
+    assert(!message->is_queued);
     umi_node_remove(&message->node);
     if (message->frames != NULL) {
         umi_frames_free(message);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* message_api.c: messages in the user's hands. They outlive their worker: what
  * is left of it stays until the last one is given back. */
+#include <assert.h>
 #include "channel/frames.h"
 #include "channel/match.h"
 #include "channel/tagged.h"
@@ -10,6 +11,7 @@
 void
 umi_message_take(umx_message *message)
 {
+    assert(!message->is_taken && !message->is_queued);
     message->is_taken    = true;
     message->is_refused  = false;
     message->worker      = umi_endpoint_worker(message->ep);

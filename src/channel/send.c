@@ -624,8 +624,8 @@ has_own_memory(const umx_request *req)
 static bool
 is_for_nobody(umx_request *req)
 {
-    return req->is_posted && req->ep->handle == NULL && !req->ep->is_outlived &&
-           umi_request_void(req);
+    return umi_request_is_posted(req) && req->ep->handle == NULL &&
+           !req->ep->is_outlived && umi_request_void(req);
 }
 
 /* Tell the peer that an announced message is not to be had any more. False: its
@@ -692,7 +692,7 @@ go_on_with_copy(umx_request *req)
         umi_endpoint_defer(umi_endpoint_of(req->ep));
         return;
     }
-    if (umi_send_of(req)->is_loan && req->is_posted) {
+    if (umi_send_of(req)->is_loan && umi_request_is_posted(req)) {
         umi_lend_turn(req);
     }
     if (status < 0) {
@@ -705,7 +705,7 @@ go_on_with_copy(umx_request *req)
 static void
 send_cancel(umx_request *req)
 {
-    if (!req->is_posted && !umi_send_of(req)->is_part) {
+    if (!umi_request_is_posted(req) && !umi_send_of(req)->is_part) {
         umi_request_complete(req, UMX_ERR_CANCELED);
         umi_endpoint_due(umi_endpoint_of(req->ep),
                          UMI_DUE_SEND); /* a flush may wait for it */

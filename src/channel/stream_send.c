@@ -55,7 +55,7 @@ static bool
 is_piece_of(const umx_request *piece, const umx_request *req)
 {
     return piece->ops == &umi_channel_send_ops && piece->arg == req &&
-           !piece->is_detached;
+           !umi_request_is_detached(piece);
 }
 
 /* True if none of the pieces has been posted. */

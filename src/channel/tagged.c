@@ -358,7 +358,7 @@ finish_withdrawn(umx_request *req)
 
     end_landing(req);
     umi_recv_of(req)->landing.is_withdrawn = false;
-    if (req->is_detached || req->is_cancelled) {
+    if (umi_request_is_detached(req) || req->is_cancelled) {
         req->status = UMX_ERR_CANCELED;
         return true;
     }
@@ -386,7 +386,7 @@ umi_tagged_repost(umx_request *req)
                             .flags = umi_recv_of(req)->flags};
     umx_status   status  = UMX_OK;
 
-    req->status               = UMX_INPROGRESS;
+    umi_request_restart(req);
     req->info.length          = 0;
     umi_recv_of(req)->phase   = UMI_RECV_QUEUED;
     umi_recv_of(req)->message = NULL;

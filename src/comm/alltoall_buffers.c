@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "comm/collective.h"
+#include "util/count.h"
 
 typedef struct umi_comm_exchange {
     umi_comm_coll       base;
@@ -121,7 +122,7 @@ on_owner(umx_request *req, umx_status status, void *arg)
 
     (void)req;
     (void)status;
-    coll->num_pending--;
+    UMI_DECREMENT(coll->num_pending);
     if (coll->status == UMX_INPROGRESS) {
         exchange->memory_status = get_all_memory(exchange);
     }

@@ -10,6 +10,7 @@
 #include "comm/types.h"
 #include "comm/wire.h"
 #include "util/list.h"
+#include "util/refcnt.h"
 
 enum {
     UMI_COMM_RANKS_TEXT_MAX = 160, /* bytes of a text that names ranks */
@@ -24,7 +25,7 @@ typedef struct umi_comm_door {
     umx_listener           *listener;
     struct sockaddr_storage addr;
     size_t                  addr_len;
-    unsigned                refs; /* one of each bootstrap */
+    umi_refs                refs; /* one of each bootstrap */
 } umi_comm_door;
 
 struct umi_comm_bootstrap {

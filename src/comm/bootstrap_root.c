@@ -9,6 +9,7 @@
 #include "comm/dispatch.h"
 #include "comm/member.h"
 #include "util/bytes.h"
+#include "util/count.h"
 #include "util/hash.h"
 
 /* A connection of another process to the root. */
@@ -269,7 +270,7 @@ on_guest_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
         return;
     }
     if (guest->has_hello) {
-        bootstrap->num_guests--; /* its place is free again */
+        UMI_DECREMENT(bootstrap->num_guests); /* its place is free again */
     }
     free_guest(guest);
 }
@@ -361,6 +362,7 @@ make_door(umi_comm_dispatch *dispatch, const umx_comm_params *params,
     if (door == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
+    umi_refs_init(&door->refs);
     door->dispatch = dispatch;
     status = umx_listener_create(dispatch->worker, &listen, &door->listener);
     if (status != UMX_OK) {
@@ -382,7 +384,6 @@ umi_comm_bootstrap_listen(umi_comm_bootstrap    *bootstrap,
     umi_comm_text      name     = {(const uint8_t *)bootstrap->comm->name,
                                    strlen(bootstrap->comm->name)};
     umi_comm_door     *door;
-    umx_status         status;
 
     if (params->addr == NULL) {
         return UMX_OK;
@@ -392,12 +393,9 @@ umi_comm_bootstrap_listen(umi_comm_bootstrap    *bootstrap,
         return UMX_ERR_BUSY;
     }
     if (door == NULL) {
-        status = make_door(dispatch, params, &door);
-        if (status != UMX_OK) {
-            return status;
-        }
+        return make_door(dispatch, params, &bootstrap->door);
     }
-    door->refs++;
+    umi_refs_get(&door->refs);
     bootstrap->door = door;
     return UMX_OK;
 }
@@ -420,7 +418,7 @@ umi_comm_bootstrap_leave_door(umi_comm_bootstrap *bootstrap)
             move_guest(guest, heir);
         }
     }
-    if (--door->refs == 0) {
+    if (umi_refs_put(&door->refs)) {
         umi_node_remove(&door->node);
         umx_listener_destroy(door->listener);
         free(door);

@@ -9,6 +9,7 @@
 #include "comm/inbox.h"
 #include "comm/late.h"
 #include "comm/member.h"
+#include "util/count.h"
 
 /* A message that no receive waits for yet. */
 typedef struct umi_comm_early {
@@ -67,7 +68,7 @@ umi_comm_xfer_end_lent(umi_comm_xfer *xfer)
         umx_loan_end(xfer->ep, &xfer->loan);
     }
     xfer->is_used = false;
-    xfer->coll->num_pending--;
+    UMI_DECREMENT(xfer->coll->num_pending);
 }
 
 /* Tell the rank that its bytes have been pulled. False: the bytes may be wrong,
@@ -132,7 +133,7 @@ on_xfer(umx_request *sub, umx_status status, void *arg)
         return;
     }
     xfer->is_used = false;
-    coll->num_pending--;
+    UMI_DECREMENT(coll->num_pending);
     umi_comm_hold(comm);
     if (coll->status != UMX_INPROGRESS) {
         umi_comm_coll_end_request_early(coll);
@@ -483,7 +484,7 @@ umi_comm_coll_arrive(umx_comm *comm, const umi_comm_parcel *parcel)
         return;
     }
     umi_node_remove(&xfer->node);
-    coll->num_pending--;
+    UMI_DECREMENT(coll->num_pending);
     umi_comm_hold(comm);
     was_moving      = coll->is_moving; /* in the call that posts it */
     coll->is_moving = true; /* umi_comm_coll_fail() must not free it */

@@ -11,6 +11,7 @@
 #include "comm/late.h"
 #include "comm/member.h"
 #include "util/clock.h"
+#include "util/count.h"
 #include "util/log.h"
 #include "util/trace.h"
 
@@ -257,7 +258,7 @@ withdraw(umi_comm_coll *coll)
 
         umi_node_remove(&xfer->node);
         xfer->is_used = false;
-        coll->num_pending--;
+        UMI_DECREMENT(coll->num_pending);
     }
     for (size_t i = 0; i < coll->max_xfers; i++) {
         umi_comm_xfer *xfer = &coll->xfers[i];

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "util/bytes.h"
+#include "util/count.h"
 #include "util/utf8.h"
 
 /* How long a lost operation waits for the message that says why. */
@@ -53,16 +54,16 @@ umi_comm_new(umi_comm_group *group, const char *name)
     umi_list_init(&comm->early);
     umx_timer_init(&comm->doubt, on_doubt);
     (void)snprintf(comm->name, sizeof(comm->name), "%s", name);
-    comm->group        = group;
-    comm->rank         = -1;
-    comm->size         = group->size;
-    comm->refs         = 1;
+    comm->group = group;
+    comm->rank  = -1;
+    comm->size  = group->size;
+    umi_refs_init(&comm->refs);
     comm->next_number  = 1;
     comm->history      = 1;
     comm->failure.rank = -1;
     comm->doubt_rank   = -1;
     comm->failure.op   = "";
-    group->refs++;
+    umi_refs_get(&group->refs);
     umi_list_append(&group->comms, &comm->group_node);
     return comm;
 }
@@ -70,7 +71,7 @@ umi_comm_new(umi_comm_group *group, const char *name)
 void
 umi_comm_hold(umx_comm *comm)
 {
-    comm->refs++;
+    umi_refs_get(&comm->refs);
 }
 
 /* Part a communicator that is freed from its parent, and from those that are
@@ -79,7 +80,7 @@ static void
 disown(const umx_comm *comm)
 {
     if (comm->parent != NULL) {
-        comm->parent->num_derived--;
+        UMI_DECREMENT(comm->parent->num_derived);
     }
     if (comm->num_derived == 0) {
         return;
@@ -96,8 +97,8 @@ disown(const umx_comm *comm)
 void
 umi_comm_put(umx_comm *comm)
 {
-    if (--comm->refs != 0) {
-        if (comm->refs == 1 && comm->is_closed) {
+    if (!umi_refs_put(&comm->refs)) {
+        if (umi_refs_is_last(&comm->refs) && comm->is_closed) {
             umi_comm_group_close_eps(comm->group);
         }
         return;

@@ -8,6 +8,7 @@
 #include "comm/types.h"
 #include "comm/wire.h"
 #include "util/list.h"
+#include "util/refcnt.h"
 
 enum {
     UMI_COMM_CALLS = 32 /* the last calls, with which those of others are
@@ -46,7 +47,7 @@ struct umx_comm {
     int              num_gone;
     umi_comm_rank   *room; /* memory of `ranks`, enough for the group's */
     char             name[UMX_COMM_NAME_MAX + 1];
-    unsigned         refs; /* the user, and each thing under way */
+    umi_refs         refs; /* the user, and each thing under way */
     bool             is_closed;
     bool             is_dropped; /* by the user */
     bool             is_revoked;

@@ -302,7 +302,7 @@ umi_comm_describe(const umx_dependent *dependent, umx_line_fn fn, void *arg)
         UMI_LIST_FOREACH(node, &group->comms) {
             const umx_comm *comm = umi_container_of(node, umx_comm, group_node);
 
-            if (!comm->is_closed || comm->refs > 1) {
+            if (!comm->is_closed || !umi_refs_is_last(&comm->refs)) {
                 describe_comm(comm, &lines);
             }
         }

@@ -15,6 +15,7 @@
 #include "comm/send_recv.h"
 #include "util/bytes.h"
 #include "util/clock.h"
+#include "util/count.h"
 
 enum {
     /* With so many orphans, those of ended endpoints are looked for, and
@@ -28,7 +29,7 @@ static void
 drop_orphan(umi_comm_dispatch *dispatch, umi_comm_orphan *orphan)
 {
     umi_node_remove(&orphan->node);
-    dispatch->num_orphans--;
+    UMI_DECREMENT(dispatch->num_orphans);
     umx_message_drop(orphan->message);
     free(orphan);
 }
@@ -291,7 +292,7 @@ umi_comm_dispatch_adopt(umi_comm_dispatch *dispatch)
 
         umi_node_remove(&orphan->node);
         if (route(dispatch, orphan->ep, orphan, orphan->message)) {
-            dispatch->num_orphans--;
+            UMI_DECREMENT(dispatch->num_orphans);
             free(orphan);
         } else {
             umi_list_append(&dispatch->orphans, &orphan->node);
@@ -365,7 +366,7 @@ umi_comm_dispatch_get(umx_worker *worker)
     umi_comm_dispatch *dispatch = umx_worker_get_layer(worker, UMX_AM_ID_COMM);
 
     if (dispatch != NULL) {
-        dispatch->refs++;
+        umi_refs_get(&dispatch->refs);
         return dispatch;
     }
     dispatch = calloc(1, sizeof(*dispatch));
@@ -379,9 +380,10 @@ umi_comm_dispatch_get(umx_worker *worker)
     umi_list_init(&dispatch->oldest);
     umi_map_init(&dispatch->by_id);
     umi_map_init(&dispatch->past);
-    dispatch->worker               = worker;
-    dispatch->max_orphans          = MAX_ORPHANS;
-    dispatch->refs                 = 2; /* the worker's, and the caller's */
+    dispatch->worker      = worker;
+    dispatch->max_orphans = MAX_ORPHANS;
+    umi_refs_init(&dispatch->refs);
+    umi_refs_get(&dispatch->refs); /* the worker's, and the caller's */
     dispatch->dependent.on_destroy = on_destroy;
     dispatch->dependent.is_busy    = is_busy;
     dispatch->dependent.describe   = umi_comm_describe;
@@ -398,7 +400,7 @@ umi_comm_dispatch_get(umx_worker *worker)
 void
 umi_comm_dispatch_put(umi_comm_dispatch *dispatch)
 {
-    if (--dispatch->refs != 0) {
+    if (!umi_refs_put(&dispatch->refs)) {
         return;
     }
     while (!umi_list_is_empty(&dispatch->oldest)) {

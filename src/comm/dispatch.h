@@ -6,6 +6,7 @@
 #include "comm/types.h"
 #include "util/list.h"
 #include "util/map.h"
+#include "util/refcnt.h"
 
 enum {
     /* Communicators that have been freed and are remembered: messages to them
@@ -43,7 +44,7 @@ struct umi_comm_dispatch {
     umi_map  past;         /* umi_comm_past.map_node */
     umi_list oldest;       /* umi_comm_past.node */
     unsigned num_controls; /* control messages that are being sent */
-    unsigned refs;
+    umi_refs refs;
 };
 
 /* Get the dispatch of a worker, which the first call makes. The caller has a

@@ -11,6 +11,7 @@
 #include "comm/group.h"
 #include "comm/member.h"
 #include "util/clock.h"
+#include "util/count.h"
 #include "util/cpu.h"
 #include "util/log.h"
 
@@ -95,7 +96,7 @@ on_closed(umx_request *req, umx_status status, void *arg)
     if (status != UMX_OK && status != UMX_ERR_PEER_CLOSED) {
         note_lost(member, status);
     }
-    if (--group->num_closing == 0) {
+    if (UMI_DECREMENT(group->num_closing) == 0) {
         finish_leaving(group);
     }
     umi_comm_group_put(group);
@@ -119,7 +120,7 @@ close_ep(umi_comm_member *member, umx_ep **ep_p)
         note_lost(member, umx_ep_error(*ep_p));
     } else if (umx_ep_close(*ep_p, config->close_timeout_ns, &params, &req) ==
                UMX_INPROGRESS) {
-        member->group->refs++;
+        umi_refs_get(&member->group->refs);
         member->group->num_closing++;
     }
     umi_comm_release_ep(ep_p);
@@ -135,7 +136,7 @@ leave(umi_comm_group *group)
         return;
     }
     group->is_left = true;
-    group->refs++;
+    umi_refs_get(&group->refs);
     group->num_closing++;
     for (int i = 0; i < group->size; i++) {
         umi_comm_member *member = &group->members[i];
@@ -151,7 +152,7 @@ leave(umi_comm_group *group)
             close_ep(member, &member->theirs);
         }
     }
-    if (--group->num_closing == 0) {
+    if (UMI_DECREMENT(group->num_closing) == 0) {
         finish_leaving(group);
     }
     umi_comm_group_put(group);
@@ -163,7 +164,8 @@ umi_comm_group_close_eps(umi_comm_group *group)
     UMI_LIST_FOREACH(node, &group->comms) {
         const umx_comm *comm = umi_container_of(node, umx_comm, group_node);
 
-        if (!comm->is_closed || comm->is_dropped || comm->refs != 1) {
+        if (!comm->is_closed || comm->is_dropped ||
+            !umi_refs_is_last(&comm->refs)) {
             return;
         }
     }
@@ -198,7 +200,7 @@ umi_comm_group_fail_suspects(umi_comm_group *group, uint64_t suspicion,
 {
     umi_comm_member *member;
 
-    group->refs++;
+    umi_refs_get(&group->refs);
     while ((member = first_suspect(group, is_lost)) != NULL &&
            member->suspicion < suspicion) {
         umi_comm_member_fail(member, member->cause, member->why);
@@ -449,7 +451,7 @@ beat(umx_timer *timer)
     umi_comm_group *group = umi_container_of(timer, umi_comm_group, heartbeat);
     uint64_t        now   = umi_clock_ns();
 
-    group->refs++;
+    umi_refs_get(&group->refs);
     group->late_ns = lateness(group, now);
     /* A process that has been stopped has heard nothing; it does not take the
      * others for dead, as what they sent in the meantime comes now. */
@@ -493,8 +495,8 @@ umi_comm_group_new(umi_comm_dispatch *dispatch, int rank, int size)
     group->dispatch = dispatch;
     group->rank     = rank;
     group->size     = size;
-    group->refs     = 1;
-    dispatch->refs++;
+    umi_refs_init(&group->refs);
+    umi_refs_get(&dispatch->refs);
     umi_list_append(&dispatch->groups, &group->node);
     return group;
 }
@@ -502,10 +504,10 @@ umi_comm_group_new(umi_comm_dispatch *dispatch, int rank, int size)
 void
 umi_comm_group_put(umi_comm_group *group)
 {
-    if (group->refs == 1) {
+    if (umi_refs_is_last(&group->refs)) {
         leave(group);
     }
-    if (--group->refs != 0) {
+    if (!umi_refs_put(&group->refs)) {
         return;
     }
     if (group->dispatch->worker != NULL) {

@@ -6,6 +6,7 @@
 #include "comm/types.h"
 #include "comm/wire.h"
 #include "util/list.h"
+#include "util/refcnt.h"
 
 struct umi_comm_group {
     umi_node            node;     /* dispatch->groups */
@@ -24,7 +25,7 @@ struct umi_comm_group {
     unsigned  num_judging; /* verdicts that are being carried out */
     uint64_t  late_ns;     /* by which the last beat was too late; 0: in time */
     bool      is_crowded;  /* more processes on this host than processors */
-    unsigned  refs;    /* one of each communicator, and of each closing ep */
+    umi_refs  refs;    /* one of each communicator, and of each closing ep */
     bool      is_left; /* this process closes its endpoints */
     unsigned  num_closing; /* endpoints; the root's is not closed before */
     umi_comm_member *lost; /* has perhaps not got all that was sent to it */

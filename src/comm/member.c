@@ -12,6 +12,7 @@
 #include "comm/communicator.h"
 #include "comm/dispatch.h"
 #include "comm/member.h"
+#include "util/count.h"
 #include "util/log.h"
 
 /* ---- the state -----------------------------------------------------------
@@ -356,7 +357,7 @@ umi_comm_member_fail(umi_comm_member *member, umx_status cause, const char *why)
     if (member->state == UMI_COMM_MEMBER_DEAD) {
         return;
     }
-    group->refs++;
+    umi_refs_get(&group->refs);
     /* The root hears of ends from nobody else, and neither does a process that
      * has lost the root: what was suspected before is an end, too, and the
      * failure is named after the first. A member that has closed its endpoint
@@ -383,7 +384,7 @@ umi_comm_member_fail(umi_comm_member *member, umx_status cause, const char *why)
     group->num_judging++;
     umi_comm_group_tell_dead(member, why);
     revoke_comms(member, why);
-    group->num_judging--;
+    UMI_DECREMENT(group->num_judging);
     abort_eps(member);
     free(kept);
     if (is_root) {
@@ -409,7 +410,7 @@ on_sent(umx_request *req, umx_status status, void *arg)
 
     (void)req;
     (void)status;
-    sent->dispatch->num_controls--;
+    UMI_DECREMENT(sent->dispatch->num_controls);
     umi_comm_dispatch_put(sent->dispatch);
     free(sent);
 }
@@ -439,7 +440,7 @@ umi_comm_send_control(umi_comm_dispatch *dispatch, umx_ep *ep,
                                &params, &req);
     if (status == UMX_INPROGRESS) {
         dispatch->num_controls++;
-        dispatch->refs++;
+        umi_refs_get(&dispatch->refs);
     } else {
         free(sent);
     }

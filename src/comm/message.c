@@ -5,6 +5,7 @@
 
 #include "comm/member.h"
 #include "comm/send_recv.h"
+#include "util/count.h"
 
 enum {
     /* Unexpected messages of one rank that use up its credit. */
@@ -20,7 +21,7 @@ unkeep(umx_comm_message *message)
 {
     if (message->is_kept) {
         message->is_kept = false;
-        message->comm->ranks[message->info.source].num_kept--;
+        UMI_DECREMENT(message->comm->ranks[message->info.source].num_kept);
     }
 }
 
@@ -129,7 +130,7 @@ umi_comm_message_remake(umx_comm *comm, const umx_comm_status *got)
     if (message == NULL) {
         return NULL;
     }
-    comm->num_came--;
+    UMI_DECREMENT(comm->num_came);
     message->order    = comm->num_came - age;
     message->info.seq = got->seq;
     return message;

@@ -5,6 +5,7 @@
 #include "comm/collective.h"
 #include "comm/member.h"
 #include "comm/send_recv.h"
+#include "util/count.h"
 #include "util/trace.h"
 
 enum {
@@ -78,7 +79,7 @@ check_count(umi_comm_send *send)
 {
     if (send->is_counted && !umx_request_was_sent(send->sub)) {
         send->is_counted = false;
-        send->comm->ranks[send->dest].num_sent--;
+        UMI_DECREMENT(send->comm->ranks[send->dest].num_sent);
     }
 }
 

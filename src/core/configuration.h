@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 
+#include "util/count.h"
 #include "util/hash.h"
 #include "util/list.h"
 
@@ -39,7 +40,7 @@ umi_configuration *umi_configuration_get(umi_list      *configurations,
 static inline void
 umi_configuration_put(umi_configuration *configuration)
 {
-    configuration->num_links--;
+    UMI_DECREMENT(configuration->num_links);
 }
 
 void umi_configurations_count(const umi_list           *configurations,

@@ -189,7 +189,7 @@ context_new(void)
     umx_context *context = calloc(1, sizeof(*context));
 
     if (context != NULL) {
-        atomic_init(&context->refs, 1);
+        umi_shared_refs_init(&context->refs);
         context->generation = umi_fork_generation();
         pthread_mutex_init(&context->ucx_lock, NULL);
         pthread_mutex_init(&context->memhs_lock, NULL);
@@ -241,7 +241,7 @@ ucx_new(const umx_context *context, umi_ucx **ucx_p)
     if (ucx == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    atomic_init(&ucx->refs, 1);
+    umi_shared_refs_init(&ucx->refs);
     umi_routes_list(&ucx->interfaces);
     status = (umx_status)ucp_init_version(UCP_API_MAJOR, UCX_MINOR, &params,
                                           context->ucx_config, &ucx->handle);
@@ -260,7 +260,7 @@ umi_context_take_ucx(umx_context *context)
 
     pthread_mutex_lock(&context->ucx_lock);
     ucx = context->ucx;
-    atomic_fetch_add_explicit(&ucx->refs, 1, memory_order_relaxed);
+    umi_shared_refs_get(&ucx->refs);
     pthread_mutex_unlock(&context->ucx_lock);
     return ucx;
 }
@@ -268,7 +268,7 @@ umi_context_take_ucx(umx_context *context)
 void
 umi_context_put_ucx(umi_ucx *ucx)
 {
-    if (atomic_fetch_sub_explicit(&ucx->refs, 1, memory_order_acq_rel) == 1) {
+    if (umi_shared_refs_put(&ucx->refs)) {
         ucp_cleanup(ucx->handle);
         free(ucx);
     }
@@ -415,14 +415,13 @@ free_context:
 void
 umi_context_hold(umx_context *context)
 {
-    atomic_fetch_add_explicit(&context->refs, 1, memory_order_relaxed);
+    umi_shared_refs_get(&context->refs);
 }
 
 void
 umx_context_release(umx_context *context)
 {
-    if (atomic_fetch_sub_explicit(&context->refs, 1, memory_order_acq_rel) !=
-        1) {
+    if (!umi_shared_refs_put(&context->refs)) {
         return;
     }
     /* UCX's threads and descriptors did not come along into a forked child. */

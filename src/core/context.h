@@ -15,21 +15,22 @@
 #include "core/port_range.h"
 #include "core/routes.h"
 #include "util/list.h"
+#include "util/refcnt.h"
 #include "util/slots.h"
 
 /* A context of UCX. It has the network devices that were up when it was made.
  * Engines and registered memories hold the one that they are of. */
 typedef struct umi_ucx {
-    ucp_context_h  handle;
-    atomic_uint    refs;
-    umi_interfaces interfaces; /* that were up */
+    ucp_context_h   handle;
+    umi_shared_refs refs;
+    umi_interfaces  interfaces; /* that were up */
 } umi_ucx;
 
 struct umx_context {
     pthread_mutex_t ucx_lock;
     umi_ucx        *ucx;        /* of all that is new; ucx_lock; held */
     ucp_config_t   *ucx_config; /* for another */
-    atomic_uint     refs;
+    umi_shared_refs refs;
     unsigned        generation; /* umi_fork_generation() at creation */
     umx_config      config;     /* config.token leads to `token` */
     uint8_t         token[UMI_TOKEN_MAX];

@@ -64,6 +64,7 @@ umi_spare_new(umx_worker *worker, size_t len, bool is_forced,
 void
 umi_spare_free(umi_spare *copy)
 {
+    assert(copy->worker->copied_bytes >= copy->len);
     copy->worker->copied_bytes -= copy->len;
     free(copy);
 }
@@ -130,8 +131,10 @@ umi_request_void(umx_request *req)
 void
 umi_request_detach(umx_request *req)
 {
-    req->is_detached = true;
-    req->on_lost     = NULL; /* it is of the user's part */
+    UMI_ASSERT_LOCKED(req->worker);
+    assert(req->status == UMX_INPROGRESS && !req->is_done);
+    umi_request_set_user(req, UMI_USER_DETACHED);
+    req->on_lost = NULL; /* it is of the user's part */
     umi_node_init(&req->detached_node);
     umi_request_drop_buffer(req);
     umi_list_append(&req->worker->detached, &req->detached_node);
@@ -181,7 +184,7 @@ umi_requests_have_deferred(const umi_list *list, const struct umi_ep_base *ep)
     UMI_LIST_FOREACH(node, list) {
         const umx_request *req = umi_container_of(node, umx_request, node);
 
-        if (req->is_deferred && req->ep == ep) {
+        if (req->user == UMI_USER_DEFERRED && req->ep == ep) {
             return true;
         }
     }
@@ -194,8 +197,8 @@ umi_requests_have_deferred(const umi_list *list, const struct umi_ep_base *ep)
 void
 umi_request_end_detached(umx_request *req)
 {
-    req->is_over = true;
-    if (req->is_released) {
+    umi_request_set_state(req, UMI_REQUEST_OVER);
+    if (req->user == UMI_USER_RELEASED) {
         umi_request_free(req);
     }
 }

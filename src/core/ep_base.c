@@ -22,7 +22,7 @@ umi_ep_base_init(umi_ep_base *ep, umx_worker *worker,
     ep->worker = worker;
     ep->engine = worker->engine;
     umi_engine_hold(ep->engine);
-    ep->refs = 1;
+    umi_refs_init(&ep->refs);
     ep->id   = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
     ep->free = free;
     umi_list_init(&ep->inflight);
@@ -75,6 +75,7 @@ umi_ep_base_fini(umi_ep_base *ep)
 void
 umi_ep_base_raise(umi_ep_base *ep, unsigned events)
 {
+    UMI_ASSERT_LOCKED(ep->worker);
     ep->events |= events;
     if (!umi_node_is_linked(&ep->event_node)) {
         umi_list_append(&ep->worker->ep_events, &ep->event_node);
@@ -145,7 +146,7 @@ umi_ep_base_end_raw(umi_ep_base *ep, umx_status status)
     UMI_LIST_FOREACH_SAFE(node, &ep->worker->inflight) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
-        if (req->ep == ep && !req->is_detached) {
+        if (req->ep == ep && !umi_request_is_detached(req)) {
             req->ops->cancel(req);
         }
     }

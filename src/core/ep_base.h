@@ -9,6 +9,7 @@
 #include <umx/endpoint.h>
 
 #include "util/list.h"
+#include "util/refcnt.h"
 
 enum umi_ep_base_events {
     UMI_EP_EVENT_ERROR = 1u << 0, /* UCX's error handler ran: `ucx_error` */
@@ -39,7 +40,7 @@ typedef struct umi_ep_base {
     bool        is_bound;  /* the handshake has settled on `link` */
     bool        is_cut;    /* it has ended, and not by agreement */
     bool        is_outlived; /* and UCX's endpoint has not */
-    unsigned    refs;
+    umi_refs    refs;
     unsigned    events;
     umi_list    inflight;      /* requests in UCX's hands */
     umi_list    waiting;       /* requests for UCX, before `is_bound` */
@@ -83,14 +84,14 @@ void umi_ep_base_use(umi_ep_base *ep, struct umi_engine *engine);
 static inline void
 umi_ep_base_hold(umi_ep_base *ep)
 {
-    ep->refs++;
+    umi_refs_get(&ep->refs);
 }
 
 /* Release a reference; with the last one `free` is called. */
 static inline void
 umi_ep_base_release(umi_ep_base *ep)
 {
-    if (--ep->refs == 0) {
+    if (umi_refs_put(&ep->refs)) {
         ep->free(ep);
     }
 }
@@ -116,7 +117,7 @@ void umi_ep_base_post_waiting(umi_ep_base *ep);
  * which UCX would keep. They end with `status`. */
 void umi_ep_base_end_raw(umi_ep_base *ep, umx_status status);
 
-/* Ask for hooks->on_ep_event(). */
+/* Ask for UMI_NEWS_EVENTS. */
 void umi_ep_base_raise(umi_ep_base *ep, unsigned events);
 
 /* End `ep`: the peer has sent what it may not. Safe inside UCX's callbacks. */

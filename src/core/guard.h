@@ -13,6 +13,7 @@
 #ifndef UMI_GUARD_H
 #define UMI_GUARD_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -116,6 +117,9 @@ umi_guard_is_held(const umi_guard *guard)
 /* UMI_IS_UNLOCKED() of what outlives its worker: `worker` may be NULL. */
 #define UMI_IS_UNLOCKED_IF_ANY(worker) \
     (__builtin_expect((worker) != NULL, 1) && UMI_IS_UNLOCKED(worker))
+
+/* What changes the state of `worker` is in a call that holds the lock. */
+#define UMI_ASSERT_LOCKED(worker) assert(!UMI_IS_UNLOCKED(worker))
 
 /* UMI_GUARD() for functions that run for each message, which costs a worker
  * without a thread one branch, and no registers. Define name_locked(), which

@@ -6,6 +6,7 @@
 
 #include "core/configuration.h"
 #include "util/clock.h"
+#include "util/count.h"
 
 enum {
     /* Making UCX's endpoint anew costs a millisecond at each side. */
@@ -225,7 +226,8 @@ umi_link_begin_flush(umi_link *link)
 void
 umi_link_end_flush(umi_link *held)
 {
-    if (held != NULL && --held->num_flushes == 0 && held->is_closed) {
+    if (held != NULL && UMI_DECREMENT(held->num_flushes) == 0 &&
+        held->is_closed) {
         forget_link(held);
     }
 }

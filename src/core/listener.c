@@ -27,13 +27,13 @@ enum {
 void
 umi_listener_hold(umx_listener *listener)
 {
-    listener->refs++;
+    umi_refs_get(&listener->refs);
 }
 
 void
 umi_listener_release(umx_listener *listener)
 {
-    if (--listener->refs == 0) {
+    if (umi_refs_put(&listener->refs)) {
         umi_node_remove(&listener->put_off.node);
         free(listener);
     }
@@ -351,8 +351,8 @@ listener_new(umx_worker *worker, const umx_listener_params *params)
     }
     umi_list_init(&listener->accepted);
     umi_node_init(&listener->put_off.node);
-    listener->worker      = worker;
-    listener->refs        = 1;
+    listener->worker = worker;
+    umi_refs_init(&listener->refs);
     listener->on_accept   = params->on_accept;
     listener->arg         = params->arg;
     listener->is_internal = (params->field_mask &

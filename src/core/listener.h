@@ -10,6 +10,7 @@
 #include "core/socket.h"
 #include "core/watch.h"
 #include "core/worker.h"
+#include "util/refcnt.h"
 
 enum {
     UMI_COMPLAINTS = 16
@@ -50,7 +51,7 @@ struct umx_listener {
     bool                is_close_put_off; /* `on_remote_close` is due */
     bool                is_dual;          /* of both families */
     bool                is_any;           /* made without an address */
-    unsigned            refs; /* user's + one per handshake and endpoint */
+    umi_refs            refs; /* user's + one per handshake and endpoint */
 };
 
 /* Log why the peer of `sock` is dropped, with its address: a line for each host

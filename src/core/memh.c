@@ -169,7 +169,7 @@ memh_new(umx_context *context)
     umx_memh *memh = calloc(1, sizeof(*memh));
 
     if (memh != NULL) {
-        atomic_init(&memh->refs, 1);
+        umi_shared_refs_init(&memh->refs);
         memh->context     = context;
         memh->buf.memtype = UMX_MEMTYPE_HOST;
         memh->waiters     = &memh->own_waiters;
@@ -534,7 +534,7 @@ umi_memh_put(umx_memh *memh)
 {
     umx_context *context = memh->context;
 
-    if (atomic_fetch_sub_explicit(&memh->refs, 1, memory_order_acq_rel) != 1) {
+    if (!umi_shared_refs_put(&memh->refs)) {
         return;
     }
     if (context->generation == umi_fork_generation()) {

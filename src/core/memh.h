@@ -9,19 +9,20 @@
 #include "core/context.h"
 #include "core/segment.h"
 #include "core/slab.h"
+#include "util/refcnt.h"
 
 struct umx_memh {
-    umx_context *context; /* held */
-    atomic_uint  refs;
-    uint64_t     id;     /* in context->memhs; 0: not, or no longer */
-    uint64_t     number; /* what `id` was at first */
-    atomic_bool  is_closed;
-    umx_buffer   buf;
-    bool         is_readonly;
-    bool         is_lent;      /* of umx_memh_register() */
-    bool         is_of_driver; /* of umx_memh_alloc_cuda() */
-    umi_segment *segment; /* its header in a segment; NULL: it is in none */
-    int          segment_number;
+    umx_context    *context; /* held */
+    umi_shared_refs refs;
+    uint64_t        id;     /* in context->memhs; 0: not, or no longer */
+    uint64_t        number; /* what `id` was at first */
+    atomic_bool     is_closed;
+    umx_buffer      buf;
+    bool            is_readonly;
+    bool            is_lent;      /* of umx_memh_register() */
+    bool            is_of_driver; /* of umx_memh_alloc_cuda() */
+    umi_segment    *segment; /* its header in a segment; NULL: it is in none */
+    int             segment_number;
     size_t       offset;  /* of the data in a segment or mapping of its own, */
     size_t       slack;   /* which has so many bytes more than it needs */
     umi_block   *block;   /* of a heap; NULL: the segment is its own */
@@ -40,7 +41,7 @@ struct umx_memh {
 static inline void
 umi_memh_hold(umx_memh *memh)
 {
-    atomic_fetch_add_explicit(&memh->refs, 1, memory_order_relaxed);
+    umi_shared_refs_get(&memh->refs);
 }
 
 /* True if its user has closed it. */

@@ -9,6 +9,32 @@
 #include "core/observe.h"
 #include "core/worker.h"
 
+bool
+umi_request_is_edge(umi_request_state from, umi_request_state to)
+{
+    enum {
+        TO_OURS     = 1 << UMI_REQUEST_OURS,
+        TO_COMPLETE = 1 << UMI_REQUEST_COMPLETE,
+        TO_OVER     = 1 << UMI_REQUEST_OVER,
+        TO_POSTED   = 1 << UMI_REQUEST_POSTED,
+        TO_STUCK    = 1 << UMI_REQUEST_STUCK
+    };
+    static const unsigned edges[] = {
+        [UMI_REQUEST_OURS]     = TO_POSTED | TO_COMPLETE,
+        [UMI_REQUEST_POSTED]   = TO_OURS | TO_COMPLETE,
+        [UMI_REQUEST_COMPLETE] = TO_OURS | TO_OVER | TO_STUCK,
+        [UMI_REQUEST_STUCK]    = TO_COMPLETE,
+    };
+
+    return (edges[from] >> to) & 1;
+}
+
+bool
+umi_user_is_edge(umi_user_state from, umi_user_state to)
+{
+    return to > from && (to != UMI_USER_RELEASED || from == UMI_USER_DETACHED);
+}
+
 /* umi_request_new() where the pool has to grow. It is called last, so that the
  * usual case needs no stack frame. */
 static __attribute__((noinline, cold)) umx_request *
@@ -30,6 +56,7 @@ umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
 {
     umx_request *req;
 
+    UMI_ASSERT_LOCKED(worker);
     if (umi_pool_is_empty(&worker->requests)) {
         return new_of_larger_pool(worker, ep, ops, params);
     }
@@ -39,16 +66,13 @@ umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
     req->is_done      = false;
     req->is_kept      = true;
     req->is_cancelled = false;
-    req->is_posted    = false;
+    req->state        = UMI_REQUEST_OURS;
+    req->user         = UMI_USER_WAITS;
     req->is_internal  = false;
     req->is_lost      = false;
     req->is_movable   = false;
-    req->is_detached  = false;
-    req->is_over      = false;
-    req->is_released  = false;
     req->is_void      = false;
     req->is_observed  = false;
-    req->is_deferred  = false;
     req->is_abandoned = false;
     memset(&req->on_done, 0,
            offsetof(umx_request, ops) - offsetof(umx_request, on_done));
@@ -87,11 +111,12 @@ free_odd(umx_request *req)
     if (req->is_observed) {
         umi_observe_end(req, req->status); /* in its posting call */
     }
-    if (req->is_detached && !req->is_over) {
-        req->is_released = true; /* umi_request_end_detached() frees it */
-        return;
+    if (umi_request_is_detached(req) && req->state != UMI_REQUEST_OVER) {
+        umi_request_set_user(req, UMI_USER_RELEASED);
+        return; /* umi_request_end_detached() frees it */
     }
-    if (req->is_posted) { /* reported, but UCX has it until its worker goes */
+    if (umi_request_is_posted(
+            req)) { /* reported, but UCX has it until its worker goes */
         umi_list_append(&req->worker->stuck, &req->node);
         return;
     }
@@ -103,6 +128,7 @@ free_odd(umx_request *req)
     }
     req->worker->stats->requests_lost -= req->is_lost;
     umi_request_drop_buffer(req);
+    assert(!umi_node_is_linked(&req->node));
     umi_pool_put(&req->worker->requests, req);
     if (ep != NULL) {
         umi_ep_base_release(ep);
@@ -114,12 +140,14 @@ umi_request_free(umx_request *req)
 {
     umi_ep_base *ep = req->ep;
 
-    if (req->is_posted || req->is_lost || req->is_detached ||
-        req->is_observed || req->copy != NULL || req->small != NULL ||
-        req->buf.memh != NULL || ep == NULL) {
+    UMI_ASSERT_LOCKED(req->worker);
+    if (umi_request_is_posted(req) || umi_request_is_detached(req) ||
+        req->is_lost || req->is_observed || req->copy != NULL ||
+        req->small != NULL || req->buf.memh != NULL || ep == NULL) {
         free_odd(req);
         return;
     }
+    assert(!umi_node_is_linked(&req->node));
     umi_pool_put(&req->worker->requests, req);
     umi_ep_base_release(ep);
 }
@@ -127,8 +155,10 @@ umi_request_free(umx_request *req)
 void
 umi_request_complete(umx_request *req, umx_status status)
 {
-    req->status    = status;
-    req->is_posted = false;
+    UMI_ASSERT_LOCKED(req->worker);
+    assert(status != UMX_INPROGRESS);
+    umi_request_set_state(req, UMI_REQUEST_COMPLETE);
+    req->status = status;
     umi_node_remove(&req->node);
     umi_list_append(&req->worker->done, &req->node);
     req->worker->is_armed = false;
@@ -147,7 +177,7 @@ umi_request_lose(umx_request *req, umx_status status)
          umi_request_copy(req, req->buf.len, req->buf.len, true) != UMX_OK)) {
         (void)umi_request_void(req);
     }
-    if (req->on_lost != NULL && !req->is_detached) {
+    if (req->on_lost != NULL && !umi_request_is_detached(req)) {
         req->on_lost(req, status, req->arg);
     }
 }
@@ -177,7 +207,8 @@ umi_request_cancel_queued(umx_request *req)
 static bool
 has_ended(const umx_request *req)
 {
-    return req->is_done || req->is_detached || req->status != UMX_INPROGRESS;
+    return req->is_done || umi_request_is_detached(req) ||
+           req->status != UMX_INPROGRESS;
 }
 
 static umx_status
@@ -188,20 +219,24 @@ cancel(umx_request *req)
     if (!has_ended(req) && req->ep != NULL) {
         umi_link_look_first(req->ep); /* the peer may be told of it */
     }
-    if (req->is_done || req->is_detached) {
+    if (req->is_done || umi_request_is_detached(req)) {
         return UMX_OK;
     }
     req->is_cancelled = true;
     if (req->status == UMX_INPROGRESS) {
         if (req->ops->cancel != NULL &&
-            (is_first || (req->is_deferred && req->is_abandoned))) {
+            (is_first ||
+             (req->user == UMI_USER_DEFERRED && req->is_abandoned))) {
             req->ops->cancel(req);
         }
     } else if (is_first && req->ops->cancel_complete != NULL) {
         req->ops->cancel_complete(req);
     }
-    req->is_deferred = !has_ended(req);
-    return req->is_deferred ? UMX_INPROGRESS : UMX_OK;
+    if (has_ended(req)) {
+        return UMX_OK;
+    }
+    umi_request_defer(req);
+    return UMX_INPROGRESS;
 }
 
 umx_status
@@ -234,7 +269,7 @@ umx_request_status(const umx_request *req)
     if (!req->is_done) {
         return UMX_INPROGRESS;
     }
-    return req->is_detached ? UMX_ERR_CANCELED : req->status;
+    return umi_request_is_detached(req) ? UMX_ERR_CANCELED : req->status;
 }
 
 const umx_recv_info *

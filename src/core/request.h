@@ -4,10 +4,14 @@
  * A request is on one list at a time: a queue of the layer that made it, its
  * endpoint's list of operations in UCX's hands (`inflight`), or the worker's
  * done list. UCX's callbacks only call umi_request_complete(); `finish` and
- * `on_done` run later, from umi_worker_run_events(). */
+ * `on_done` run later, from umi_worker_run_events().
+ *
+ * It has two states: that of the operation, and that of the user's part, which
+ * ends with it, or before (detach.c). */
 #ifndef UMI_REQUEST_H
 #define UMI_REQUEST_H
 
+#include <assert.h>
 #include <stdint.h>
 #include <umx/trace.h>
 
@@ -58,6 +62,37 @@ typedef struct umi_spare {
     _Alignas(16) unsigned char bytes[];
 } umi_spare;
 
+/* What has become of the operation:
+ *
+ *   OURS ---> POSTED ---> COMPLETE ---> OVER
+ *     ^ \       |           ^ |  \
+ *     |  `------|-----------' |   `---> STUCK
+ *     `---------+-------------'
+ *
+ * UCX gives an operation back that is posted anew, and `finish` may keep one
+ * that goes on. */
+typedef enum umi_request_state {
+    UMI_REQUEST_OURS,     /* it waits in the library, or is about to be posted;
+                             also one that ends in its posting call */
+    UMI_REQUEST_COMPLETE, /* it has its status: on the done list, or reported */
+    UMI_REQUEST_OVER,     /* detached, and `finish` has run */
+    /* UCX has it, from here on: */
+    UMI_REQUEST_POSTED,
+    UMI_REQUEST_STUCK /* complete, and UCX has it until its worker goes */
+} umi_request_state;
+
+/* What the user has of it:
+ *
+ *   WAITS ---> DEFERRED ---> DETACHED ---> RELEASED
+ *       `---------------------^
+ */
+typedef enum umi_user_state {
+    UMI_USER_WAITS,    /* until on_done has run: is_done */
+    UMI_USER_DEFERRED, /* cancelled, and the buffer is not the user's yet */
+    UMI_USER_DETACHED, /* ends before the operation: umi_request_detach() */
+    UMI_USER_RELEASED  /* likewise, and the user has given the request back */
+} umi_user_state;
+
 struct umx_request {
     umi_node   node;
     umx_status status;
@@ -65,17 +100,14 @@ struct umx_request {
     bool       is_kept;      /* released by the user */
     bool       is_cancelled; /* umx_request_cancel() was called */
     /* umi_request_free() looks at the first four at once. */
-    bool is_posted : 1;    /* in UCX's hands */
-    bool is_lost : 1;      /* there for good, it seems */
-    bool is_detached : 1;  /* the user's part ends: umi_request_detach() */
-    bool is_observed : 1;  /* its end is recorded: observe.h */
-    bool is_internal : 1;  /* `on_done` is of the library's */
-    bool is_movable : 1;   /* UCX has the memory through datatype.h */
-    bool is_over : 1;      /* detached, and the operation's part has ended */
-    bool is_released : 1;  /* detached, and the user has given it back */
-    bool is_void : 1;      /* nobody wants the bytes: UCX gets zeros */
-    bool is_deferred : 1;  /* cancelled, and the buffer is not the user's yet */
-    bool is_abandoned : 1; /* umx_request_abandon(): no limit counts */
+    unsigned state : 3;        /* umi_request_state */
+    unsigned user : 2;         /* umi_user_state */
+    bool     is_lost : 1;      /* in UCX's hands for good, it seems */
+    bool     is_observed : 1;  /* its end is recorded: observe.h */
+    bool     is_internal : 1;  /* `on_done` is of the library's */
+    bool     is_movable : 1;   /* UCX has the memory through datatype.h */
+    bool     is_void : 1;      /* nobody wants the bytes: UCX gets zeros */
+    bool     is_abandoned : 1; /* umx_request_abandon(): no limit counts */
     /* A new request has zeros from here ... */
     umx_done_fn        on_done;
     umx_done_fn        on_lost; /* or NULL */
@@ -109,6 +141,70 @@ struct umx_request {
         return (type *)(void *)(uintptr_t)req->tail;        \
     }                                                       \
     _Static_assert(true, "a semicolon follows")
+
+/* ---- states --------------------------------------------------------------
+ */
+
+/* True if `to` may come next. */
+bool umi_request_is_edge(umi_request_state from, umi_request_state to);
+bool umi_user_is_edge(umi_user_state from, umi_user_state to);
+
+static inline void
+umi_request_set_state(umx_request *req, umi_request_state state)
+{
+    assert(umi_request_is_edge((umi_request_state)req->state, state));
+    req->state = state;
+}
+
+static inline void
+umi_request_set_user(umx_request *req, umi_user_state user)
+{
+    assert(umi_user_is_edge((umi_user_state)req->user, user));
+    req->user = user;
+}
+
+/* True if UCX has the operation. */
+static inline bool
+umi_request_is_posted(const umx_request *req)
+{
+    return req->state >= UMI_REQUEST_POSTED;
+}
+
+/* UCX has it from now on. */
+static inline void
+umi_request_posted(umx_request *req)
+{
+    umi_request_set_state(req, UMI_REQUEST_POSTED);
+}
+
+/* UCX has given it back, or `finish` keeps it: it is about to be posted. */
+static inline void
+umi_request_restart(umx_request *req)
+{
+    if (req->state != UMI_REQUEST_OURS) {
+        umi_request_set_state(req, UMI_REQUEST_OURS);
+    }
+    req->status = UMX_INPROGRESS;
+}
+
+/* True if the user's part ends before the operation. */
+static inline bool
+umi_request_is_detached(const umx_request *req)
+{
+    return req->user >= UMI_USER_DETACHED;
+}
+
+/* The user waits for the buffer of a cancelled operation; again, or not. */
+static inline void
+umi_request_defer(umx_request *req)
+{
+    if (req->user != UMI_USER_DEFERRED) {
+        umi_request_set_user(req, UMI_USER_DEFERRED);
+    }
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
 
 /* A request of `ops` with the user's params; NULL when out of memory. */
 umx_request *umi_request_new(umx_worker *worker, struct umi_ep_base *ep,
@@ -165,7 +261,7 @@ void umi_request_complete(umx_request *req, umx_status status);
 static inline bool
 umi_request_is_fixed(const umx_request *req)
 {
-    return req->is_posted && !req->is_movable;
+    return umi_request_is_posted(req) && !req->is_movable;
 }
 
 /* How many bytes of `len` have come into the memory of `req`, or have gone:

@@ -97,8 +97,8 @@ umx_rkey_open(umx_ep *ep, const void *key, size_t len, umx_rkey **rkey_p)
         return UMX_ERR_NO_MEMORY;
     }
     umi_node_init(&rkey->node);
-    rkey->ep        = base;
-    rkey->refs      = 1;
+    rkey->ep = base;
+    umi_refs_init(&rkey->refs);
     rkey->key       = decoded;
     rkey->key.rkey  = rkey->bytes;
     rkey->retire.fn = retire_rkey;
@@ -171,7 +171,7 @@ umi_rkey_put(umx_rkey *rkey)
 {
     umi_ep_base *ep = rkey->ep;
 
-    if (--rkey->refs != 0) {
+    if (!umi_refs_put(&rkey->refs)) {
         return;
     }
     destroy_ucp(rkey);

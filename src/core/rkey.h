@@ -9,6 +9,7 @@
 #include "core/key.h"
 #include "core/segment.h"
 #include "core/worker.h"
+#include "util/refcnt.h"
 
 struct umx_rkey {
     umi_ep_base *ep;         /* held */
@@ -17,7 +18,7 @@ struct umx_rkey {
     bool         is_ordered; /* stores need no fence: wait.h */
     ucp_rkey_h   ucp;        /* for UCX's own put and get, or NULL */
     umi_node     node;       /* worker->rkeys, if it has that */
-    unsigned     refs;       /* the user's, and operations of UCX */
+    umi_refs     refs;       /* the user's, and operations of UCX */
     uint64_t     rung; /* the last announcement that was rung for: wait.h */
     umi_key      key;
     bool         is_closed;
@@ -33,7 +34,7 @@ struct umx_rkey {
 static inline void
 umi_rkey_hold(umx_rkey *rkey)
 {
-    rkey->refs++;
+    umi_refs_get(&rkey->refs);
 }
 
 void umi_rkey_put(umx_rkey *rkey);

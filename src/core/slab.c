@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "core/fork.h"
+#include "util/count.h"
 
 enum {
     GRANULE = 64, /* bytes; no two blocks have a line of the CPU's in common */
@@ -172,8 +173,8 @@ static void
 slab_destroy(umi_slab *slab)
 {
     umi_node_remove(&slab->node);
-    slab->set->num_slabs--;
-    slab->set->num_empty--;
+    UMI_DECREMENT(slab->set->num_slabs);
+    UMI_DECREMENT(slab->set->num_empty);
     free_blocks(&slab->free);
     free_blocks(&slab->dirty);
     umi_segment_unmap(slab->address, 0);
@@ -346,8 +347,8 @@ umi_block_put(umi_block *block)
     }
     pthread_mutex_lock(&set->lock);
     umi_list_append(&slab->dirty, &block->node);
-    set->num_used--;
-    if (--slab->num_used == 0 && ++set->num_empty > 1) {
+    UMI_DECREMENT(set->num_used);
+    if (UMI_DECREMENT(slab->num_used) == 0 && ++set->num_empty > 1) {
         slab_destroy(slab);
     }
     unlock(set);

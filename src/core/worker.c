@@ -13,6 +13,7 @@
 #include "core/socket.h"
 #include "core/wait.h"
 #include "util/clock.h"
+#include "util/count.h"
 #include "util/hash.h"
 #include "util/latency.h"
 #include "util/log.h"
@@ -197,7 +198,9 @@ complete_list(umx_worker *worker, umi_list *list)
 
         (void)umi_request_void(req); /* UCX may go on with it */
         umi_request_complete(req, UMX_ERR_CANCELED);
-        req->is_posted = (worker->engine->ucp != NULL);
+        if (worker->engine->ucp != NULL) {
+            umi_request_set_state(req, UMI_REQUEST_STUCK);
+        }
     }
 }
 
@@ -222,7 +225,7 @@ free_stuck(umi_list *list)
     while ((node = umi_list_pop(list)) != NULL) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
-        req->is_posted = false;
+        umi_request_set_state(req, UMI_REQUEST_COMPLETE);
         umi_request_free(req);
     }
 }
@@ -293,7 +296,8 @@ abort_all(umx_worker *worker)
     umi_waits_abort(worker);
     worker->hooks->abort(worker);
     UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
-        worker->hooks->abort_ep(umi_container_of(node, umi_ep_base, node));
+        worker->hooks->tell_ep(umi_container_of(node, umi_ep_base, node),
+                               UMI_NEWS_ABORT, NULL);
     }
     umi_links_free(worker);
     umi_worker_run_events(worker);
@@ -351,7 +355,7 @@ give_up(umx_worker *worker)
 void
 umi_worker_release_memory(umx_worker *worker)
 {
-    if (--worker->num_memory_holds == 0 && worker->is_ended) {
+    if (UMI_DECREMENT(worker->num_memory_holds) == 0 && worker->is_ended) {
         give_up(worker);
     }
 }
@@ -528,7 +532,7 @@ run_ep_events(umx_worker *worker)
     while ((node = umi_list_pop(&worker->ep_events)) != NULL) {
         umi_ep_base *ep = umi_container_of(node, umi_ep_base, event_node);
 
-        worker->hooks->on_ep_event(ep);
+        worker->hooks->tell_ep(ep, UMI_NEWS_EVENTS, NULL);
         umi_ep_base_release(ep);
     }
 }
@@ -565,6 +569,7 @@ report_done(umx_request *req)
 {
     bool is_kept = req->is_kept;
 
+    assert(!req->is_done && !umi_request_is_detached(req));
     req->is_done = true;
     umi_request_drop_buffer(req);
     if (req->on_done != NULL) {
@@ -592,7 +597,7 @@ report_done_in_thread(umx_worker *worker, umx_request *req)
 static __attribute__((noinline)) bool
 end_odd(umx_request *req)
 {
-    if (req->is_detached) {
+    if (umi_request_is_detached(req)) {
         umi_request_end_detached(req);
         return true;
     }
@@ -611,7 +616,8 @@ run_done(umx_worker *worker)
         if (req->ops->finish != NULL && !req->ops->finish(req)) {
             continue;
         }
-        if (__builtin_expect(req->is_detached || req->is_observed, 0) &&
+        if (__builtin_expect(umi_request_is_detached(req) || req->is_observed,
+                             0) &&
             end_odd(req)) {
             continue;
         }

@@ -23,6 +23,19 @@
 #include "util/slots.h"
 #include "util/x25519.h"
 
+/* What the layer above is told of an endpoint. */
+typedef enum umi_ep_news {
+    UMI_NEWS_EVENTS, /* ep->events says what; cleared by the callee */
+    UMI_NEWS_PIECE,  /* inside UCX's callbacks: a piece of a message has come */
+    UMI_NEWS_DEFERRED, /* a cancelled operation has the buffer until the peer
+                        has done its part */
+    UMI_NEWS_UNCOPIED, /* no copy could be made for one, which ends the endpoint
+                        */
+    UMI_NEWS_RENEWED,  /* it has no link, and is of an engine that receives
+                        nothing  any more over shared memory */
+    UMI_NEWS_ABORT     /* the worker is destroyed: complete all there is */
+} umi_ep_news;
+
 /* How the layer above hears of what UCX reported; called after the progress
  * burst, never from inside UCX. */
 typedef struct umi_worker_hooks {
@@ -36,17 +49,12 @@ typedef struct umi_worker_hooks {
     /* Let links send more of what waits for its turn: `is_turn_due`. Returns
      * how many messages of UCX's that were. */
     unsigned (*take_turns)(umx_worker *worker);
-    /* Inside UCX's callbacks: a piece of a message has come. */
-    void (*on_piece)(umi_ep_base *ep);
     size_t message_size; /* of the objects in worker->messages ... */
     size_t frames_size;  /* ... and in worker->frames */
-    /* `ep->events` has what happened; cleared by the callee. */
-    void (*on_ep_event)(umi_ep_base *ep);
+    /* `reason` of UMI_NEWS_RENEWED, else NULL. */
+    void (*tell_ep)(umi_ep_base *ep, umi_ep_news news, const char *reason);
     /* True if the program has received something of `ep`'s. */
     bool (*has_received)(const umi_ep_base *ep);
-    /* `ep`, which has no link, is of an engine that receives nothing any more
-     * over shared memory. */
-    void (*on_renewed)(umi_ep_base *ep, const char *reason);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
     /* A connection has been accepted, but too few descriptors are left. */
@@ -55,17 +63,12 @@ typedef struct umi_worker_hooks {
     void (*drop_accepted)(umx_listener *listener);
     /* Look at the requests in `waiting`: what they wait for may have come. */
     void (*on_arrivals)(umx_worker *worker);
-    /* A cancelled operation on `ep` has the buffer until the peer has done its
-     * part; or no copy of it could be made, which ends the endpoint. */
-    void (*on_deferred)(umi_ep_base *ep);
-    void (*on_uncopied)(umi_ep_base *ep);
     /* A flush is to be posted. UMX_INPROGRESS: the layer does that, once what
      * it has under way itself is done. May be NULL. */
     umx_status (*hold_flush)(umx_request *req, bool has_messages);
     void (*stop_thread)(umx_worker *worker); /* the progress thread */
-    /* umi_worker_destroy(): complete all there is. */
-    void (*abort_ep)(umi_ep_base *ep);
-    void (*abort)(umx_worker *worker); /* what is no endpoint's; idempotent */
+    /* umi_worker_destroy(): complete what is no endpoint's; idempotent. */
+    void (*abort)(umx_worker *worker);
     /* Free what the layer has in the worker, at the very end. */
     void (*fini)(umx_worker *worker);
 } umi_worker_hooks;

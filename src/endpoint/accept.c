@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "endpoint/accept.h"
 
+#include "util/count.h"
+
 static umx_ep *
 ep_of(umi_node *node)
 {
@@ -47,7 +49,7 @@ umi_accept(umx_ep *ep)
 
     ep->handshake->listener = NULL;
     umi_handshake_end(ep);
-    listener->num_handshakes--;
+    UMI_DECREMENT(listener->num_handshakes);
     if (listener->is_destroyed ||
         (listener->on_accept == NULL && listener->on_ready == NULL)) {
         umx_ep_abort(ep);

@@ -36,7 +36,8 @@
 bool
 umi_close_is_needed(umx_ep *ep)
 {
-    return ep->hooks->has_waiting(ep) || !umi_list_is_empty(&ep->base.waiting);
+    return ep->hooks->ask(ep, UMI_HAS_WAITING) ||
+           !umi_list_is_empty(&ep->base.waiting);
 }
 
 static void
@@ -66,7 +67,7 @@ umi_close_start(umx_ep *ep, uint64_t timeout_ns)
     umi_request_complete_all(&ep->queries, UMX_ERR_PEER_CLOSED);
     umi_ep_base_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     if (ep->state == UMX_EP_OPEN) {
-        ep->state = UMX_EP_DRAINING;
+        umi_endpoint_set_state(ep, UMX_EP_DRAINING);
         umi_settle_start(ep);
         umi_endpoint_due(ep, UMI_DUE_SEND | UMI_DUE_ACK);
     }
@@ -77,7 +78,7 @@ umi_close_resume(umx_ep *ep)
 {
     uint64_t now = umi_clock_ns();
 
-    ep->state = UMX_EP_DRAINING;
+    umi_endpoint_set_state(ep, UMX_EP_DRAINING);
     umi_timer_start(umi_endpoint_worker(ep), &ep->timer,
                     ep->close_deadline_ns > now ? ep->close_deadline_ns - now :
                                                   0);
@@ -114,9 +115,10 @@ umi_close_advance(umx_ep *ep)
         ep->hooks->fail_sends(ep, UMX_ERR_PEER_CLOSED);
         return; /* the peer waits for our ACK, and disconnects */
     }
-    if (!ep->hooks->has_waiting(ep) && umi_list_is_empty(&ep->base.waiting) &&
-        ep->base.num_tag_sends == 0 && !ep->hooks->is_busy(ep) &&
-        !ep->hooks->is_receiving(ep)) {
+    if (!ep->hooks->ask(ep, UMI_HAS_WAITING) &&
+        umi_list_is_empty(&ep->base.waiting) && ep->base.num_tag_sends == 0 &&
+        !ep->hooks->ask(ep, UMI_IS_BUSY) &&
+        !ep->hooks->ask(ep, UMI_IS_RECEIVING)) {
         send_goodbye(ep);
     }
 }
@@ -161,7 +163,7 @@ umi_close_on_goodbye(umx_ep *ep, const umi_control *control)
 void
 umi_close_check_arrived(umx_ep *ep)
 {
-    if (!ep->is_peer_closed && ep->hooks->has_arrived(ep)) {
+    if (!ep->is_peer_closed && ep->hooks->ask(ep, UMI_HAS_ARRIVED)) {
         umi_endpoint_due(ep, UMI_DUE_GOODBYE);
     }
 }
@@ -188,7 +190,7 @@ umi_close_try_ack(umx_ep *ep)
         return;
     }
     if (ep->state == UMX_EP_OPEN && ep->num_announced != 0) {
-        ep->hooks->fetch(ep);
+        ep->hooks->visit(ep, UMI_DUE_ACK);
     }
     /* What this side closed on is not read any more: only receives already
      * landing are waited for. */

@@ -10,6 +10,7 @@
 
 #include "core/wait.h"
 #include "endpoint/endpoint.h"
+#include "util/count.h"
 #include "util/log.h"
 
 /* A peer that sends more than this in one progress burst is not a peer. */
@@ -81,7 +82,7 @@ static const umi_request_ops control_ops = {
 static bool
 answer_finish(umx_request *req)
 {
-    umi_endpoint_of(req->ep)->num_answers--;
+    UMI_DECREMENT(umi_endpoint_of(req->ep)->num_answers);
     return control_finish(req);
 }
 
@@ -196,19 +197,18 @@ umi_endpoint_control_on_arrival(umx_worker           *worker,
     }
     if (!umi_control_decode(&control, arrival->data, arrival->len, &why)) {
         umi_endpoint_protocol_error(ep, why);
-    } else if (control.kind == UMI_CREDIT && ep->state != UMX_EP_CONNECTING) {
-        ep->hooks->on_credit(ep, &control);
+    } else if ((control.kind == UMI_CREDIT && ep->state != UMX_EP_CONNECTING) ||
+               control.kind == UMI_WITHDRAW) {
+        ep->hooks->on_control(ep, &control);
     } else if (control.kind == UMI_NOTIFY) {
         umi_waits_wake(worker->context, control.u.notify.memory, worker);
-    } else if (control.kind == UMI_WITHDRAW) {
-        ep->hooks->on_withdraw(ep, &control);
     } else if (ep->state == UMX_EP_CONNECTING && control.kind == UMI_PONG &&
                ep->handshake->is_knocking) {
         ep->handshake->is_answered = true;
         umi_endpoint_due(ep, UMI_DUE_CONTROL);
     } else {
         if (control.kind == UMI_GOODBYE) {
-            ep->hooks->on_goodbye(ep);
+            ep->hooks->on_control(ep, &control);
         }
         queue_control(ep, arrival);
     }
@@ -229,7 +229,7 @@ act(umx_ep *ep, const umi_control *control)
         umi_close_on_ack(ep);
         break;
     case UMI_CREDIT:
-        ep->hooks->on_credit(ep, control);
+        ep->hooks->on_control(ep, control);
         break;
     case UMI_PING:
         if (ep->is_server && control->u.ask.token == UMI_KNOCK) {
@@ -282,7 +282,7 @@ umi_endpoint_control_run(umx_ep *ep)
         umi_control    control;
         const char    *why;
 
-        ep->num_control--;
+        UMI_DECREMENT(ep->num_control);
         if (umi_control_decode(&control, bytes->data, bytes->len, &why) &&
             ep->base.handle != NULL) {
             act(ep, &control);

@@ -13,7 +13,7 @@ static bool
 has_deferred(const umx_ep *ep)
 {
     return umi_requests_have_deferred(&ep->base.inflight, &ep->base) ||
-           ep->hooks->has_deferred(ep) ||
+           ep->hooks->ask(ep, UMI_HAS_DEFERRED) ||
            umi_requests_have_deferred(&umi_endpoint_worker(ep)->inflight,
                                       &ep->base);
 }

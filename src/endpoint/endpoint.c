@@ -13,6 +13,7 @@
 #include "ops/queue.h"
 #include "ops/tag.h"
 #include "util/clock.h"
+#include "util/count.h"
 
 /* How long after its end an endpoint waits for what UCX has of it: what UCX
  * gives back, it gives back with its next progress, or much later. */
@@ -125,6 +126,15 @@ set_limits(umx_ep *ep, const umx_config *config, const umx_window *window)
         ep->own_limits.bytes  = window->bytes;
         ep->most_limits.bytes = 0;
     }
+}
+
+void
+umi_endpoint_set_state(umx_ep *ep, umx_ep_state state)
+{
+    UMI_ASSERT_LOCKED(umi_endpoint_worker(ep));
+    assert(state > ep->state && ep->state < UMX_EP_CLOSED);
+    assert(state != UMX_EP_DRAINING || ep->state == UMX_EP_OPEN);
+    ep->state = state;
 }
 
 umx_status
@@ -296,7 +306,7 @@ static void
 hand_out(umx_ep *ep)
 {
     if (take_due(ep, UMI_DUE_RECV)) {
-        ep->hooks->hand_out(ep);
+        ep->hooks->visit(ep, UMI_DUE_RECV);
     }
 }
 
@@ -348,14 +358,14 @@ visit_due(umx_ep *ep)
         umi_endpoint_control_run(ep);
     }
     if (take_due(ep, UMI_DUE_WITHDRAW)) {
-        ep->hooks->withdraw(ep);
+        ep->hooks->visit(ep, UMI_DUE_WITHDRAW);
     }
     if (take_due(ep, UMI_DUE_CREDIT)) {
-        ep->hooks->grant(ep);
+        ep->hooks->visit(ep, UMI_DUE_CREDIT);
     }
     if (take_due(ep, UMI_DUE_SEND)) {
         if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
-            ep->hooks->send(ep);
+            ep->hooks->visit(ep, UMI_DUE_SEND);
             umi_query_send_waiting(ep);
             umi_ep_base_post_waiting(&ep->base);
         }
@@ -375,7 +385,7 @@ visit_due(umx_ep *ep)
             ep, umi_endpoint_worker(ep)->context->config.close_timeout_ns);
     }
     if (take_due(ep, UMI_DUE_HANDLERS)) {
-        ep->hooks->run_handlers(ep);
+        ep->hooks->visit(ep, UMI_DUE_HANDLERS);
     }
     if (take_due(ep, UMI_DUE_NOTIFY) && ep->on_state != NULL) {
         tell_state(ep);
@@ -510,8 +520,8 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_endpoint_observe_open(ep, status);
     ep->is_dropped   = ep->is_dropped || is_unaccepted;
     ep->unsent_bytes = umi_endpoint_unsent_bytes(ep);
-    ep->state        = state;
-    ep->error        = status;
+    umi_endpoint_set_state(ep, state);
+    ep->error = status;
     umi_ep_base_end_raw(&ep->base, pending_status(ep));
     if (state == UMX_EP_FAILED) {
         umi_tag_doubt(umi_endpoint_worker(ep));
@@ -538,7 +548,7 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_endpoint_due(ep, UMI_DUE_NOTIFY);
     if (was_closing) {
         ep->is_closing = false;
-        umi_endpoint_worker(ep)->num_closing--;
+        UMI_DECREMENT(umi_endpoint_worker(ep)->num_closing);
         umi_ep_base_release(&ep->base);
     }
     if (is_unaccepted) {

@@ -76,6 +76,16 @@ typedef struct umi_handshake {
     uint8_t  welcome_hash[UMI_SHA256_SIZE];
 } umi_handshake;
 
+/* What is asked of the rooms above. */
+typedef enum umi_endpoint_question {
+    UMI_HAS_WAITING,  /* are there sends that are not posted, ... */
+    UMI_HAS_DEFERRED, /* ... and cancelled ones among them? */
+    UMI_IS_BUSY,      /* is there anything else that a close waits for? */
+    UMI_IS_RECEIVING, /* are bytes on their way for a receive that wants them?
+                       */
+    UMI_HAS_ARRIVED   /* has all come that the peer's GOODBYE names? */
+} umi_endpoint_question;
+
 /* What the rooms above do for a connection. There is one table, which
  * umx_worker_create() gives to umi_worker_hooks.ep. */
 typedef struct umi_endpoint_hooks {
@@ -85,46 +95,30 @@ typedef struct umi_endpoint_hooks {
     /* The handshake is over: messages may flow. */
     void (*open)(umx_ep *ep);
 
-    /* The visits that UMI_DUE_CREDIT, SEND, RECV and HANDLERS ask for. */
-    void (*grant)(umx_ep *ep);
-    void (*send)(umx_ep *ep);
-    void (*hand_out)(umx_ep *ep);
-    void (*run_handlers)(umx_ep *ep);
-
-    /* Inside UCX's callbacks: a CREDIT, and that a GOODBYE has come. */
-    void (*on_credit)(umx_ep *ep, const umi_control *credit);
-    void (*on_goodbye)(umx_ep *ep);
-    /* Inside UCX's callbacks: a WITHDRAW; and what UMI_DUE_WITHDRAW asks for.
-     */
-    void (*on_withdraw)(umx_ep *ep, const umi_control *withdraw);
-    void (*withdraw)(umx_ep *ep);
+    /* Do what one bit of umi_endpoint_due asks for: UMI_DUE_CREDIT, SEND, RECV,
+     * HANDLERS, WITHDRAW; ACK: announced messages come into memory of ours, as
+     * far as that is allowed. */
+    void (*visit)(umx_ep *ep, unsigned due);
+    /* Inside UCX's callbacks: a CREDIT or a WITHDRAW, or that a GOODBYE has
+     * come. */
+    void (*on_control)(umx_ep *ep, const umi_control *control);
 
     /* Tell, by channel, what has been sent and has to arrive. write_goodbye()
      * sends messages that are full; read_goodbye() is false if the endpoint has
      * failed over it. */
     void (*write_goodbye)(umx_ep *ep, umi_control *goodbye);
     bool (*read_goodbye)(umx_ep *ep, const umi_control *goodbye);
-    bool (*has_arrived)(const umx_ep *ep);
 
-    /* Tell whether there are sends that are not posted, or anything else that a
-     * close waits for. */
-    bool (*has_waiting)(const umx_ep *ep);
-    bool (*has_deferred)(const umx_ep *ep); /* cancelled ones among them */
-    bool (*is_busy)(const umx_ep *ep);
-    /* Tell whether bytes are on their way for a receive that wants them. */
-    bool (*is_receiving)(const umx_ep *ep);
-    uint64_t (*unsent_bytes)(const umx_ep *ep);
+    bool (*ask)(const umx_ep *ep, umi_endpoint_question question);
     /* Add what waits to be read, and to be sent. */
     void (*count_waiting)(const umx_ep *ep, umx_ep_stats *stats);
+    uint64_t (*unsent_bytes)(const umx_ep *ep);
     bool (*find_unread)(const umx_ep *ep, umx_unread *unread);
 
     void (*stop_reading)(umx_ep *ep); /* this side closes */
     void (*fail_sends)(umx_ep *ep, umx_status status);
     /* The peer has closed, and all that it has sent has arrived. */
     void (*peer_closed)(umx_ep *ep);
-    /* Announced messages come into memory of ours, as far as that is allowed.
-     */
-    void (*fetch)(umx_ep *ep);
     /* `ep` has ended: settle everything with `status`. */
     void (*finish)(umx_ep *ep, umx_status status);
     /* Drop what is left: nobody reads it. */
@@ -289,10 +283,18 @@ umx_status umi_endpoint_recv_status(const umx_ep *ep);
 umx_status umi_endpoint_new(umx_worker *worker, const umx_window *window,
                             umx_ep **ep_p);
 
+/* Go on to a state:
+ *
+ *   CONNECTING ---> OPEN ---> DRAINING
+ *        |           |           |
+ *        `-----------+-----------+---> CLOSED, FAILED
+ */
+void umi_endpoint_set_state(umx_ep *ep, umx_ep_state state);
+
 /* Write down what is to be done, and ask for a visit. */
 void umi_endpoint_due(umx_ep *ep, unsigned due);
 
-/* umi_worker_hooks.on_ep_event, on_renewed and abort_ep */
+/* What umi_worker_hooks.tell_ep leads to. */
 void umi_endpoint_visit(umi_ep_base *base);
 void umi_endpoint_engine_gone(umi_ep_base *base, const char *reason);
 void umi_endpoint_abort(umi_ep_base *base);

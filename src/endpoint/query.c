@@ -12,6 +12,7 @@
 #include "endpoint/accept.h"
 #include "endpoint/endpoint.h"
 #include "util/clock.h"
+#include "util/count.h"
 #include "util/process.h"
 
 enum {
@@ -196,7 +197,7 @@ umi_query_on_answer(umx_ep *ep, const umi_control *control)
         umi_endpoint_protocol_error(ep, "an answer to nothing");
         return;
     }
-    ep->num_asked--;
+    UMI_DECREMENT(ep->num_asked);
     req = find_asked(ep, token);
     if (req != NULL &&
         answer_to((umi_control_kind)asked_of(req)->kind) != control->kind) {

@@ -33,7 +33,8 @@ has_operations(const umx_ep *ep)
 {
     return !umi_list_is_empty(&ep->base.inflight) ||
            !umi_list_is_empty(&ep->base.waiting) ||
-           ep->hooks->has_waiting(ep) || ep->hooks->is_busy(ep);
+           ep->hooks->ask(ep, UMI_HAS_WAITING) ||
+           ep->hooks->ask(ep, UMI_IS_BUSY);
 }
 
 /* Look once. UCX's flush is no help: over tcp it is the peer's program that
@@ -79,7 +80,7 @@ describe(const umx_ep *ep, char *text, size_t size)
                  "the peer has not read %" PRIu64
                  " bytes that were sent or announced to it",
                  bytes);
-    } else if (ep->hooks->is_receiving(ep)) {
+    } else if (ep->hooks->ask(ep, UMI_IS_RECEIVING)) {
         snprintf(text, size,
                  "the peer has not sent all bytes of a message that is being "
                  "received");

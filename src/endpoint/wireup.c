@@ -43,6 +43,7 @@
 #include "endpoint/network.h"
 #include "endpoint/strangers.h"
 #include "endpoint/wireup.h"
+#include "util/count.h"
 #include "util/hash.h"
 #include "endpoint/log.h"
 
@@ -110,7 +111,7 @@ open_conn(umx_ep *ep)
     umi_timer_stop(&ep->timer);
     umi_socket_settle(&ep->socket);
     ep->base.is_bound = true;
-    ep->state         = UMX_EP_OPEN;
+    umi_endpoint_set_state(ep, UMX_EP_OPEN);
     if (umi_log_is_on(umi_endpoint_log_level(ep))) {
         umi_endpoint_log_open(ep);
     }
@@ -138,11 +139,11 @@ umi_handshake_end(umx_ep *ep)
         return;
     }
     ep->handshake = NULL;
-    umi_endpoint_worker(ep)->num_handshakes--;
+    UMI_DECREMENT(umi_endpoint_worker(ep)->num_handshakes);
     umi_endpoint_due(ep,
                      UMI_DUE_HANDLERS); /* messages may have overtaken OPEN */
     if (handshake->listener != NULL) {
-        handshake->listener->num_handshakes--;
+        UMI_DECREMENT(handshake->listener->num_handshakes);
         umi_listener_release(handshake->listener);
     }
     if (handshake->configuration != NULL) {
@@ -247,7 +248,7 @@ umi_handshake_on_connection(umx_listener *listener, int fd)
     if (status != UMX_OK) {
         umi_log(UMI_LOG_ERROR, "connection not accepted: %s",
                 umx_status_string(status));
-        ep->state = UMX_EP_FAILED;
+        umi_endpoint_set_state(ep, UMX_EP_FAILED);
         umi_handshake_end(ep);
         umi_ep_base_release(&ep->base);
         return;

@@ -178,8 +178,8 @@ umi_lend_send(umx_request *req, const void *header, size_t header_len)
     }
     req->worker->stats->loans++;
     loan->is_sending = result != NULL;
-    req->is_posted   = true;
-    req->is_movable  = true; /* umi_lend_turn() */
+    umi_request_posted(req);
+    req->is_movable = true; /* umi_lend_turn() */
     umi_list_append(&ep->lend->loans, &loan->node);
     umi_list_append(&ep->inflight, &req->node);
     return UMX_INPROGRESS;

@@ -92,7 +92,8 @@ umx_request_is_abandoned(const umx_request *req)
 bool
 umx_request_is_over(const umx_request *req)
 {
-    return req->status != UMX_INPROGRESS || req->is_done || req->is_detached;
+    return req->status != UMX_INPROGRESS || req->is_done ||
+           umi_request_is_detached(req);
 }
 
 void

@@ -3,6 +3,8 @@
  * those above it by the tables here only. */
 #include "core/worker.h"
 
+#include <assert.h>
+
 #include "channel/am.h"
 #include "channel/channel.h"
 #include "channel/frames.h"
@@ -61,10 +63,67 @@ finish_ep(umx_ep *ep, umx_status status)
 }
 
 static void
-send_waiting(umx_ep *ep)
+visit_ep(umx_ep *ep, unsigned due)
 {
-    umi_channels_send(ep);
-    umi_initiator_run_flushes(ep);
+    switch (due) {
+    case UMI_DUE_CREDIT:
+        umi_channels_grant(ep);
+        break;
+    case UMI_DUE_SEND:
+        umi_channels_send(ep);
+        umi_initiator_run_flushes(ep);
+        break;
+    case UMI_DUE_RECV:
+        umi_channels_hand_out(ep);
+        break;
+    case UMI_DUE_HANDLERS:
+        umi_channel_am_run(ep);
+        break;
+    case UMI_DUE_WITHDRAW:
+        umi_channels_withdraw(ep);
+        break;
+    case UMI_DUE_ACK:
+        umi_channels_fetch(ep);
+        break;
+    default:
+        assert(false);
+    }
+}
+
+static bool
+ask_ep(const umx_ep *ep, umi_endpoint_question question)
+{
+    switch (question) {
+    case UMI_HAS_WAITING:
+        return umi_channels_have_waiting(ep);
+    case UMI_HAS_DEFERRED:
+        return umi_channels_have_deferred(ep);
+    case UMI_IS_BUSY:
+        return umi_initiator_is_busy(ep);
+    case UMI_IS_RECEIVING:
+        return umi_channels_are_receiving(ep);
+    case UMI_HAS_ARRIVED:
+        return umi_channels_have_arrived(ep);
+    }
+    return false;
+}
+
+static void
+on_control(umx_ep *ep, const umi_control *control)
+{
+    switch (control->kind) {
+    case UMI_CREDIT:
+        umi_channels_on_credit(ep, control);
+        break;
+    case UMI_WITHDRAW:
+        umi_channels_on_withdraw(ep, control);
+        break;
+    case UMI_GOODBYE:
+        umi_channels_on_goodbye(ep);
+        break;
+    default:
+        assert(false);
+    }
 }
 
 static const umi_endpoint_hooks ep_hooks = {
@@ -72,28 +131,17 @@ static const umi_endpoint_hooks ep_hooks = {
     .init          = umi_channels_init,
     .fini          = fini_ep,
     .open          = umi_channels_open,
-    .grant         = umi_channels_grant,
-    .send          = send_waiting,
-    .hand_out      = umi_channels_hand_out,
-    .run_handlers  = umi_channel_am_run,
-    .on_credit     = umi_channels_on_credit,
-    .on_goodbye    = umi_channels_on_goodbye,
-    .on_withdraw   = umi_channels_on_withdraw,
-    .withdraw      = umi_channels_withdraw,
+    .visit         = visit_ep,
+    .on_control    = on_control,
     .write_goodbye = umi_channels_write_goodbye,
     .read_goodbye  = umi_channels_read_goodbye,
-    .has_arrived   = umi_channels_have_arrived,
-    .has_waiting   = umi_channels_have_waiting,
-    .has_deferred  = umi_channels_have_deferred,
-    .is_busy       = umi_initiator_is_busy,
-    .is_receiving  = umi_channels_are_receiving,
+    .ask           = ask_ep,
     .unsent_bytes  = umi_channels_unsent_bytes,
     .count_waiting = umi_channels_count_waiting,
     .find_unread   = umi_channels_find_unread,
     .stop_reading  = umi_channels_stop_reading,
     .fail_sends    = umi_channels_fail_sends,
     .peer_closed   = peer_closed,
-    .fetch         = umi_channels_fetch,
     .finish        = finish_ep,
     .discard       = umi_channels_discard,
 };
@@ -163,21 +211,28 @@ has_received(const umi_ep_base *base)
 }
 
 static void
-on_deferred(umi_ep_base *ep)
+tell_ep(umi_ep_base *ep, umi_ep_news news, const char *reason)
 {
-    umi_endpoint_defer(umi_endpoint_of(ep));
-}
-
-static void
-on_uncopied(umi_ep_base *ep)
-{
-    umi_endpoint_cannot_copy(umi_endpoint_of(ep));
-}
-
-static void
-on_piece(umi_ep_base *ep)
-{
-    umi_endpoint_of(ep)->num_arrivals++; /* a sign of life */
+    switch (news) {
+    case UMI_NEWS_EVENTS:
+        umi_endpoint_visit(ep);
+        break;
+    case UMI_NEWS_PIECE:
+        umi_endpoint_of(ep)->num_arrivals++; /* a sign of life */
+        break;
+    case UMI_NEWS_DEFERRED:
+        umi_endpoint_defer(umi_endpoint_of(ep));
+        break;
+    case UMI_NEWS_UNCOPIED:
+        umi_endpoint_cannot_copy(umi_endpoint_of(ep));
+        break;
+    case UMI_NEWS_RENEWED:
+        umi_endpoint_engine_gone(ep, reason);
+        break;
+    case UMI_NEWS_ABORT:
+        umi_endpoint_abort(ep);
+        break;
+    }
 }
 
 /* What the rooms keep behind each umi_link: lend/agree.h finds its own there.
@@ -210,21 +265,16 @@ static const umi_worker_hooks worker_hooks = {
     .init_link     = init_link,
     .fini_link     = fini_link,
     .take_turns    = umi_turns_take,
-    .on_piece      = on_piece,
     .message_size  = sizeof(umx_message),
     .frames_size   = sizeof(umi_frames),
-    .on_ep_event   = umi_endpoint_visit,
+    .tell_ep       = tell_ep,
     .has_received  = has_received,
-    .on_renewed    = umi_endpoint_engine_gone,
     .on_connection = umi_handshake_on_connection,
     .on_busy       = umi_handshake_on_busy,
     .drop_accepted = umi_accept_drop,
     .on_arrivals   = umi_tag_look,
-    .on_deferred   = on_deferred,
-    .on_uncopied   = on_uncopied,
     .hold_flush    = umi_initiator_hold_flush,
     .stop_thread   = umi_progress_stop,
-    .abort_ep      = umi_endpoint_abort,
     .abort         = abort_worker,
     .fini          = fini_worker,
 };

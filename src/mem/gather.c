@@ -23,6 +23,7 @@ move_within(const umx_buffer *piece, size_t offset, char *packed, size_t len,
 {
     umx_buffer part = *piece;
 
+    assert(offset <= piece->len && len <= piece->len - offset);
     if (piece->layout != NULL) {
         if (is_write) {
             umi_layout_write(piece, offset, packed, len);

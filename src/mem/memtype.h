@@ -4,6 +4,7 @@
 #ifndef UMI_MEMTYPE_H
 #define UMI_MEMTYPE_H
 
+#include <assert.h>
 #include <umx/types.h>
 
 #include "mem/copy.h"
@@ -26,6 +27,7 @@ extern const umi_memtype_ops umi_memtypes[UMX_MEMTYPE_CUDA_MANAGED + 1];
 static inline umx_status
 umi_copy_in(const umx_buffer *buf, const void *src, size_t len)
 {
+    assert(len <= buf->len);
     if (buf->layout != NULL) {
         umi_layout_write(buf, 0, src, len);
         return UMX_OK;
@@ -41,6 +43,7 @@ umi_copy_in(const umx_buffer *buf, const void *src, size_t len)
 static inline umx_status
 umi_copy_out(const umx_buffer *buf, void *dst, size_t len)
 {
+    assert(len <= buf->len);
     if (buf->layout != NULL) {
         umi_layout_read(buf, 0, dst, len);
         return UMX_OK;

@@ -42,7 +42,7 @@ close_outlet(umi_gathered *gathered)
     size_t              left          = umi_list_count(&sender->waiting);
     umi_node           *node;
 
-    sender->refs++;
+    umi_refs_get(&sender->refs);
     batch->refs++;
     sender->is_advancing = true;
     while ((node = umi_list_turn(&sender->waiting, &left)) != NULL) {
@@ -95,7 +95,7 @@ umi_batch_get(umx_message_sender *sender, umx_ep *ep)
     umi_list_append(&batch->base.ep->gathered, &batch->base.ep_node);
     umi_list_append(&sender->batches, &batch->node);
     umi_ep_base_hold(batch->base.ep);
-    sender->refs++;
+    umi_refs_get(&sender->refs);
     return batch;
 }
 

@@ -18,6 +18,7 @@
 #include "core/ep_base.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
+#include "util/refcnt.h"
 
 typedef enum state {
     IDLE,
@@ -34,7 +35,7 @@ struct umx_message_listener {
     umx_ep                     *ep; /* held until it is ENDED */
     umx_message_listener_params params;
     state                       state;
-    unsigned                    refs; /* the user, the operation, run() */
+    umi_refs                    refs; /* the user, the operation, run() */
     bool                        is_running;
     bool                        is_stopped;
     bool                        is_destroyed;
@@ -67,7 +68,7 @@ worker_of(const umx_message_listener *listener)
 static void
 put(umx_message_listener *listener)
 {
-    if (--listener->refs != 0) {
+    if (!umi_refs_put(&listener->refs)) {
         return;
     }
     if (listener->ep != NULL) {
@@ -279,7 +280,7 @@ take_one(umx_message_listener *listener, const umx_frames_info *info)
             &listener->message, listener->buffers, what.count, &params,
             &listener->op);
         if (listener->status == UMX_INPROGRESS) {
-            listener->refs++;
+            umi_refs_get(&listener->refs);
             listener->state = LANDING;
             return;
         }
@@ -397,7 +398,7 @@ receive(umx_message_listener *listener)
            &listener->message);
 
     if (status == UMX_INPROGRESS) {
-        listener->refs++;
+        umi_refs_get(&listener->refs);
         listener->state = RECEIVING;
     } else {
         listener->state  = (status == UMX_OK) ? HELD : FAILED;
@@ -482,7 +483,7 @@ run(umx_message_listener *listener, unsigned max)
         return UMX_OK;
     }
     listener->is_running = true;
-    listener->refs++;
+    umi_refs_get(&listener->refs);
     if (listener->is_lost) {
         tell_end(listener);
     }
@@ -543,7 +544,7 @@ start(umx_message_listener *listener)
     status = umx_worker_submit(umi_ep_base_of(listener->ep)->worker, on_soon,
                                listener);
     if (status == UMX_OK) {
-        listener->refs++;
+        umi_refs_get(&listener->refs);
     } else if (listener->message != NULL) {
         umx_message_return(listener->message);
     }
@@ -588,8 +589,8 @@ umx_message_listener_create(umx_ep                            *ep,
         return UMX_ERR_NO_MEMORY;
     }
     fill_params(&listener->params, params);
-    listener->ep   = ep;
-    listener->refs = 1;
+    listener->ep = ep;
+    umi_refs_init(&listener->refs);
     umi_ep_base_hold(umi_ep_base_of(ep));
     status = start(listener);
     if (status != UMX_OK) {

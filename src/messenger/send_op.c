@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* send_op.c: one message to its endpoints. */
 #include "messenger/sender.h"
+#include "util/count.h"
 
 #include <stdlib.h>
 
@@ -30,7 +31,7 @@ umi_send_op_new(umx_message_sender *sender, uint64_t generation,
     send_op->buffers          = (umx_buffer *)(void *)((char *)send_op + size);
     send_op->header           = (uint8_t *)(send_op->buffers + num_buffers);
     send_op->header_len       = header_len;
-    sender->refs++;
+    umi_refs_get(&sender->refs);
     umi_sender_begin(sender, send_op->generation);
     return send_op;
 }
@@ -142,7 +143,7 @@ end_destination(umi_destination *destination, umx_status status)
     }
     destination->status = status;
     destination->ep     = NULL;
-    send_op->num_left--;
+    UMI_DECREMENT(send_op->num_left);
     send_op->num_lost -= destination->is_lost;
     umi_ep_base_release(umi_ep_base_of(ep));
 }
@@ -155,16 +156,17 @@ end_waiting(umi_destination *destination)
     umi_batch   *batch;
 
     destination->is_posted = true;
-    if (--send_op->num_waiting == 0 && umi_node_is_linked(&send_op->node)) {
+    if (UMI_DECREMENT(send_op->num_waiting) == 0 &&
+        umi_node_is_linked(&send_op->node)) {
         umi_node_remove(&send_op->node);
-        send_op->sender->stats.num_waiting--;
+        UMI_DECREMENT(send_op->sender->stats.num_waiting);
     }
     if ((size_t)(destination - send_op->destinations) >= send_op->num_batches) {
         return;
     }
     batch = umi_batch_find(send_op->sender, destination->ep);
     if (batch != NULL) {
-        batch->num_waiting--;
+        UMI_DECREMENT(batch->num_waiting);
         umi_batch_check(batch);
     }
 }
@@ -196,7 +198,7 @@ on_leg_done(umx_request *op, umx_status status, void *arg)
         sender->stats.bytes_pending -= send_op->len;
     }
     end_destination(destination, status);
-    sender->refs++;
+    umi_refs_get(&sender->refs);
     if (send_op->num_left == 0) {
         umi_send_op_finish(send_op);
     } else {
@@ -218,7 +220,7 @@ on_leg_lost(umx_request *op, umx_status status, void *arg)
     destination->is_lost = true;
     destination->status  = status; /* until it is done */
     sender->stats.bytes_pending -= send_op->len;
-    sender->refs++;
+    umi_refs_get(&sender->refs);
     send_op->num_lost++;
     check_lost(send_op);
     umi_sender_advance(sender);
@@ -370,7 +372,7 @@ cancel(umx_request *req)
     umx_message_sender *sender  = send_op->sender;
     bool                is_free;
 
-    sender->refs++;
+    umi_refs_get(&sender->refs);
     umi_send_op_withdraw(send_op, UMX_ERR_CANCELED);
     is_free = cancel_legs(send_op, req->is_abandoned);
     if (send_op->num_left == 0) {

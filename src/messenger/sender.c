@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "messenger/sender.h"
 
+#include "util/count.h"
+
 #include <stdlib.h>
 
 enum {
@@ -21,7 +23,7 @@ UMI_REQUEST_TAIL(settling, settling_of);
 void
 umi_sender_put(umx_message_sender *sender)
 {
-    if (--sender->refs == 0) {
+    if (umi_refs_put(&sender->refs)) {
         umi_node_remove(&sender->dependent.node);
         free(sender->spare);
         free(sender);
@@ -35,7 +37,7 @@ end(umi_dependent *dependent)
     umx_message_sender *sender = umi_container_of(dependent, umx_message_sender,
                                                   dependent);
 
-    sender->refs++;
+    umi_refs_get(&sender->refs);
     sender->worker = NULL;
     while (!umi_list_is_empty(&sender->waiting)) {
         umi_send_op *send_op = umi_container_of(sender->waiting.next,
@@ -70,8 +72,8 @@ umx_message_sender_create(umx_worker                      *worker,
     if (sender == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    sender->worker    = worker;
-    sender->refs      = 1;
+    sender->worker = worker;
+    umi_refs_init(&sender->refs);
     sender->max_bytes = (mask & UMX_MESSAGE_SENDER_FIELD_MAX_BYTES) ?
                             params->max_bytes :
                             DEFAULT_MAX_BYTES;
@@ -113,12 +115,12 @@ umi_sender_begin(umx_message_sender *sender, uint64_t generation)
 void
 umi_sender_end(umx_message_sender *sender, uint64_t generation)
 {
-    sender->num_things--;
+    UMI_DECREMENT(sender->num_things);
     UMI_LIST_FOREACH_SAFE(node, &sender->settling) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
         if (generation <= settling_of(req)->generation &&
-            --settling_of(req)->num_left == 0) {
+            UMI_DECREMENT(settling_of(req)->num_left) == 0) {
             umi_request_complete(req, UMX_OK);
         }
     }
@@ -148,7 +150,7 @@ umi_sender_advance(umx_message_sender *sender)
         return;
     }
     sender->is_advancing = true;
-    sender->refs++;
+    umi_refs_get(&sender->refs);
     while (!umi_list_is_empty(&sender->waiting)) {
         umi_send_op *send_op = umi_container_of(sender->waiting.next,
                                                 umi_send_op, node);

@@ -23,6 +23,7 @@
 #include "core/request.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
+#include "util/refcnt.h"
 
 struct umx_message_sender {
     umx_worker   *worker; /* NULL: gone */
@@ -30,7 +31,7 @@ struct umx_message_sender {
     uint64_t      max_bytes;
     uint16_t      channel;
     bool          is_advancing;
-    unsigned      refs;     /* the user, batches, send_ops */
+    umi_refs      refs;     /* the user, batches, send_ops */
     umi_list      batches;  /* umi_batch.node */
     umi_list      waiting;  /* umi_send_op.node */
     umi_list      settling; /* requests */

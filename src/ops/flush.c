@@ -99,7 +99,7 @@ flush_worker(umx_request *req)
     if (--flush_of(req)->num_left == 0) {
         return flush_of(req)->status;
     }
-    req->is_posted = true;
+    umi_request_posted(req);
     return UMX_INPROGRESS;
 }
 
@@ -126,7 +126,7 @@ umi_flush_post(umx_request *req)
 static void
 cancel(umx_request *req)
 {
-    if (!req->is_posted) {
+    if (!umi_request_is_posted(req)) {
         umi_request_cancel_queued(req);
     } else {
         umi_request_detach(req);

@@ -162,7 +162,7 @@ umi_post_result(umx_request *req, ucs_status_ptr_t result, umi_list *list)
     if (req->status != UMX_INPROGRESS) {
         return UMX_INPROGRESS; /* the callback has run: on the done list */
     }
-    req->is_posted = true;
+    umi_request_posted(req);
     umi_list_append(list, &req->node);
     return UMX_INPROGRESS;
 }

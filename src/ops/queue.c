@@ -178,7 +178,7 @@ abandon(umi_engine *engine)
         umi_ep_base *ep = umi_container_of(node, umi_ep_base, node);
 
         if (ep->engine == engine && ep->link == NULL) {
-            worker->hooks->on_renewed(ep, reason);
+            worker->hooks->tell_ep(ep, UMI_NEWS_RENEWED, reason);
         }
     }
 }

@@ -88,7 +88,7 @@ cancel_send(umx_request *req)
 {
     umx_status status = UMX_OK;
 
-    if (!req->is_posted) {
+    if (!umi_request_is_posted(req)) {
         umi_request_cancel_queued(req);
         return;
     }
@@ -100,9 +100,9 @@ cancel_send(umx_request *req)
         return;
     }
     if (status < 0) {
-        req->worker->hooks->on_uncopied(req->ep);
+        req->worker->hooks->tell_ep(req->ep, UMI_NEWS_UNCOPIED, NULL);
     }
-    req->worker->hooks->on_deferred(req->ep);
+    req->worker->hooks->tell_ep(req->ep, UMI_NEWS_DEFERRED, NULL);
 }
 
 const umi_request_ops umi_tag_send_ops = {.name     = "tag_send",
@@ -329,7 +329,7 @@ leave_message(umx_request *req)
     if (land_elsewhere(req) == UMX_OK) {
         umi_request_detach(req);
     } else if (req->ep != NULL) {
-        req->worker->hooks->on_deferred(req->ep);
+        req->worker->hooks->tell_ep(req->ep, UMI_NEWS_DEFERRED, NULL);
     }
 }
 
@@ -418,7 +418,7 @@ umi_tag_post_result(umx_request *req, umi_engine *engine,
 {
     umx_status status = umi_post_result(req, result, &req->worker->inflight);
 
-    if (req->is_posted) {
+    if (umi_request_is_posted(req)) {
         umi_tag_op_of(req)->handle = result;
         umi_tag_op_of(req)->engine = engine;
         umi_engine_hold(engine);
@@ -430,7 +430,7 @@ void
 umi_tag_end_post(umx_request *req, void *request)
 {
     ucp_request_free(request);
-    if (req->is_posted) {
+    if (umi_request_is_posted(req)) {
         umi_engine_release(umi_tag_op_of(req)->engine);
     }
 }
@@ -447,7 +447,7 @@ settle_redirected(umx_request *req, umx_tag_message *message,
         umi_request_complete(req, umi_ep_status(ucs_status));
         return;
     }
-    req->is_posted = false;
+    umi_request_restart(req);
     umi_node_remove(&req->node);
     status = umi_tag_deliver(req, message);
     if (status != UMX_INPROGRESS) {
@@ -464,7 +464,7 @@ post_again(umx_request *req)
     umx_status status;
 
     umi_tag_op_of(req)->is_moving = false;
-    req->is_posted                = false;
+    umi_request_restart(req);
     umi_node_remove(&req->node);
     status = start_recv(req);
     if (status != UMX_INPROGRESS) {

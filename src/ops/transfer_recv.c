@@ -54,8 +54,8 @@ umi_transfer_recv(umx_request *req, void *desc)
         umi_node_remove(&transfer->node);
         umi_list_append(&transfer->ep->transfers->receiving, &transfer->node);
     }
-    transfer->req   = req;
-    req->is_posted  = true;
+    transfer->req = req;
+    umi_request_posted(req);
     req->is_movable = true;
     umi_list_append(&req->ep->inflight, &req->node);
     return UMX_INPROGRESS;
@@ -211,7 +211,7 @@ on_piece(umx_worker *worker, const umi_am_arrival *arrival)
         umi_ep_base_refuse(ep, "bytes of no transfer");
         return UMI_AM_CONSUMED;
     }
-    worker->hooks->on_piece(ep);
+    worker->hooks->tell_ep(ep, UMI_NEWS_PIECE, NULL);
     take_bytes(transfer, (const char *)arrival->data + sizeof(header), len);
     transfer->moved += len;
     if (transfer->moved == transfer->len) {

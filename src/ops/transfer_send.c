@@ -54,8 +54,8 @@ umi_transfer_send(umx_request *req, const void *header, size_t header_len,
     transfer->req          = req;
     transfer->number       = number;
     transfer->is_announced = is_announced;
-    req->is_posted         = true;
-    req->is_movable        = true;
+    umi_request_posted(req);
+    req->is_movable = true;
     umi_list_append(&ep->inflight, &req->node);
     if (!is_announced) {
         umi_turns_enter(ep);

@@ -12,6 +12,7 @@
 #include "endpoint/endpoint.h"
 #include "mem/memtype.h"
 #include "rma/rma.h"
+#include "util/count.h"
 
 typedef struct part {
     umi_node        node;   /* rma->parts */
@@ -54,7 +55,7 @@ note_status(umx_request *req, umx_status status)
 static void
 count_down(umx_request *req)
 {
-    if (--umi_rma_op_of(req)->num_parts == 0) {
+    if (UMI_DECREMENT(umi_rma_op_of(req)->num_parts) == 0) {
         umi_request_complete(req, umi_rma_op_of(req)->status);
     }
 }
@@ -261,7 +262,7 @@ withdraw(part *p)
         umi_node_remove(&p->unsent);
         return true;
     }
-    if (sending == NULL || sending->is_posted ||
+    if (sending == NULL || umi_request_is_posted(sending) ||
         sending->status != UMX_INPROGRESS) {
         return false;
     }
@@ -602,7 +603,7 @@ post_flush(umx_request *req)
     if (req->is_cancelled) {
         return UMX_ERR_CANCELED;
     }
-    req->is_posted = false;
+    umi_request_restart(req);
     if (ep != NULL && !ep->is_bound) {
         umi_list_append(&ep->waiting, &req->node);
         return UMX_INPROGRESS;
@@ -620,7 +621,7 @@ count_flush(umx_request *req)
 {
     umx_status status;
 
-    if (--umi_rma_op_of(req)->num_parts != 0) {
+    if (UMI_DECREMENT(umi_rma_op_of(req)->num_parts) != 0) {
         return;
     }
     status = post_flush(req);
@@ -721,6 +722,9 @@ umi_initiator_hold_flush(umx_request *req, bool has_messages)
         return UMX_ERR_NO_MEMORY;
     }
     /* A posted flush cannot be taken back. */
-    req->is_posted = (umi_rma_op_of(req)->num_parts != 0);
-    return req->is_posted ? UMX_INPROGRESS : UMX_OK;
+    if (umi_rma_op_of(req)->num_parts == 0) {
+        return UMX_OK;
+    }
+    umi_request_posted(req);
+    return UMX_INPROGRESS;
 }

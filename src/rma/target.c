@@ -13,6 +13,7 @@
 #include "mem/memtype.h"
 #include "rma/rma.h"
 #include "util/atomic.h"
+#include "util/count.h"
 
 /* Requests being executed at a time, of one peer. */
 enum {
@@ -44,7 +45,7 @@ end_serving(serving *s)
         umi_memh_put(s->memh);
     }
     free(s);
-    ep->rma->num_serving--;
+    UMI_DECREMENT(ep->rma->num_serving);
     run_held(ep);
     umi_ep_base_release(&ep->base);
 }

@@ -21,6 +21,7 @@
 #include "ops/flush.h"
 #include "ops/rma.h"
 #include "rma/rma.h"
+#include "util/count.h"
 
 enum {
     STAGE_MOVING,
@@ -37,7 +38,7 @@ leave_ucx(umx_request *req)
 
     if (umi_rma_op_of(req)->is_in_ucx) {
         umi_rma_op_of(req)->is_in_ucx = false;
-        ep->rma->num_ucx--;
+        UMI_DECREMENT(ep->rma->num_ucx);
         umi_initiator_ucx_done(ep);
     }
 }
@@ -45,14 +46,14 @@ leave_ucx(umx_request *req)
 static umx_status
 flush(umx_request *req)
 {
-    req->status = UMX_INPROGRESS;
+    umi_request_restart(req);
     return (req->ep->handle == NULL) ? UMX_ERR_CLOSED : umi_flush_post(req);
 }
 
 static umx_status
 signal_owner(umx_request *req)
 {
-    req->status                   = UMX_INPROGRESS;
+    umi_request_restart(req);
     umi_rma_op_of(req)->num_parts = 1;
     umi_initiator_late_signal(req, umi_rma_op_of(req)->signal_rkey,
                               &umi_rma_op_of(req)->signal);
@@ -72,7 +73,7 @@ put_signal(umx_request *req)
     if (req->ep->handle == NULL) {
         return UMX_ERR_CLOSED;
     }
-    req->status = UMX_INPROGRESS;
+    umi_request_restart(req);
     status = umi_post_rma(req, rkey->ucp, rkey->key.address + signal->offset,
                           &value, true);
     if (status == UMX_INPROGRESS) {
@@ -280,8 +281,8 @@ post(umx_request *req, umx_request **req_p)
 {
     umx_status status;
 
-    if (--umi_rma_op_of(req)->num_parts != 0) {
-        req->is_posted = true;
+    if (UMI_DECREMENT(umi_rma_op_of(req)->num_parts) != 0) {
+        umi_request_posted(req);
         umi_list_append(&req->ep->inflight, &req->node);
         *req_p = req;
         return UMX_INPROGRESS;

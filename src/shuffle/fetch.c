@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "shuffle/shuffle.h"
+#include "util/count.h"
 
 enum {
     BATCH       = 128,    /* chunks that are read together */
@@ -24,7 +25,7 @@ typedef struct umi_shuffle_batch {
 void
 umi_shuffle_key_put(umi_shuffle_key *key)
 {
-    if (--key->refs == 0) {
+    if (umi_refs_put(&key->refs)) {
         umx_rkey_destroy(key->rkey);
         free(key);
     }
@@ -82,7 +83,7 @@ end_fetch(umx_shuffle_chunk *chunk, umx_status status)
     char              why[128];
 
     peer->fetching -= chunk->len;
-    sh->num_fetching--;
+    UMI_DECREMENT(sh->num_fetching);
     chunk->is_coming = false;
     if (chunk->is_dropped) {
         umi_shuffle_chunk_drop(chunk);

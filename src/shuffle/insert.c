@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "shuffle/shuffle.h"
+#include "util/count.h"
 #include "util/trace.h"
 
 static const umx_request_class insert_class = {
@@ -59,7 +60,7 @@ put_sent_key(umi_shuffle_peer *peer, uint32_t key)
     umi_shuffle_sent_key *sent_key = &peer->sent_keys[key];
     umi_shuffle_record forget = {.kind = UMI_SHUFFLE_RECORD_FORGET, .key = key};
 
-    if (--sent_key->num_inserts != 0) {
+    if (UMI_DECREMENT(sent_key->num_inserts) != 0) {
         return;
     }
     umx_memh_put(sent_key->memh);
@@ -78,7 +79,7 @@ umi_shuffle_insert_taken(umi_shuffle_insert *insert)
 {
     if (!insert->is_taken) {
         insert->is_taken = true;
-        insert->sh->num_untaken--;
+        UMI_DECREMENT(insert->sh->num_untaken);
     }
 }
 
@@ -87,7 +88,7 @@ static void
 end_lent(umi_shuffle_insert *insert)
 {
     if (insert->extent != NULL) {
-        insert->extent->num_lent--;
+        UMI_DECREMENT(insert->extent->num_lent);
         umi_shuffle_extent_close(insert->extent);
     }
 }
@@ -270,7 +271,7 @@ register_extent(umx_shuffler *sh, umi_shuffle_extent *extent)
     status = umx_memh_register(umx_worker_get_context(sh->worker), &buf,
                                &params, &extent->memh);
     if (status == UMX_OK) {
-        atomic_fetch_add_explicit(&extent->refs, 1, memory_order_relaxed);
+        umi_shared_refs_get(&extent->refs);
     }
     return status;
 }
@@ -319,7 +320,7 @@ keep_spilled(umx_shuffler *sh, uint32_t partition, umi_shuffle_extent *extent,
     chunk->data   = data;
     chunk->len    = len;
     chunk->extent = extent;
-    atomic_fetch_add_explicit(&extent->refs, 1, memory_order_relaxed);
+    umi_shared_refs_get(&extent->refs);
     umi_shuffle_chunk_landed(chunk);
     return UMX_OK;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "shuffle/shuffle.h"
+#include "util/count.h"
 #include "util/trace.h"
 
 typedef struct umi_shuffle_wait {
@@ -221,7 +222,7 @@ umi_shuffle_chunk_landed(umx_shuffle_chunk *chunk)
     }
     sh->info.num_received++;
     sh->info.received += chunk->len;
-    sh->partitions[chunk->partition].num_missing--;
+    UMI_DECREMENT(sh->partitions[chunk->partition].num_missing);
     check_complete(sh, chunk->partition);
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "shuffle/shuffle.h"
+#include "util/count.h"
 
 enum {
     FLAG_RECORDS = 1,
@@ -53,7 +54,7 @@ on_sent(umx_request *req, umx_status status, void *arg)
 
     (void)req;
     (void)status; /* its failure revokes the communicator */
-    sh->num_sending--;
+    UMI_DECREMENT(sh->num_sending);
     drop_message(peer, message);
     umi_shuffle_check_end(sh);
     umi_shuffle_put(sh);
@@ -206,7 +207,7 @@ on_key(umi_shuffle_peer *peer, const umi_shuffle_record *record)
         free(key);
         return false;
     }
-    key->refs               = 1;
+    umi_refs_init(&key->refs);
     peer->keys[record->key] = key;
     return true;
 }
@@ -255,7 +256,7 @@ on_chunk(umi_shuffle_peer *peer, const umi_shuffle_record *record)
     chunk->len    = (size_t)record->len;
     chunk->key    = key;
     chunk->offset = record->offset;
-    key->refs++;
+    umi_refs_get(&key->refs);
     data = umx_rkey_pointer(key->rkey);
     if (data == NULL) {
         umi_list_append(&peer->to_fetch, &chunk->node);

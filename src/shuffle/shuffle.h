@@ -17,6 +17,7 @@
 
 #include "shuffle/wire.h"
 #include "util/list.h"
+#include "util/refcnt.h"
 #include "util/slots.h"
 
 enum {
@@ -58,7 +59,7 @@ typedef struct umi_shuffle_extent {
     umx_memh *memh;     /* for peers, held; NULL: no peer has a chunk */
     unsigned  num_lent; /* chunks that peers may read */
     /* of the spill, each chunk, and the memory handle */
-    atomic_uint refs;
+    umi_shared_refs refs;
 } umi_shuffle_extent;
 
 /* Create a file in `dir` for chunks that are too much for memory. NULL:
@@ -89,7 +90,7 @@ void umi_shuffle_extent_close(umi_shuffle_extent *extent);
 /* The key of a memory of another rank, which the rank has sent. */
 typedef struct umi_shuffle_key {
     umx_rkey *rkey;
-    unsigned  refs; /* the table's, and one of each chunk */
+    umi_refs  refs; /* the table's, and one of each chunk */
 } umi_shuffle_key;
 
 struct umx_shuffle_chunk {
@@ -140,16 +141,16 @@ typedef struct umi_shuffle_partition {
  */
 
 struct umx_shuffler {
-    umx_dependent dependent;
-    umx_worker   *worker; /* NULL: it is being destroyed */
-    umx_comm     *comm;   /* derived, owned */
-    int           rank;
-    int           size;
-    atomic_uint   refs; /* the user, chunks, and each thing under way */
-    bool          is_closing;
-    bool          is_left; /* the communicator */
-    umx_status    status;  /* why no operation can begin */
-    umx_request  *close_req;
+    umx_dependent   dependent;
+    umx_worker     *worker; /* NULL: it is being destroyed */
+    umx_comm       *comm;   /* derived, owned */
+    int             rank;
+    int             size;
+    umi_shared_refs refs; /* the user, chunks, and each thing under way */
+    bool            is_closing;
+    bool            is_left; /* the communicator */
+    umx_status      status;  /* why no operation can begin */
+    umx_request    *close_req;
     /* partitions */
     uint32_t               num_partitions;
     int32_t               *owners;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* shuffler.c: the life of a shuffler, and its end. */
 #include "shuffle/shuffle.h"
+#include "util/count.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -39,13 +40,13 @@ free_shuffler(umx_shuffler *sh)
 void
 umi_shuffle_hold(umx_shuffler *sh)
 {
-    atomic_fetch_add_explicit(&sh->refs, 1, memory_order_relaxed);
+    umi_shared_refs_get(&sh->refs);
 }
 
 void
 umi_shuffle_put(umx_shuffler *sh)
 {
-    if (atomic_fetch_sub_explicit(&sh->refs, 1, memory_order_acq_rel) == 1) {
+    if (umi_shared_refs_put(&sh->refs)) {
         free_shuffler(sh);
     }
 }
@@ -213,7 +214,7 @@ finish_here(umx_shuffler *sh, uint32_t partition)
 {
     if (!sh->partitions[partition].is_finished_here) {
         sh->partitions[partition].is_finished_here = true;
-        sh->num_unfinished--;
+        UMI_DECREMENT(sh->num_unfinished);
         if (sh->owners[partition] == sh->rank) {
             umi_shuffle_partition_finish(sh, partition);
         }
@@ -409,7 +410,7 @@ umx_shuffler_create(umx_comm *comm, const umx_shuffler_params *params,
     umi_node_init((umi_node *)(void *)&sh->dependent);
     umi_list_init(&sh->waits);
     umi_list_init(&sh->inserts);
-    atomic_init(&sh->refs, 1);
+    umi_shared_refs_init(&sh->refs);
     init_lock(sh);
     status = set_up(sh, params);
     if (status == UMX_OK) {

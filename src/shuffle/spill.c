@@ -19,7 +19,9 @@
 #include <unistd.h>
 
 #include "shuffle/shuffle.h"
+#include "util/count.h"
 #include "util/log.h"
+#include "util/refcnt.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE \
@@ -37,7 +39,7 @@ struct umi_shuffle_spill {
     size_t              page;
     size_t              end; /* of what has been allocated */
     umi_shuffle_extent *current[UMI_SHUFFLE_NUM_WAYS];
-    atomic_uint         refs; /* the shuffler's, and of each extent in use */
+    umi_shared_refs     refs; /* the shuffler's, and of each extent in use */
     pthread_mutex_t     lock; /* of the extents that are not in use */
     umi_shuffle_extent *unused[NUM_CLASSES];
 };
@@ -84,7 +86,7 @@ umi_shuffle_spill_new(const char *dir, int *error)
     }
     spill->page = (size_t)sysconf(_SC_PAGESIZE);
     (void)pthread_mutex_init(&spill->lock, NULL);
-    atomic_init(&spill->refs, 1);
+    umi_shared_refs_init(&spill->refs);
     return spill;
 }
 
@@ -105,7 +107,7 @@ take_unused(umi_shuffle_spill *spill, unsigned number)
 static void
 put_spill(umi_shuffle_spill *spill)
 {
-    if (atomic_fetch_sub_explicit(&spill->refs, 1, memory_order_acq_rel) != 1) {
+    if (!umi_shared_refs_put(&spill->refs)) {
         return;
     }
     for (unsigned i = 0; i < NUM_CLASSES; i++) {
@@ -272,8 +274,8 @@ get_extent(umi_shuffle_spill *spill, size_t len, umi_shuffle_extent **extent_p)
     extent->used          = 0;
     extent->is_full       = false;
     extent->num_unwritten = 0;
-    atomic_init(&extent->refs, 1);
-    atomic_fetch_add_explicit(&spill->refs, 1, memory_order_relaxed);
+    umi_shared_refs_init(&extent->refs);
+    umi_shared_refs_get(&spill->refs);
     *extent_p = extent;
     return 0;
 }
@@ -283,8 +285,7 @@ umi_shuffle_extent_put(umi_shuffle_extent *extent)
 {
     umi_shuffle_spill *spill = extent->spill;
 
-    if (atomic_fetch_sub_explicit(&extent->refs, 1, memory_order_acq_rel) !=
-        1) {
+    if (!umi_shared_refs_put(&extent->refs)) {
         return;
     }
     if (extent->number == NO_CLASS) {
@@ -312,7 +313,7 @@ let_go(const umi_shuffle_extent *extent)
 void
 umi_shuffle_extent_written(umi_shuffle_extent *extent)
 {
-    extent->num_unwritten--;
+    UMI_DECREMENT(extent->num_unwritten);
     let_go(extent);
 }
 
@@ -370,7 +371,7 @@ umi_shuffle_spill_alloc(umi_shuffle_spill *spill, umi_shuffle_way way,
     extent->used += (len + UMI_SHUFFLE_SPILL_ALIGN - 1) /
                     UMI_SHUFFLE_SPILL_ALIGN * UMI_SHUFFLE_SPILL_ALIGN;
     extent->num_unwritten++;
-    atomic_fetch_add_explicit(&extent->refs, 1, memory_order_relaxed);
+    umi_shared_refs_get(&extent->refs);
     *extent_p = extent;
     if (extent->used >= extent->size) {
         extent->used = extent->size;

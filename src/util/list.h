@@ -47,10 +47,18 @@ umi_node_is_linked(const umi_node *node)
     return node->next != node;
 }
 
+/* True if the neighbours of a node know it. */
+static inline bool
+umi_node_is_whole(const umi_node *node)
+{
+    return node->prev->next == node && node->next->prev == node;
+}
+
 /* Insert `node` before `pos`; with the head as `pos`: append. */
 static inline void
 umi_node_insert_before(umi_node *pos, umi_node *node)
 {
+    assert(umi_node_is_whole(pos) && pos != node);
     node->prev      = pos->prev;
     node->next      = pos;
     pos->prev->next = node;
@@ -72,6 +80,7 @@ umi_list_prepend(umi_list *list, umi_node *node)
 static inline void
 umi_node_remove(umi_node *node)
 {
+    assert(umi_node_is_whole(node));
     node->prev->next = node->next;
     node->next->prev = node->prev;
     umi_node_init(node);
@@ -111,6 +120,7 @@ umi_list_pop(umi_list *list)
 static inline void
 umi_list_splice(umi_list *to, umi_list *from)
 {
+    assert(to != from && umi_node_is_whole(to) && umi_node_is_whole(from));
     if (umi_list_is_empty(from)) {
         return;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "util/map.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* Find the place of a key: the upper bits of its product with 2^64 divided by
@@ -70,6 +71,7 @@ grow(umi_map *map)
 void
 umi_map_add(umi_map *map, umi_map_node *node, uint64_t key)
 {
+    assert(umi_map_find(map, key) != node);
     if (map->count >= (size_t)1 << map->bits) {
         grow(map);
     }
@@ -84,6 +86,7 @@ umi_map_remove(umi_map *map, umi_map_node *node)
     umi_map_node **link = place_of(map, node->key);
 
     while (*link != node) {
+        assert(*link != NULL);
         link = &(*link)->next;
     }
     *link = node->next;

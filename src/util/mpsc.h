@@ -7,6 +7,7 @@
 #ifndef UMI_MPSC_H
 #define UMI_MPSC_H
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +40,7 @@ umi_mpsc_push(umi_mpsc *queue, umi_mpsc_node *node)
                                                  memory_order_relaxed);
 
     do {
+        assert(node != newest);
         node->next = newest;
     } while (!atomic_compare_exchange_weak_explicit(&queue->newest, &newest,
                                                     node, memory_order_release,

@@ -9,6 +9,7 @@
 #ifndef UMI_POOL_H
 #define UMI_POOL_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,6 +61,7 @@ umi_pool_get(umi_pool *pool)
 static inline void
 umi_pool_put(umi_pool *pool, void *object)
 {
+    assert(object != pool->free_list && pool->in_use != 0);
     *(void **)object = pool->free_list;
     pool->free_list  = object;
     pool->in_use--;

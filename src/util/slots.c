@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "util/slots.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,7 @@ umi_slots_add(umi_slots *slots, void *value, uint32_t nonce)
     umi_slot *slot;
     uint32_t  number;
 
+    assert(value != NULL);
     if (slots->first_free == 0 && !grow(slots)) {
         return 0;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "util/table.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,6 +80,7 @@ grow(umi_table *table)
 bool
 umi_table_add(umi_table *table, uint32_t number, void *value)
 {
+    assert(value != NULL && umi_table_get(table, number) == NULL);
     if (2 * ((size_t)table->count + 1) > size_of(table) && !grow(table)) {
         return false;
     }

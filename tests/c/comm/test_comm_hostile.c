@@ -896,7 +896,7 @@ test_a_thousand_communicators(void **state)
     for (int i = 0; i < 2; i++) {
         umx_worker_query(w->workers[i], &stats);
         assert_int_equal(stats.requests_in_use, 0);
-        assert_int_equal(w->comms[i]->group->refs, 1);
+        assert_int_equal(w->comms[i]->group->refs.count, 1);
         assert_int_equal(w->comms[i]->group->dispatch->num_orphans, 0);
     }
 }

@@ -82,7 +82,7 @@ fill_queue(pair *p)
     for (int i = 0; i < COUNT; i++) {
         send_one(p, i);
         if (sends[i].req != NULL) {
-            assert_true(sends[i].req->is_posted);
+            assert_true(umi_request_is_posted(sends[i].req));
             return i;
         }
     }

@@ -279,10 +279,10 @@ test_an_rkey_may_be_retired(void **state)
 
     pair_open(p);
     m    = memory_alloc(p, LEN);
-    refs = p->client->base.refs;
+    refs = p->client->base.refs.count;
     umx_rkey_retire(m.rkey);
     umx_memh_release(m.memh);
-    PAIR_UNTIL(p, p->client->base.refs == refs - 1);
+    PAIR_UNTIL(p, p->client->base.refs.count == refs - 1);
 }
 
 /* ---- executed by the owner ------------------------------------------------

@@ -119,7 +119,7 @@ test_each_failure_ends_the_operation(void **state)
             assert_non_null(fake.failed);
             assert_true(o.status < 0);
             assert_int_equal(p->client->rma->num_ucx, 0);
-            assert_int_equal(m.rkey->refs, 1);
+            assert_int_equal(m.rkey->refs.count, 1);
         }
     }
     fake.fail_at            = 0;
