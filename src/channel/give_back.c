@@ -123,7 +123,7 @@ umi_tagged_return_landing(umx_request *req)
     if (!umi_endpoint_may_read(ep) ||
         umi_channel_is_lost(channel, req->info.seq)) {
         if (umi_request_void(req)) { /* nobody receives it any more */
-            umi_request_detach(req);
+            detach_if_pending(req);
         }
         return;
     }

@@ -197,7 +197,9 @@ umi_requests_have_deferred(const umi_list *list, const struct umi_ep_base *ep)
 void
 umi_request_end_detached(umx_request *req)
 {
-    umi_request_set_state(req, UMI_REQUEST_OVER);
+    if (req->state != UMI_REQUEST_STUCK) {
+        umi_request_set_state(req, UMI_REQUEST_OVER);
+    }
     if (req->user == UMI_USER_RELEASED) {
         umi_request_free(req);
     }

@@ -243,6 +243,7 @@ settle(umi_link *link)
     unsigned num_idle = 0;
 
     UMI_ASSERT_NO_WALK();
+    UMI_ASSERT_OUTSIDE_UCX(link->worker);
     for (int i = 0; i < MAX_POLLS && link->num_flushes != 0 && num_idle < 2;
          i++) {
         num_idle = (ucp_worker_progress(link->engine->ucp) == 0) ?

@@ -111,12 +111,12 @@ free_odd(umx_request *req)
     if (req->is_observed) {
         umi_observe_end(req, req->status); /* in its posting call */
     }
-    if (umi_request_is_detached(req) && req->state != UMI_REQUEST_OVER) {
+    if (umi_request_is_detached(req) && req->state != UMI_REQUEST_OVER &&
+        req->state != UMI_REQUEST_STUCK) {
         umi_request_set_user(req, UMI_USER_RELEASED);
         return; /* umi_request_end_detached() frees it */
     }
-    if (umi_request_is_posted(
-            req)) { /* reported, but UCX has it until its worker goes */
+    if (umi_request_is_posted(req)) { /* reported; UCX has it till its end */
         umi_list_append(&req->worker->stuck, &req->node);
         return;
     }

@@ -225,7 +225,9 @@ free_stuck(umi_list *list)
     while ((node = umi_list_pop(list)) != NULL) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
-        umi_request_set_state(req, UMI_REQUEST_COMPLETE);
+        if (req->state == UMI_REQUEST_STUCK) {
+            umi_request_set_state(req, UMI_REQUEST_COMPLETE);
+        }
         umi_request_free(req);
     }
 }
@@ -648,6 +650,7 @@ run_put_off(umx_worker *worker)
 void
 umi_worker_run_events(umx_worker *worker)
 {
+    UMI_ASSERT_OUTSIDE_UCX(worker);
     worker->activity++;
     while (umi_worker_has_events(worker)) {
         /* Endpoint events first: they decide with which status the

@@ -145,6 +145,7 @@ struct umx_worker {
     umi_list     done;
     bool         is_armed;  /* nothing is due; UCX's event fd tells of more */
     bool         is_inside; /* in a (P) call */
+    bool         is_in_ucx; /* only in builds with assertions */
     bool         is_destroy_due; /* a callback has destroyed it */
     bool         is_in_thread;   /* the progress thread is in a call */
     bool         has_events;     /* something is on the lists below */
@@ -288,6 +289,16 @@ void umi_worker_flush_gathered(umx_worker *worker);
  * objects, then completions, until nothing is left. */
 void umi_worker_run_events(umx_worker *worker);
 
+/* UCX's progress calls our callbacks, which must not call it again, nor run
+ * what UCX has reported: builds with assertions know when. */
+#ifdef NDEBUG
+#define UMI_ASSERT_OUTSIDE_UCX(worker) ((void)0)
+#define UMI_SET_IN_UCX(worker, is) ((void)0)
+#else
+#define UMI_ASSERT_OUTSIDE_UCX(worker) assert(!(worker)->is_in_ucx)
+#define UMI_SET_IN_UCX(worker, is) ((void)((worker)->is_in_ucx = (is)))
+#endif
+
 /* Call UCX's progress once. */
 static inline unsigned
 umi_worker_progress(umx_worker *worker)
@@ -295,10 +306,13 @@ umi_worker_progress(umx_worker *worker)
     unsigned events;
 
     UMI_ASSERT_NO_WALK();
+    UMI_ASSERT_OUTSIDE_UCX(worker);
+    UMI_SET_IN_UCX(worker, true);
     events = ucp_worker_progress(worker->ucp);
     if (worker->has_other_engines) {
         events += umi_engines_progress(worker);
     }
+    UMI_SET_IN_UCX(worker, false);
     if (worker->is_turn_due) {
         events += worker->hooks->take_turns(worker);
     }

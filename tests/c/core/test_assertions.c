@@ -264,6 +264,14 @@ progress_within_a_walk(pair *p)
     }
 }
 
+/* As a callback of UCX's does. */
+static void
+run_events_inside_ucx(pair *p)
+{
+    p->client_worker->is_in_ucx = true;
+    umi_worker_run_events(p->client_worker);
+}
+
 static void
 copy_more_than_a_buffer_holds(pair *p)
 {
@@ -350,6 +358,7 @@ test_each_fault_is_stopped(void **state)
     CHECK(close_an_endpoint_that_is_not_open);
     CHECK(complete_a_request_without_the_lock);
     CHECK(progress_within_a_walk);
+    CHECK(run_events_inside_ucx);
     CHECK(copy_more_than_a_buffer_holds);
     CHECK(free_a_message_of_the_queue);
     CHECK(queue_a_message_twice);

@@ -57,12 +57,16 @@ test_an_endpoint_is_not_closed_while_a_flush_is_queued(void **state)
 }
 
 static void
-test_nor_where_the_worker_ends(void **state)
+check_end_of_worker(pair *p, bool is_cancelled)
 {
-    pair *p = *state;
-    op    o;
+    op o;
 
     (void)flush_for_ever(p, &o);
+    if (is_cancelled) {
+        assert_int_equal(umx_request_cancel(o.req), UMX_OK);
+        (void)!umx_worker_drain(p->client_worker);
+        assert_int_equal(o.status, UMX_ERR_CANCELED);
+    }
     umx_worker_destroy(p->client_worker);
     assert_int_equal(fake.queued_polls, 0);
     assert_int_equal(fake.closed_in_flush, 0);
@@ -73,6 +77,18 @@ test_nor_where_the_worker_ends(void **state)
     assert_int_equal(umx_worker_create(p->client_context, &p->client_worker),
                      UMX_OK);
     umx_ep_abort(p->server);
+}
+
+static void
+test_nor_where_the_worker_ends(void **state)
+{
+    check_end_of_worker(*state, false);
+}
+
+static void
+test_nor_where_it_is_cancelled_and_the_worker_ends(void **state)
+{
+    check_end_of_worker(*state, true);
 }
 
 /* Its memory is found by its address when UCX gives it back. UCX has a copy of
@@ -109,6 +125,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         PAIR_TEST_FAKE(test_an_endpoint_is_not_closed_while_a_flush_is_queued),
         PAIR_TEST_ONCE(test_nor_where_the_worker_ends),
+        PAIR_TEST_ONCE(test_nor_where_it_is_cancelled_and_the_worker_ends),
         PAIR_TEST_FAKE(test_a_lost_control_message_keeps_its_memory),
     };
 
