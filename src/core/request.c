@@ -23,7 +23,7 @@ umi_request_is_edge(umi_request_state from, umi_request_state to)
         [UMI_REQUEST_OURS]     = TO_POSTED | TO_COMPLETE,
         [UMI_REQUEST_POSTED]   = TO_OURS | TO_COMPLETE,
         [UMI_REQUEST_COMPLETE] = TO_OURS | TO_OVER | TO_STUCK,
-        [UMI_REQUEST_STUCK]    = TO_COMPLETE,
+        [UMI_REQUEST_STUCK]    = TO_COMPLETE | TO_OVER,
     };
 
     return (edges[from] >> to) & 1;

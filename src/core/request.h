@@ -65,7 +65,7 @@ typedef struct umi_spare {
 /* What has become of the operation:
  *
  *   OURS ---> POSTED ---> COMPLETE ---> OVER
- *     ^ \       |           ^ |  \
+ *     ^ \       |           ^ |  \        ^
  *     |  `------|-----------' |   `---> STUCK
  *     `---------+-------------'
  *
@@ -75,7 +75,7 @@ typedef enum umi_request_state {
     UMI_REQUEST_OURS,     /* it waits in the library, or is about to be posted;
                              also one that ends in its posting call */
     UMI_REQUEST_COMPLETE, /* it has its status: on the done list, or reported */
-    UMI_REQUEST_OVER,     /* detached, and `finish` has run */
+    UMI_REQUEST_OVER,     /* detached, and `finish` has run; or UCX has ended */
     /* UCX has it, from here on: */
     UMI_REQUEST_POSTED,
     UMI_REQUEST_STUCK /* complete, and UCX has it until its worker goes */

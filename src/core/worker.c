@@ -225,9 +225,7 @@ free_stuck(umi_list *list)
     while ((node = umi_list_pop(list)) != NULL) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
-        if (req->state == UMI_REQUEST_STUCK) {
-            umi_request_set_state(req, UMI_REQUEST_COMPLETE);
-        }
+        umi_request_set_state(req, UMI_REQUEST_OVER);
         umi_request_free(req);
     }
 }
