@@ -100,6 +100,7 @@ typedef struct umi_channel {
     umi_counts             rx_granted;
     umi_counts             rx_kept;   /* not read yet */
     uint32_t               rx_window; /* eager messages that may be unread */
+    uint32_t               rx_untold; /* read ones that need no CREDIT yet */
     uint32_t               keep_last; /* so many unread ones; 0: all */
     uint32_t num_unread; /* in `unexpected`: those that do not land */
     umi_pace pace;
@@ -505,7 +506,20 @@ umi_charge_of(const umi_channel *channel, const umi_am_arrival *arrival)
 }
 
 /* credit.c */
-bool umi_credit_allows(const umi_channel *channel, umi_charge charge);
+bool umi_credit_allows_odd(const umi_channel *channel, umi_charge charge);
+static inline bool
+umi_credit_allows(const umi_channel *channel, umi_charge charge)
+{
+    const umi_channels *channels = umi_channels_of(channel->ep);
+
+    if (charge.kind != UMI_CHARGE_EAGER) {
+        return umi_credit_allows_odd(channel, charge);
+    }
+    return (int32_t)(channel->tx_limits.messages - channel->tx_sent.messages) >
+               0 &&
+           (int64_t)(channels->tx_limit.bytes - channels->tx_sent.bytes) >=
+               (int64_t)charge.bytes;
+}
 void umi_credit_sent(umi_channel *channel, umi_charge charge);
 /* An arriving message is to be kept. False: the peer had no credit for it. */
 bool umi_credit_keep(umi_channel *channel, umi_charge charge);
@@ -532,8 +546,8 @@ umi_channel_credit(umi_channel *channel, umx_message *message)
 /* The CREDIT message that is due. */
 void umi_credit_grant(umi_channel *channel, umi_limits *limits,
                       uint32_t *reserve_p);
-/* Compute how many messages of a channel may be unread at first. */
-uint32_t umi_credit_messages(const umi_limits *limits, uint32_t id);
+/* Begin with what this side grants. */
+void umi_credit_init(umi_channel *channel);
 /* Begin with what the peer grants each channel at first. */
 void umi_credit_start(umi_channel *channel);
 /* Take a grant of the peer's. */

@@ -69,8 +69,9 @@ reserve_of(const umi_limits *limits)
                                                  UMI_CREDIT_RESERVE;
 }
 
-uint32_t
-umi_credit_messages(const umi_limits *limits, uint32_t id)
+/* Compute how many messages of a channel may be unread at first. */
+static uint32_t
+messages_of(const umi_limits *limits, uint32_t id)
 {
     return (umi_credit_counts_all(limits) && umi_channel_is_of_library(id) &&
             limits->messages < UMI_CREDIT_OWN) ?
@@ -79,28 +80,35 @@ umi_credit_messages(const umi_limits *limits, uint32_t id)
 }
 
 void
+umi_credit_init(umi_channel *channel)
+{
+    const umi_limits *limits = &channel->ep->own_limits;
+
+    channel->rx_window = messages_of(limits, channel->id);
+    channel->rx_untold = channel->rx_window / 2;
+    if (umi_credit_counts_all(limits) && channel->rx_window <= FEW_MESSAGES) {
+        channel->rx_untold = 0;
+    }
+}
+
+void
 umi_credit_start(umi_channel *channel)
 {
     const umi_limits *limits   = &channel->ep->peer_limits;
-    uint32_t          messages = umi_credit_messages(limits, channel->id);
+    uint32_t          messages = messages_of(limits, channel->id);
 
     channel->tx_limits = (umi_counts){.messages = messages,
                                       .reserve  = reserve_of(limits)};
 }
 
 bool
-umi_credit_allows(const umi_channel *channel, umi_charge charge)
+umi_credit_allows_odd(const umi_channel *channel, umi_charge charge)
 {
     const umi_counts *sent   = &channel->tx_sent;
     const umi_counts *limits = &channel->tx_limits;
     const umx_ep     *ep     = channel->ep;
 
     switch (charge.kind) {
-    case UMI_CHARGE_EAGER:
-        return (int32_t)(limits->messages - sent->messages) > 0 &&
-               (int64_t)(umi_channels_of(ep)->tx_limit.bytes -
-                         umi_channels_of(ep)->tx_sent.bytes) >=
-                   (int64_t)charge.bytes;
     case UMI_CHARGE_RNDV:
         return (int32_t)(umi_channels_of(ep)->tx_limit.rndv -
                          umi_channels_of(ep)->tx_sent.rndv) > 0;
@@ -108,6 +116,7 @@ umi_credit_allows(const umi_channel *channel, umi_charge charge)
         return (int32_t)(limits->reserve - sent->reserve) > 0;
     case UMI_CHARGE_ANY:
         return (int32_t)(limits->messages - sent->messages) > 0;
+    case UMI_CHARGE_EAGER:
     case UMI_CHARGE_NONE:
         break;
     }
@@ -311,18 +320,12 @@ umi_credit_waited(umi_channel *channel, size_t len)
 /* ---- what has been read ---------------------------------------------------
  */
 
-/* True if so many messages have been read that a CREDIT is due: more than half
- * of a window since the last, and of a few each. */
-static bool
+/* True if so many messages have been read that a CREDIT is due. */
+static inline bool
 has_read_many(const umi_channel *channel)
 {
-    const umi_limits *limits = &channel->ep->own_limits;
-    uint32_t          window = umi_credit_messages(limits, channel->id);
-    uint32_t read = channel->rx_read.messages - channel->rx_granted.messages;
-
-    return read > ((umi_credit_counts_all(limits) && window <= FEW_MESSAGES) ?
-                       0 :
-                       window / 2);
+    return channel->rx_read.messages - channel->rx_granted.messages >
+           channel->rx_untold;
 }
 
 /* A CREDIT is due once more than half a window has been read since the last. */

@@ -37,10 +37,10 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
     umi_list_init(&channel->ended_loans);
     channel->ep          = ep;
     channel->id          = id;
-    channel->rx_window   = umi_credit_messages(&ep->own_limits, id);
     channel->ops         = ops_of(id);
     channel->is_replies  = (id == UMI_CHANNEL_REPLIES);
     channel->is_requests = (id == UMI_CHANNEL_REQUESTS);
+    umi_credit_init(channel);
 }
 
 /* ---- arrival, inside UCX's callback --------------------------------------

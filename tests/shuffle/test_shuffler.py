@@ -396,8 +396,8 @@ def test_progress_is_reported():
         return told
 
     for told in good_world(2, main):
+        assert told == sorted(set(told))  # what ends together is told together
         assert told[-1] == (3, 3)
-        assert len(told) == 3
 
 
 async def test_bad_arguments_are_named():
