@@ -127,7 +127,7 @@ UNLOCKED = {
         umx_moe_call_info umx_moe_pack umx_moe_sum umx_moe_unpack""",
     "it never changes": """
         umx_outputs_block_query umx_outputs_num_maps umx_outputs_num_partitions
-        umx_shuffle_chunk_query umx_comm_get_worker umx_comm_member umx_comm_name
+        umx_shuffle_chunk_query umx_comm_get_timeout umx_comm_get_worker umx_comm_member umx_comm_name
         umx_comm_rank
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
         umx_request_buffer umx_request_state
@@ -144,6 +144,7 @@ UNLOCKED = {
         umx_moe_state""",
     "the thread does not change it: only the owner": """
         umx_outputs_block_get umx_proxy_reason umx_shmem_reason
+        umx_region_find_late umx_region_get_failure
         umx_comm_reason umx_comm_result umx_ep_get_arg umx_message_copy_frames
         umx_message_data umx_message_frames umx_message_has_frames
         umx_message_header umx_message_info umx_request_info
