@@ -220,6 +220,9 @@ on_destroy(umx_dependent *dependent)
 
     umi_joint_hold(joint);
     umi_joint_end(joint, UMX_ERR_CLOSED);
+    if (joint->cls->on_destroy != NULL) {
+        joint->cls->on_destroy(joint);
+    }
     joint->worker = NULL;
     umi_joint_put(joint);
 }

@@ -46,6 +46,9 @@ typedef struct umi_joint_class {
     /* umi_joint_watch(): the communicator has failed, or all other ranks have
      * left it. */
     void (*on_failed)(umx_joint *joint);
+    /* The worker is being destroyed, and the object has ended, perhaps before:
+     * end what has been left. NULL: nothing is. */
+    void (*on_destroy)(umx_joint *joint);
     /* The last reference has been put. */
     void (*free)(umx_joint *joint);
 } umi_joint_class;

@@ -47,8 +47,38 @@ close_heap(void *object, const umx_op_params *how, umx_request **req_p)
     return UMX_OK;
 }
 
+static umx_status
+create_outputs(world *w, int rank, const umx_op_params *how, void **object_p,
+               umx_request **req_p)
+{
+    umx_outputs_params params = {.num_maps = 2, .num_partitions = 2};
+
+    return umx_outputs_create(w->comms[rank], &params, how,
+                              (umx_outputs **)object_p, req_p);
+}
+
+static umx_joint *
+joint_of_outputs(void *object)
+{
+    return umx_outputs_joint(object);
+}
+
+static void
+destroy_outputs(void *object)
+{
+    umx_outputs_destroy(object);
+}
+
+static umx_status
+close_outputs(void *object, const umx_op_params *how, umx_request **req_p)
+{
+    return umx_outputs_close(object, SECOND_NS, how, req_p);
+}
+
 static const layer layers[] = {
     {"heap", create_heap, joint_of_heap, destroy_heap, close_heap, false},
+    {"outputs", create_outputs, joint_of_outputs, destroy_outputs,
+     close_outputs, true},
 };
 
 #define FOR_LAYERS(it)             \
