@@ -41,15 +41,16 @@ masked_error(const MoeBufferObject *self, umx_status status, const char *op)
 static PyObject *
 rank_error(const MoeBufferObject *self, umx_status status, const char *op)
 {
-    const umx_comm *comm = (self->umx == NULL) ? NULL : umx_moe_comm(self->umx);
     umx_comm_failure failure;
+    const char      *why;
     char             text[64];
 
-    if (comm != NULL && umx_moe_masked_by(self->umx) >= 0) {
+    if (self->umx != NULL && umx_moe_masked_by(self->umx) >= 0) {
         return masked_error(self, status, op);
     }
-    if (comm != NULL && umx_comm_get_failure(comm, &failure)) {
-        return comm_failure_error(self->worker->st, comm, op);
+    if (self->umx != NULL &&
+        umx_joint_get_failure(umx_moe_joint(self->umx), &failure, &why)) {
+        return comm_lost_error(self->worker->st, &failure, why, op);
     }
     if (self->comm->umx != NULL &&
         umx_comm_get_failure(self->comm->umx, &failure)) {

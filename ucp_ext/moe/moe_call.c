@@ -143,16 +143,15 @@ moe_call_begin(PyObject *op, PyObject *args)
         Py_CLEAR(self);
         goto out;
     }
-    routing = (umx_moe_routing){
-        .topk_idx    = idx.buf,
-        .num_tokens  = (size_t)num_tokens,
-        .num_topk    = (size_t)num_topk,
-        .num_experts = buffer->params.num_experts,
-        .num_ranks   = umx_comm_size(umx_moe_comm(buffer->umx))};
-    status = (like == Py_None) ?
-                 umx_moe_begin(buffer->umx, &routing, flags, &self->umx) :
-                 umx_moe_begin_like(((MoeCallObject *)like)->umx, flags,
-                                    &self->umx);
+    routing = (umx_moe_routing){.topk_idx    = idx.buf,
+                                .num_tokens  = (size_t)num_tokens,
+                                .num_topk    = (size_t)num_topk,
+                                .num_experts = buffer->params.num_experts,
+                                .num_ranks   = umx_moe_num_ranks(buffer->umx)};
+    status  = (like == Py_None) ?
+                  umx_moe_begin(buffer->umx, &routing, flags, &self->umx) :
+                  umx_moe_begin_like(((MoeCallObject *)like)->umx, flags,
+                                     &self->umx);
     if (status != UMX_OK) {
         Py_CLEAR(self);
         (void)errors_set(moe_error(buffer, status, "dispatch"));
@@ -362,7 +361,7 @@ info(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     umx_moe_call_info(self->umx, &i);
     count = ((self->flags & UMX_MOE_UNIQUE) != 0) ?
-                (size_t)umx_comm_size(umx_moe_comm(self->buffer->umx)) :
+                (size_t)umx_moe_num_ranks(self->buffer->umx) :
                 params->num_experts;
     return Py_BuildValue("(Innnnnny#I)", (unsigned)i.dtype, (Py_ssize_t)i.rows,
                          (Py_ssize_t)i.scales, (Py_ssize_t)i.outputs,

@@ -75,10 +75,53 @@ close_outputs(void *object, const umx_op_params *how, umx_request **req_p)
     return umx_outputs_close(object, SECOND_NS, how, req_p);
 }
 
+/* What the buffers of experts are made of, until give_back(). */
+static umx_memh *memories[MAX_RANKS];
+
+static umx_status
+create_moe(world *w, int rank, const umx_op_params *how, void **object_p,
+           umx_request **req_p)
+{
+    umx_moe_params params = {.num_experts = (uint32_t)w->size,
+                             .max_tokens  = 4,
+                             .max_topk    = 1,
+                             .hidden      = 16,
+                             .dtype       = UMX_MOE_F32};
+    size_t         len    = umx_moe_memory_size(&params, w->size);
+    umx_status     status = umx_memh_alloc(w->context, len, &memories[rank]);
+
+    return (status != UMX_OK) ?
+               status :
+               umx_moe_create(w->comms[rank], memories[rank], &params, how,
+                              (umx_moe **)object_p, req_p);
+}
+
+static umx_joint *
+joint_of_moe(void *object)
+{
+    return umx_moe_joint(object);
+}
+
+static void
+destroy_moe(void *object)
+{
+    umx_moe_destroy(object);
+}
+
+static umx_status
+close_moe(void *object, const umx_op_params *how, umx_request **req_p)
+{
+    (void)how;
+    (void)req_p;
+    umx_moe_cancel(object);
+    return UMX_OK;
+}
+
 static const layer layers[] = {
     {"heap", create_heap, joint_of_heap, destroy_heap, close_heap, false},
     {"outputs", create_outputs, joint_of_outputs, destroy_outputs,
      close_outputs, true},
+    {"buffer", create_moe, joint_of_moe, destroy_moe, close_moe, false},
 };
 
 #define FOR_LAYERS(it)             \
@@ -132,6 +175,10 @@ give_back(objects *o)
         if (o->objects[i] != NULL) {
             o->layer->destroy(o->objects[i]);
             o->objects[i] = NULL;
+        }
+        if (memories[i] != NULL) {
+            umx_memh_release(memories[i]);
+            memories[i] = NULL;
         }
     }
 }
