@@ -148,18 +148,19 @@ static void
 give_up(umx_joint *joint, umx_status status)
 {
     umx_comm_failure failure = {.rank = joint->rank, .cause = status};
-    char             text[UMI_JOINT_REASON];
+    char            *text    = joint->reason;
+    size_t           size    = sizeof(joint->reason);
 
-    if (status == UMX_ERR_TIMED_OUT) {
-        (void)snprintf(text, sizeof(text),
+    if (text[0] != '\0') { /* the layer has said why */
+    } else if (status == UMX_ERR_TIMED_OUT) {
+        (void)snprintf(text, size,
                        "not all ranks have come in time to make the %s",
                        joint->cls->name);
-        add_late(joint, text, sizeof(text));
+        add_late(joint, text, size);
     } else {
-        (void)snprintf(text, sizeof(text), "making the %s has failed: %s",
+        (void)snprintf(text, size, "making the %s has failed: %s",
                        joint->cls->name, umx_status_string(status));
     }
-    (void)snprintf(joint->reason, sizeof(joint->reason), "%s", text);
     failure.member = umx_comm_member(joint->comm, joint->rank, &failure.group);
     umx_comm_abort_for(joint->comm, &failure, text);
 }
@@ -207,9 +208,8 @@ umi_joint_end(umx_joint *joint, umx_status status)
     umi_joint_leave(joint);
     if (joint->meeting != NULL) { /* its end finds the object ended */
         (void)umx_request_cancel(joint->meeting);
-    } else {
-        complete(joint, status_of_creation(joint));
     }
+    complete(joint, status_of_creation(joint));
     umi_joint_put(joint);
 }
 
@@ -241,9 +241,7 @@ on_watched(umx_request *part, umx_status status, void *arg)
     (void)part;
     joint->watch = NULL;
     if (status != UMX_ERR_CANCELED && joint->state != UMI_JOINT_ENDED) {
-        (void)umi_joint_learn(joint);
-        set_lost(joint);
-        joint->cls->on_failed(joint);
+        joint->cls->on_failed(joint, umi_joint_learn(joint));
     }
     umi_joint_put(joint);
 }
@@ -455,5 +453,8 @@ umx_joint_get_failure(umx_joint *joint, umx_comm_failure *failure,
 const char *
 umx_joint_reason(const umx_joint *joint)
 {
-    return joint->reason;
+    return (joint->reason[0] == '\0' && joint->state == UMI_JOINT_ENDED &&
+            joint->status == UMX_ERR_RANK_FAILED) ?
+               joint->why :
+               joint->reason;
 }

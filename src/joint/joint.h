@@ -43,9 +43,9 @@ typedef struct umi_joint_class {
     /* It ends with `status`, and was made if `was_open`: end what is under way.
      * The communicator is there still. Called once. */
     void (*on_end)(umx_joint *joint, umx_status status, bool was_open);
-    /* umi_joint_watch(): the communicator has failed, or all other ranks have
-     * left it. */
-    void (*on_failed)(umx_joint *joint);
+    /* umi_joint_watch(): a rank has failed; or all others have left, as they may.
+     * It has not ended. */
+    void (*on_failed)(umx_joint *joint, bool has_failed);
     /* The worker is being destroyed, and the object has ended, perhaps before:
      * end what has been left. NULL: nothing is. */
     void (*on_destroy)(umx_joint *joint);
@@ -72,7 +72,7 @@ struct umx_joint {
     /* the end */
     umx_request *watch;
     bool         is_agreed; /* all ranks find by themselves what is wrong */
-    char         reason[UMI_JOINT_REASON];
+    char         reason[UMI_JOINT_REASON]; /* or "" */
     /* the first failure */
     bool             is_told; /* the communicator has said who */
     umx_comm_failure failure; /* rank -1: none that is known */

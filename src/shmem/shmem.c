@@ -186,10 +186,14 @@ on_met(umx_joint *joint)
     return status;
 }
 
-/* Waits end when the communicator fails. */
+/* Nobody is left who would store what is waited for. */
 static void
-on_failed(umx_joint *joint)
+on_failed(umx_joint *joint, bool has_failed)
 {
+    if (!has_failed) {
+        umi_joint_blame(joint, -1, UMX_ERR_PEER_CLOSED,
+                        "all other ranks have left the heap");
+    }
     umi_shmem_waits_end(umi_container_of(joint, umx_shmem, joint),
                         UMX_ERR_RANK_FAILED);
 }

@@ -134,7 +134,7 @@ UNLOCKED = {
         umx_comm_rank
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
         umx_request_buffer umx_request_state umx_shmem_joint umx_outputs_joint
-        umx_moe_joint umx_moe_num_ranks
+        umx_moe_joint umx_moe_num_ranks umx_proxy_joint
         umx_region_length umx_region_pointer umx_region_record umx_region_rkey
         umx_shmem_addr_accessible umx_shmem_base umx_shmem_get_pes umx_shmem_memh
         umx_shmem_lost umx_shmem_my_pe umx_shmem_num_pes umx_shmem_pe_accessible
