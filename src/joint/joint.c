@@ -157,6 +157,9 @@ give_up(umx_joint *joint, umx_status status)
                        "not all ranks have come in time to make the %s",
                        joint->cls->name);
         add_late(joint, text, size);
+    } else if (status == UMX_ERR_CANCELED) {
+        (void)snprintf(text, size, "making the %s was cancelled",
+                       joint->cls->name);
     } else {
         (void)snprintf(text, size, "making the %s has failed: %s",
                        joint->cls->name, umx_status_string(status));

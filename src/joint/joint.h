@@ -40,11 +40,11 @@ typedef struct umi_joint_class {
     /* All ranks have come: compare what they have told. What this returns is
      * the end of the creation; UMX_INPROGRESS: umi_joint_opened() follows. */
     umx_status (*on_met)(umx_joint *joint);
-    /* It ends with `status`, and was made if `was_open`: end what is under way.
-     * The communicator is there still. Called once. */
+    /* End what is under way with `status`: the object has ended, and had been
+     * made if `was_open`. The communicator is there still. Called once. */
     void (*on_end)(umx_joint *joint, umx_status status, bool was_open);
-    /* umi_joint_watch(): a rank has failed; or all others have left, as they may.
-     * It has not ended. */
+    /* umi_joint_watch(): a rank has failed; or all others have left, as they
+     * may. It has not ended. */
     void (*on_failed)(umx_joint *joint, bool has_failed);
     /* The worker is being destroyed, and the object has ended, perhaps before:
      * end what has been left. NULL: nothing is. */

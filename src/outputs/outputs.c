@@ -228,9 +228,12 @@ read_record(umx_outputs *outputs, int rank)
     num_partitions = umi_read_u32(&r);
     if (r.is_bad || num_maps != outputs->num_maps ||
         num_partitions != outputs->num_partitions) {
-        return umi_joint_refuse(&outputs->joint, UMX_ERR_INVALID_PARAM,
-                                "rank %d gives other numbers than rank %d",
-                                rank, outputs->joint.rank);
+        return umi_joint_refuse(
+            &outputs->joint, UMX_ERR_INVALID_PARAM,
+            "the ranks give different numbers of maps or partitions: rank %d "
+            "%u and %u, and rank %d %u and %u",
+            outputs->joint.rank, outputs->num_maps, outputs->num_partitions,
+            rank, num_maps, num_partitions);
     }
     if (rank == outputs->joint.rank) {
         return UMX_OK;

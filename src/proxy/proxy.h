@@ -223,7 +223,7 @@ void umi_proxy_run_errand(umx_errand *errand);
 /* End the thread without waiting for commands. */
 void umi_proxy_stop(umx_proxy *proxy);
 
-/* The same, without waiting for its end. */
+/* Ask the thread to end, without waiting for that. */
 void umi_proxy_give_up(umx_proxy *proxy);
 
 /* ---- create.c ------------------------------------------------------------

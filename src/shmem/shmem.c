@@ -186,7 +186,7 @@ on_met(umx_joint *joint)
     return status;
 }
 
-/* Nobody is left who would store what is waited for. */
+/* End the waits: nobody is left who would store what they wait for. */
 static void
 on_failed(umx_joint *joint, bool has_failed)
 {
