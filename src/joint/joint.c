@@ -204,7 +204,9 @@ umi_joint_end(umx_joint *joint, umx_status status)
         !joint->is_agreed) {
         give_up(joint, (status == UMX_ERR_CLOSED) ? UMX_ERR_CANCELED : status);
     }
-    joint->cls->on_end(joint, status, was_open);
+    if (joint->cls->on_end != NULL) {
+        joint->cls->on_end(joint, status, was_open);
+    }
     if (joint->watch != NULL) {
         (void)umx_request_cancel(joint->watch);
     }
@@ -292,7 +294,7 @@ end_meeting(umx_joint *joint, umx_status status)
     if (joint->state == UMI_JOINT_ENDED) {
         return status_of_creation(joint);
     }
-    if (status == UMX_OK) {
+    if (status == UMX_OK && joint->cls->on_met != NULL) {
         status = joint->cls->on_met(joint);
     }
     return (status == UMX_INPROGRESS) ? status : open_or_end(joint, status);
@@ -417,11 +419,28 @@ umi_joint_init(umx_joint *joint, const umi_joint_class *cls, umx_comm *comm)
     atomic_init(&joint->refs, 1);
     umi_node_init((umi_node *)(void *)&joint->dependent);
     umx_timer_init(&joint->late, on_late);
-    umx_worker_attach(joint->worker, &joint->dependent);
-    status = umx_comm_derive(comm, cls->label, &joint->comm);
+    status = UMX_ERR_CLOSED;
+    if (joint->worker != NULL && joint->rank >= 0) {
+        umx_worker_attach(joint->worker, &joint->dependent);
+        status = umx_comm_derive(comm, cls->label, &joint->comm);
+    }
     if (status != UMX_OK) {
         umi_joint_end(joint, status);
     }
+    return status;
+}
+
+umx_status
+umi_joint_create(umx_joint *joint, const umi_joint_class *cls, umx_comm *comm,
+                 const umi_joint_offer *offer, const umx_op_params *op,
+                 umx_request **req_p)
+{
+    umx_status status = umi_joint_init(joint, cls, comm);
+
+    if (status == UMX_OK) {
+        return umi_joint_meet(joint, offer, op, req_p);
+    }
+    umi_joint_put(joint);
     return status;
 }
 

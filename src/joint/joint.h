@@ -38,10 +38,12 @@ typedef struct umi_joint_class {
     umx_status (*post)(umx_joint *joint, const umx_op_params *op,
                        umx_request **req_p);
     /* All ranks have come: compare what they have told. What this returns is
-     * the end of the creation; UMX_INPROGRESS: umi_joint_opened() follows. */
+     * the end of the creation; UMX_INPROGRESS: umi_joint_opened() follows.
+     * NULL: they need not agree. */
     umx_status (*on_met)(umx_joint *joint);
     /* End what is under way with `status`: the object has ended, and had been
-     * made if `was_open`. The communicator is there still. Called once. */
+     * made if `was_open`. The communicator is there still. Called
+     * once. NULL: all ends with the communicator. */
     void (*on_end)(umx_joint *joint, umx_status status, bool was_open);
     /* umi_joint_watch(): a rank has failed; or all others have left, as they
      * may. It has not ended. */
@@ -99,6 +101,11 @@ umx_status umi_joint_init(umx_joint *joint, const umi_joint_class *cls,
  * it fails the object has ended, and its first reference has been put. */
 umx_status umi_joint_meet(umx_joint *joint, const umi_joint_offer *offer,
                           const umx_op_params *op, umx_request **req_p);
+
+/* Both, for an object that needs nothing in between. */
+umx_status umi_joint_create(umx_joint *joint, const umi_joint_class *cls,
+                            umx_comm *comm, const umi_joint_offer *offer,
+                            const umx_op_params *op, umx_request **req_p);
 
 /* The creation has ended for which on_met() has returned UMX_INPROGRESS. */
 void umi_joint_opened(umx_joint *joint, umx_status status);

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ext/joint
 """How what all ranks make together ends: every error names rank, operation, cause."""
 
 import asyncio

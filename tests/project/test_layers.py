@@ -130,8 +130,8 @@ UNLOCKED = {
         umx_moe_call_info umx_moe_pack umx_moe_sum umx_moe_unpack""",
     "it never changes": """
         umx_outputs_block_query umx_outputs_num_maps umx_outputs_num_partitions
-        umx_shuffle_chunk_query umx_comm_get_timeout umx_comm_get_worker umx_comm_member umx_comm_name
-        umx_comm_rank
+        umx_shuffle_chunk_query umx_comm_get_timeout umx_comm_get_worker
+        umx_comm_member umx_comm_name umx_comm_rank
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
         umx_request_buffer umx_request_state umx_shmem_joint umx_outputs_joint
         umx_moe_joint umx_moe_num_ranks umx_proxy_joint
@@ -163,8 +163,8 @@ UNLOCKED = {
         umx_copy_free umx_request_is_withdrawn umx_request_set_buffer
         umx_request_was_sent umx_timer_stop umx_worker_attach umx_worker_detach""",
     "it locks where it has to": """
-        umx_shmem_get_failure umx_shmem_atomic umx_shmem_get umx_shmem_get_buffer umx_shmem_iget
-        umx_shmem_iput
+        umx_shmem_atomic umx_shmem_get umx_shmem_get_buffer umx_shmem_get_failure
+        umx_shmem_iget umx_shmem_iput
         umx_shmem_malloc umx_shmem_notify umx_shmem_put umx_shmem_put_signal
         umx_shmem_test
         umx_proxy_quiet umx_proxy_ring_retire
