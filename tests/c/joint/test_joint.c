@@ -242,8 +242,8 @@ test_one_rank_makes_it_alone(void **state)
     }
 }
 
-/* Three ranks: one that has all that the others tell before it hears that one has
- * given up makes it, and hears then. */
+/* Three ranks: one that has all that the others tell before it hears that one
+ * has given up makes it, and hears then. */
 static void
 test_who_cancels_is_named(void **state)
 {
