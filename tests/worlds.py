@@ -58,7 +58,9 @@ def world(size, main, **options):
 
     async def run(rank):
         async with asyncio.timeout(LIMIT):
-            comm = await ucp.Communicator.connect(root, rank, size, 20, **options)
+            comm = await ucp.Communicator.connect(
+                root, rank, size, **({"timeout": 20} | options)
+            )
             async with comm:
                 return await main(comm)
 

@@ -183,6 +183,27 @@ UMX_API UMX_MUST_CHECK umx_status umx_comm_derive(umx_comm  *comm,
 /** The worker; NULL: it has been destroyed. */
 UMX_API umx_worker *umx_comm_get_worker(const umx_comm *comm);
 
+/** How long the ranks wait until all have come: umx_comm_params.timeout_ns of
+ * the communicator that this one comes from. */
+UMX_API uint64_t umx_comm_get_timeout(const umx_comm *comm);
+
+/**
+ * Watch a rank, or for UMX_ANY_SOURCE all others: complete with
+ * UMX_ERR_RANK_FAILED when it has left, or all have, and no message of theirs is
+ * on its way; and when the communicator is revoked, which umx_comm_get_failure()
+ * tells. With UMX_ERR_CANCELED when the communicator is closed here.
+ *
+ * @return UMX_INPROGRESS; as umx_comm_irecv()
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_comm_watch(umx_comm *comm, int source,
+                                                 const umx_op_params *params,
+                                                 umx_request        **req_p);
+
+/** Write to `late` the ranks that have not come to the first collective
+ * operation that is under way, as far as is known; UMX_COMM_LATE_MAX at most.
+ * @return how many */
+UMX_API int umx_comm_find_late(umx_comm *comm, int *late);
+
 /**
  * The endpoint on which `rank`, another than this one, is reached, as long as
  * the communicator is well. It is not the caller's.

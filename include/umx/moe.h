@@ -32,6 +32,7 @@
 #define UMX_MOE_H
 
 #include <umx/comm.h>
+#include <umx/joint.h>
 #include <umx/rma.h>
 
 #ifdef __cplusplus
@@ -103,7 +104,7 @@ UMX_API UMX_MUST_CHECK umx_status umx_moe_layout(const umx_moe_routing *routing,
 /* ---- a group of experts -------------------------------------------------- */
 
 enum umx_moe_field {
-    UMX_MOE_FIELD_TIMEOUT = 1u << 0, /* absent: no limit */
+    UMX_MOE_FIELD_TIMEOUT = 1u << 0, /* absent: no limit for steps */
     UMX_MOE_FIELD_FLAGS   = 1u << 1  /* absent: 0 */
 };
 
@@ -120,7 +121,9 @@ typedef struct umx_moe_params {
     uint32_t      max_topk;    /* experts of a token; UMX_MOE_TOPK_MAX at most */
     uint32_t      hidden;      /* numbers of a row */
     umx_moe_dtype dtype;       /* FP8: `hidden` is a multiple of the block */
-    uint64_t      timeout_ns;  /* of the creation, and each step that waits */
+    /* Of the creation, and each step that waits. Absent: that of the communicator
+     * for the creation, and none for steps. */
+    uint64_t timeout_ns;
     uint64_t      flags;
 } umx_moe_params;
 
@@ -159,9 +162,11 @@ UMX_API UMX_MUST_CHECK umx_status umx_moe_leave(umx_moe             *moe,
  * wait for this one fail, or mask it: umx_moe_leave() comes first. */
 UMX_API void umx_moe_destroy(umx_moe *moe);
 
-/** Its communicator, derived from that of umx_moe_create(), for
- * umx_comm_get_failure(). It is the umx_moe's; NULL: it is not made. */
-UMX_API umx_comm *umx_moe_comm(const umx_moe *moe);
+/** How it is made, and which rank has failed. It is the umx_moe's. */
+UMX_API umx_joint *umx_moe_joint(umx_moe *moe);
+
+/** Tell how many ranks it has. */
+UMX_API int umx_moe_num_ranks(const umx_moe *moe);
 
 /** UMX_OK; else why no call can begin or go on: UMX_ERR_CLOSED,
  * UMX_ERR_CANCELED, UMX_ERR_TIMED_OUT, UMX_ERR_RANK_FAILED, or what an

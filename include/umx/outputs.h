@@ -25,6 +25,7 @@
 #define UMX_OUTPUTS_H
 
 #include <umx/comm.h>
+#include <umx/joint.h>
 #include <umx/rma.h>
 
 #ifdef __cplusplus
@@ -68,10 +69,10 @@ typedef struct umx_outputs_params {
  * Ownership: the caller's reference, which umx_outputs_destroy() gives back,
  *            also if the request fails.
  * Completion: UMX_OK; UMX_ERR_INVALID_PARAM: the ranks give different numbers;
- *             what a collective operation ends with
+ *             as joint.h says
  * @return UMX_OK, UMX_INPROGRESS; UMX_ERR_OUT_OF_RANGE: a number;
  *         UMX_ERR_INVALID_PARAM: a window of 0; what umx_memh_alloc() and
- *         umx_allgatherv() say
+ *         umx_comm_derive() say
  */
 UMX_API UMX_MUST_CHECK umx_status umx_outputs_create(
     umx_comm *comm, const umx_outputs_params *params, const umx_op_params *op,
@@ -129,6 +130,9 @@ typedef struct umx_outputs_info {
 UMX_API UMX_MUST_CHECK umx_status umx_outputs_find(umx_outputs *outputs,
                                                    uint32_t     map,
                                                    umx_outputs_info *info);
+
+/** How they are made. It is the outputs'. */
+UMX_API umx_joint *umx_outputs_joint(umx_outputs *outputs);
 
 /** Tell how many maps the outputs are for. */
 UMX_API uint32_t umx_outputs_num_maps(const umx_outputs *outputs);

@@ -23,6 +23,7 @@
 #define UMX_PROXY_H
 
 #include <umx/comm.h>
+#include <umx/joint.h>
 #include <umx/ring.h>
 #include <umx/rma.h>
 
@@ -49,7 +50,7 @@ enum {
 enum umx_proxy_field {
     UMX_PROXY_FIELD_CPU     = 1u << 0, /* absent: the thread is not pinned */
     UMX_PROXY_FIELD_SPIN    = 1u << 1, /* absent: 50 us, or 0 with one CPU */
-    UMX_PROXY_FIELD_TIMEOUT = 1u << 2  /* absent: 60 s */
+    UMX_PROXY_FIELD_TIMEOUT = 1u << 2  /* absent: that of the communicator */
 };
 
 typedef struct umx_proxy_params {
@@ -76,7 +77,10 @@ UMX_API UMX_MUST_CHECK umx_status umx_proxy_create(
     umx_comm *comm, const umx_proxy_params *params, const umx_op_params *op,
     umx_proxy **proxy_p, umx_request **req_p);
 
-/** Why it was not made, for people; "" if it was. */
+/** How it is made, and which rank has failed. It is the proxy's. */
+UMX_API umx_joint *umx_proxy_joint(umx_proxy *proxy);
+
+/** umx_joint_reason(): why it was not made, for people; "" if it was. */
 UMX_API const char *umx_proxy_reason(const umx_proxy *proxy);
 
 /**

@@ -34,12 +34,23 @@ enum {
  *            if the request fails. The region keeps `memh`, not its being open;
  *            `record` is copied.
  * @param memh    NULL: this rank has no memory in it
+ * Completion: also UMX_ERR_RANK_FAILED: umx_region_get_failure()
  * @return UMX_INPROGRESS; UMX_OK (one rank); UMX_ERR_OUT_OF_RANGE: `len`;
  *         UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY
  */
 UMX_API UMX_MUST_CHECK umx_status umx_region_create(
     umx_comm *comm, umx_memh *memh, const void *record, size_t len,
     const umx_op_params *op, umx_region **region_p, umx_request **req_p);
+
+/** Who has kept it from being made, and why, for people: false if nobody has.
+ * `*why_p` lasts as long as the region. */
+UMX_API bool umx_region_get_failure(const umx_region *region,
+                                    umx_comm_failure *failure,
+                                    const char      **why_p);
+
+/** Write to `late` the ranks that have not come while it is being made, as
+ * umx_comm_find_late() does. */
+UMX_API int umx_region_find_late(umx_region *region, int *late);
 
 /** Give it back: its keys are closed, operations under way go on. */
 UMX_API void umx_region_destroy(umx_region *region);

@@ -23,6 +23,7 @@
 #define UMX_SHMEM_H
 
 #include <umx/comm.h>
+#include <umx/joint.h>
 #include <umx/rma.h>
 #include <umx/wait.h>
 
@@ -71,7 +72,11 @@ UMX_API void umx_shmem_close(umx_shmem *shmem);
 /** Close it, and give it back. */
 UMX_API void umx_shmem_destroy(umx_shmem *shmem);
 
-/** Why the last collective call has failed on all PEs, for people; or "". */
+/** How it is made, and which PE has failed. It is the heap's. */
+UMX_API umx_joint *umx_shmem_joint(umx_shmem *shmem);
+
+/** umx_joint_reason(): why the last collective call has failed on all PEs, for
+ * people; or "". */
 UMX_API const char *umx_shmem_reason(const umx_shmem *shmem);
 
 /** Tell the rank of this process. */
@@ -116,9 +121,7 @@ UMX_API umx_status umx_shmem_notify(umx_shmem *shmem, int pe);
  */
 UMX_API umx_status umx_shmem_doubt(umx_shmem *shmem, int pe, umx_status status);
 
-/** Who ends operations with UMX_ERR_RANK_FAILED, and why, for people: false if
- * nobody does. It stays known when the heap is closed, and `*why_p` as long as
- * the heap. */
+/** umx_joint_get_failure(): who ends operations with UMX_ERR_RANK_FAILED. */
 UMX_API bool umx_shmem_get_failure(umx_shmem *shmem, umx_comm_failure *failure,
                                    const char **why_p);
 

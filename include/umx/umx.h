@@ -16,6 +16,7 @@
 #include <umx/endpoint.h>
 #include <umx/frames.h>
 #include <umx/heap.h>
+#include <umx/joint.h>
 #include <umx/layer.h>
 #include <umx/listener.h>
 #include <umx/loan.h>

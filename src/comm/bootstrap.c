@@ -268,6 +268,7 @@ begin(umx_comm *comm, const umx_comm_params *params, const umx_op_params *op,
                                 params->timeout_ns :
                                 60 * SECOND_NS;
     group->bootstrap      = bootstrap;
+    group->timeout_ns     = bootstrap->timeout_ns;
     bootstrap->req        = umx_request_create(worker, &create_class, op);
     status                = (bootstrap->req == NULL) ? UMX_ERR_NO_MEMORY :
                                                        listen_or_connect(bootstrap, params);

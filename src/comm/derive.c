@@ -167,6 +167,12 @@ umx_comm_get_worker(const umx_comm *comm)
     return comm->group->dispatch->worker;
 }
 
+uint64_t
+umx_comm_get_timeout(const umx_comm *comm)
+{
+    return comm->group->timeout_ns;
+}
+
 umx_status
 umx_comm_get_ep(umx_comm *comm, int rank, umx_ep **ep_p)
 {

@@ -172,8 +172,10 @@ describe_messages(const umx_comm *comm, const umi_lines *lines)
     unsigned count = 0;
 
     UMI_LIST_FOREACH(node, &comm->posted) {
-        if (count++ < SHOWN) {
-            describe_recv(umi_container_of(node, umi_comm_recv, node), lines);
+        const umi_comm_recv *recv = umi_container_of(node, umi_comm_recv, node);
+
+        if (!recv->is_watch && count++ < SHOWN) {
+            describe_recv(recv, lines);
         }
     }
     if (count > SHOWN) {

@@ -9,10 +9,11 @@
 #include "util/refcnt.h"
 
 struct umi_comm_group {
-    umi_node            node;     /* dispatch->groups */
-    umi_comm_dispatch  *dispatch; /* held */
-    uint64_t            id;       /* 0: the processes have not met yet */
-    int                 rank;     /* or UMX_RANK_ANY */
+    umi_node            node;       /* dispatch->groups */
+    umi_comm_dispatch  *dispatch;   /* held */
+    uint64_t            id;         /* 0: the processes have not met yet */
+    uint64_t            timeout_ns; /* until all processes have come */
+    int                 rank;       /* or UMX_RANK_ANY */
     int                 size;
     umi_comm_member    *members;
     umi_list            comms;     /* umx_comm.group_node */

@@ -83,6 +83,20 @@ find(const umi_comm_coll *coll, list *late)
     qsort(late->ranks, (size_t)late->count, sizeof(*late->ranks), compare);
 }
 
+int
+umx_comm_find_late(umx_comm *comm, int *late)
+{
+    UMI_COMM_LOCK(comm);
+    list found = {0};
+
+    if (umi_list_is_empty(&comm->colls)) {
+        return 0;
+    }
+    find(umi_container_of(comm->colls.next, umi_comm_coll, node), &found);
+    memcpy(late, found.ranks, (size_t)found.count * sizeof(*late));
+    return found.count;
+}
+
 /* ---- telling -------------------------------------------------------------
  */
 

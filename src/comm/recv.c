@@ -253,7 +253,7 @@ find_recv(const umx_comm *comm, const umx_comm_message *message, bool is_back)
     UMI_LIST_FOREACH(node, &comm->posted) {
         umi_comm_recv *recv = umi_container_of(node, umi_comm_recv, node);
 
-        if (!recv->is_lost &&
+        if (!recv->is_lost && !recv->is_watch &&
             umi_comm_message_is_for(&message->info, recv->source, recv->tag,
                                     recv->mask) &&
             (recv->is_probe || !is_back ||
@@ -607,6 +607,31 @@ umx_comm_wait_message(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
     recv->tag      = tag;
     recv->mask     = mask;
     recv->is_probe = true;
+    *req_p         = recv->req;
+    umi_list_append(&comm->posted, &recv->node);
+    return UMX_INPROGRESS;
+}
+
+umx_status
+umx_comm_watch(umx_comm *comm, int source, const umx_op_params *params,
+               umx_request **req_p)
+{
+    UMI_COMM_LOCK(comm);
+    umx_status     status = check_source(comm, source);
+    umi_comm_recv *recv;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (is_exhausted(comm, source)) {
+        return UMX_ERR_RANK_FAILED;
+    }
+    recv = new_recv(comm, NULL, params);
+    if (recv == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    recv->source   = source;
+    recv->is_watch = true;
     *req_p         = recv->req;
     umi_list_append(&comm->posted, &recv->node);
     return UMX_INPROGRESS;

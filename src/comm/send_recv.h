@@ -19,7 +19,8 @@
 
 #include "comm/communicator.h"
 
-/* A receive, a probe that waits, or the receive of a message that was taken. */
+/* A receive, a probe that waits, the receive of a message that was taken, or a
+ * watch, which has the life of a receive. */
 typedef struct umi_comm_recv {
     umi_node          node; /* comm->posted; or by itself: bytes are coming */
     umx_comm         *comm; /* held */
@@ -30,6 +31,7 @@ typedef struct umi_comm_recv {
     umx_buffer        buf;
     uint64_t          order; /* of posting */
     bool              is_probe;
+    bool              is_watch;      /* of umx_comm_watch(): takes no message */
     bool              is_of_message; /* of umx_comm_mrecv() */
     umx_request      *sub;           /* whose bytes are coming; or NULL */
     umx_comm_message *from; /* the message whose bytes are coming; or NULL */

@@ -39,7 +39,7 @@ umi_moe_new_call(umx_moe *moe, unsigned flags, size_t num_tokens,
                  size_t num_topk)
 {
     umx_moe_call *call = calloc(1, sizeof(*call));
-    size_t        n    = (size_t)moe->size;
+    size_t        n    = (size_t)moe->joint.size;
 
     if (call == NULL) {
         return NULL;
@@ -88,7 +88,7 @@ enter(umx_moe_call *call)
     call->number     = ++moe->num_calls;
     call->area       = moe->places.first + index * moe->places.len;
     moe->live[index] = call;
-    for (int i = 0; i < moe->size; i++) {
+    for (int i = 0; i < moe->joint.size; i++) {
         call->is_skipped[i] = moe->peers[i].is_masked;
     }
 }
@@ -134,7 +134,7 @@ umx_moe_begin(umx_moe *moe, const umx_moe_routing *routing, unsigned flags,
         return UMX_ERR_OUT_OF_RANGE;
     }
     if (routing->num_experts != moe->params.num_experts ||
-        routing->num_ranks != moe->size) {
+        routing->num_ranks != moe->joint.size) {
         return UMX_ERR_INVALID_PARAM;
     }
     status = umi_moe_check_routing(routing);
@@ -150,9 +150,9 @@ umx_moe_begin(umx_moe *moe, const umx_moe_routing *routing, unsigned flags,
     }
     if (umi_moe_is_unique(call)) {
         umi_moe_plan_ranks(routing, call->entries, call->sent);
-        call->sent[moe->size] = (uint32_t)routing->num_topk;
+        call->sent[moe->joint.size] = (uint32_t)routing->num_topk;
     } else {
-        umi_moe_plan_experts(routing, moe->rank, moe->params.max_tokens,
+        umi_moe_plan_experts(routing, moe->joint.rank, moe->params.max_tokens,
                              call->entries, call->sent);
     }
     enter(call);
@@ -166,7 +166,7 @@ umx_moe_begin_like(umx_moe_call *like, unsigned flags, umx_moe_call **call_p)
 {
     umx_moe *moe = like->moe;
     UMI_MOE_LOCK(moe);
-    size_t        n      = (size_t)moe->size;
+    size_t        n      = (size_t)moe->joint.size;
     umx_status    status = check_begin(moe, flags | UMX_MOE_UNIQUE);
     umx_moe_call *call;
 

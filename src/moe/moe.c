@@ -7,40 +7,20 @@
 #include "moe/moe.h"
 
 #define LABEL UINT64_C(0x6d6f65206d6f6520) /* of the derived communicator */
-#define TAG UINT64_C(0x6d6f652077617463)   /* of messages that nobody sends */
 
 /* ---- references ----------------------------------------------------------
  */
 
 static void
-free_moe(umx_moe *moe)
+free_moe(umx_joint *joint)
 {
-    if (moe->region != NULL) {
-        umx_region_destroy(moe->region);
-    }
-    if (moe->comm != NULL) {
-        umx_comm_destroy(moe->comm);
-    }
+    umx_moe *moe = umi_container_of(joint, umx_moe, joint);
+
     if (moe->memh != NULL) {
         umx_memh_put(moe->memh);
     }
-    umx_worker_detach(&moe->dependent);
     free(moe->peers);
     free(moe);
-}
-
-void
-umi_moe_hold(umx_moe *moe)
-{
-    moe->refs++;
-}
-
-void
-umi_moe_put(umx_moe *moe)
-{
-    if (--moe->refs == 0) {
-        free_moe(moe);
-    }
 }
 
 /* ---- the end -------------------------------------------------------------
@@ -49,7 +29,7 @@ umi_moe_put(umx_moe *moe)
 static void
 stop_watches(umx_moe *moe)
 {
-    for (int i = 0; i < moe->size; i++) {
+    for (int i = 0; i < moe->joint.size; i++) {
         if (moe->peers[i].watch != NULL) {
             (void)umx_request_cancel(moe->peers[i].watch);
         }
@@ -66,7 +46,7 @@ blame(umx_moe *moe, umx_status status, int rank)
     if (status == UMX_ERR_TIMED_OUT) {
         snprintf(reason, sizeof(reason),
                  "rank %d has not come within the time limit of rank %d", rank,
-                 moe->rank);
+                 moe->joint.rank);
     } else if (status == UMX_ERR_RANK_FAILED) {
         snprintf(reason, sizeof(reason),
                  "rank %d has closed its buffer, or has ended", rank);
@@ -74,25 +54,26 @@ blame(umx_moe *moe, umx_status status, int rank)
         snprintf(reason, sizeof(reason), "memory of rank %d: %s", rank,
                  umx_status_string(status));
     }
-    failure.member = umx_comm_member(moe->comm, rank, &failure.group);
-    umx_comm_abort_for(moe->comm, &failure, reason);
+    failure.member = umx_comm_member(moe->joint.comm, rank, &failure.group);
+    umx_comm_abort_for(moe->joint.comm, &failure, reason);
 }
 
-/* Leave, or tell the others why this rank cannot go on. */
+/* Tell the others why this rank cannot go on, unless it has been told to end.
+ */
 static void
-leave(umx_moe *moe, umx_status status, int rank)
+tell_why(umx_moe *moe, umx_status status, int rank)
 {
     char reason[128];
 
-    if (status == UMX_ERR_CLOSED || status == UMX_ERR_INVALID_PARAM ||
-        (moe->peers[moe->rank].data == NULL && status == UMX_ERR_RANK_FAILED)) {
-        umx_comm_close(moe->comm); /* all find by themselves what is wrong */
-    } else if (rank >= 0) {
+    if (status == UMX_ERR_CLOSED) {
+        return;
+    }
+    if (rank >= 0) {
         blame(moe, status, rank);
     } else {
-        snprintf(reason, sizeof(reason), "a call of rank %d: %s", moe->rank,
-                 umx_status_string(status));
-        umx_comm_abort(moe->comm, reason);
+        snprintf(reason, sizeof(reason), "a call of rank %d: %s",
+                 moe->joint.rank, umx_status_string(status));
+        umx_comm_abort(moe->joint.comm, reason);
     }
 }
 
@@ -102,8 +83,8 @@ leave(umx_moe *moe, umx_status status, int rank)
 uint64_t
 umi_moe_flag_value(const umx_moe *moe, umi_moe_flag flag, int rank)
 {
-    size_t                  offset = umi_moe_flag_offset(moe->size, flag, rank);
-    const _Atomic uint64_t *at     = (const void *)(moe->memory + offset);
+    size_t offset = umi_moe_flag_offset(moe->joint.size, flag, rank);
+    const _Atomic uint64_t *at = (const void *)(moe->memory + offset);
 
     return atomic_load_explicit(at, memory_order_acquire);
 }
@@ -125,11 +106,11 @@ set_flag(umx_moe *moe, int rank, umi_moe_flag flag, uint64_t value)
     umx_atomic    signal = {
            .op     = UMX_ATOMIC_SWAP,
            .size   = 8,
-           .offset = umi_moe_flag_offset(moe->size, flag, moe->rank),
+           .offset = umi_moe_flag_offset(moe->joint.size, flag, moe->joint.rank),
            .value  = value};
     umx_request *req;
 
-    if (moe->state != UMI_MOE_OPEN || moe->peers[rank].rkey == NULL) {
+    if (moe->peers[rank].rkey == NULL) {
         return;
     }
     umi_moe_hold(moe);
@@ -147,28 +128,19 @@ tell_end(umx_moe *moe, umx_status status, int rank)
                        UMI_MOE_BLAMES + (uint64_t)rank :
                        UMI_MOE_LEAVES;
 
-    for (int i = 0; i < moe->size && !moe->has_left; i++) {
+    for (int i = 0; i < moe->joint.size && !moe->has_left; i++) {
         set_flag(moe, i, UMI_MOE_LEFT, why);
     }
     moe->has_left = true;
 }
 
-void
-umi_moe_fail(umx_moe *moe, umx_status status, int rank)
+static void
+on_end(umx_joint *joint, umx_status status, bool was_open)
 {
-    if (moe->state == UMI_MOE_ENDED) {
-        return;
-    }
-    umi_moe_hold(moe);
-    umx_timer_stop(&moe->timer);
-    if (moe->state == UMI_MOE_OPEN) {
-        tell_end(moe, status, rank);
-    }
-    moe->state       = UMI_MOE_ENDED;
-    moe->status      = status;
-    moe->failed_rank = rank;
-    if (moe->meeting != NULL) {
-        (void)umx_request_cancel(moe->meeting);
+    umx_moe *moe = umi_container_of(joint, umx_moe, joint);
+
+    if (was_open) {
+        tell_end(moe, status, moe->failed_rank);
     }
     while (!umi_list_is_empty(&moe->waits)) {
         umi_node *node = umi_list_pop(&moe->waits);
@@ -180,10 +152,18 @@ umi_moe_fail(umx_moe *moe, umx_status status, int rank)
         moe->lookout = NULL;
     }
     stop_watches(moe);
-    if (moe->comm != NULL) {
-        leave(moe, status, rank);
+    if (was_open) {
+        tell_why(moe, status, moe->failed_rank);
     }
-    umi_moe_put(moe);
+}
+
+void
+umi_moe_fail(umx_moe *moe, umx_status status, int rank)
+{
+    if (moe->joint.state != UMI_JOINT_ENDED) {
+        moe->failed_rank = rank;
+        umi_joint_end(&moe->joint, status);
+    }
 }
 
 /* Does a call wait that needs all ranks? Where the rows of a rank begin depends
@@ -204,7 +184,7 @@ has_unique_wait(const umx_moe *moe)
 static void
 mask(umx_moe *moe, int rank)
 {
-    if (!moe->peers[rank].is_masked) {
+    if (!moe->peers[rank].is_masked && moe->joint.state == UMI_JOINT_OPEN) {
         set_flag(moe, rank, UMI_MOE_MASKED, 1);
     }
     moe->peers[rank].is_masked = true;
@@ -218,7 +198,7 @@ mask(umx_moe *moe, int rank)
 void
 umi_moe_lose(umx_moe *moe, int rank, umx_status status)
 {
-    if (moe->state != UMI_MOE_OPEN) {
+    if (moe->joint.state != UMI_JOINT_OPEN) {
         return;
     }
     if ((moe->params.flags & UMX_MOE_FLAG_MASK) == 0 || has_unique_wait(moe)) {
@@ -226,17 +206,6 @@ umi_moe_lose(umx_moe *moe, int rank, umx_status status)
     } else {
         mask(moe, rank);
     }
-}
-
-static void
-on_destroy(umx_dependent *dependent)
-{
-    umx_moe *moe = umi_container_of(dependent, umx_moe, dependent);
-
-    umi_moe_hold(moe);
-    umi_moe_fail(moe, UMX_ERR_CLOSED, -1);
-    moe->worker = NULL;
-    umi_moe_put(moe);
 }
 
 void
@@ -261,14 +230,14 @@ on_watched(umx_request *req, umx_status status, void *arg)
 
     (void)req;
     peer->watch = NULL;
-    if (moe->state == UMI_MOE_OPEN) {
+    if (moe->joint.state == UMI_JOINT_OPEN) {
         (void)umi_moe_look(moe);
     }
-    if (moe->state == UMI_MOE_OPEN) {
-        if (!umx_comm_get_failure(moe->comm, &failure)) {
+    if (moe->joint.state == UMI_JOINT_OPEN) {
+        if (!umx_comm_get_failure(moe->joint.comm, &failure)) {
             peer->has_left = true;
             (void)umi_moe_look(moe);
-        } else if (failure.rank < 0 || failure.rank == moe->rank) {
+        } else if (failure.rank < 0 || failure.rank == moe->joint.rank) {
             umi_moe_fail(moe, status, -1);
         } else {
             umi_moe_lose(moe, failure.rank, UMX_ERR_RANK_FAILED);
@@ -281,21 +250,16 @@ on_watched(umx_request *req, umx_status status, void *arg)
 static umx_status
 watch(umx_moe *moe, int rank)
 {
-    umi_moe_peer   *peer = &moe->peers[rank];
-    umx_op_params   params;
-    umx_buffer      buf;
-    umx_comm_status got;
-    umx_status      status;
+    umi_moe_peer *peer   = &moe->peers[rank];
+    umx_op_params params = umx_layer_op_params(on_watched, peer);
+    umx_status    status;
 
-    params = umx_layer_op_params(on_watched, peer);
-    buf    = umx_host_buffer(&peer->watched, sizeof(peer->watched));
     umi_moe_hold(moe);
-    status = umx_comm_irecv(moe->comm, rank, TAG, UINT64_MAX, &buf, &params,
-                            &peer->watch, &got);
+    status = umx_comm_watch(moe->joint.comm, rank, &params, &peer->watch);
     if (status != UMX_INPROGRESS) {
         peer->watch = NULL;
         umi_moe_put(moe);
-        return (status == UMX_OK) ? UMX_ERR_PROTOCOL : status;
+        return status;
     }
     return UMX_OK;
 }
@@ -304,11 +268,13 @@ umx_status
 umx_moe_set_mask(umx_moe *moe, int rank, bool is_masked)
 {
     UMI_MOE_LOCK(moe);
-    if (rank < 0 || rank >= moe->size || rank == moe->rank) {
+    if (rank < 0 || rank >= moe->joint.size || rank == moe->joint.rank) {
         return UMX_ERR_OUT_OF_RANGE;
     }
     if (moe->peers[rank].is_masked && !is_masked) {
-        set_flag(moe, rank, UMI_MOE_MASKED, 0);
+        if (moe->joint.state == UMI_JOINT_OPEN) {
+            set_flag(moe, rank, UMI_MOE_MASKED, 0);
+        }
         moe->peers[rank].is_masked = false;
     }
     if (is_masked) {
@@ -321,7 +287,7 @@ umx_moe_set_mask(umx_moe *moe, int rank, bool is_masked)
 bool
 umi_moe_has_mask(const umx_moe *moe)
 {
-    for (int i = 0; i < moe->size; i++) {
+    for (int i = 0; i < moe->joint.size; i++) {
         if (moe->peers[i].is_masked) {
             return true;
         }
@@ -332,14 +298,14 @@ umi_moe_has_mask(const umx_moe *moe)
 bool
 umx_moe_is_masked(const umx_moe *moe, int rank)
 {
-    return rank >= 0 && rank < moe->size && moe->peers[rank].is_masked;
+    return rank >= 0 && rank < moe->joint.size && moe->peers[rank].is_masked;
 }
 
 int
 umx_moe_masked_by(const umx_moe *moe)
 {
-    for (int i = 0; i < moe->size; i++) {
-        if (i != moe->rank && !moe->peers[i].is_masked &&
+    for (int i = 0; i < moe->joint.size; i++) {
+        if (i != moe->joint.rank && !moe->peers[i].is_masked &&
             umi_moe_flag_value(moe, UMI_MOE_MASKED, i) != 0) {
             return i;
         }
@@ -379,24 +345,25 @@ open_peer(umx_moe *moe, int rank)
     umi_moe_peer *peer = &moe->peers[rank];
     uint64_t      words[NUM_WORDS];
     size_t        len;
-    const void   *record = umx_region_record(moe->region, rank, &len);
+    const void   *record = umx_region_record(moe->joint.region, rank, &len);
 
     peer->moe = moe;
-    if (rank == moe->rank) {
+    if (rank == moe->joint.rank) {
         peer->data = moe->memory;
         return UMX_OK;
     }
     write_record(moe, words);
     if (len != sizeof(words) || memcmp(record, words, len) != 0) {
-        return UMX_ERR_INVALID_PARAM;
+        return umi_joint_refuse(&moe->joint, UMX_ERR_INVALID_PARAM,
+                                "the ranks give different numbers");
     }
-    if (umx_region_length(moe->region, rank) <
-        umx_moe_memory_size(&moe->params, moe->size)) {
+    if (umx_region_length(moe->joint.region, rank) <
+        umx_moe_memory_size(&moe->params, moe->joint.size)) {
         return UMX_ERR_PROTOCOL;
     }
-    peer->rkey = umx_region_rkey(moe->region, rank);
-    peer->data = umx_region_pointer(moe->region, rank);
-    if (umx_comm_get_ep(moe->comm, rank, &peer->ep) != UMX_OK) {
+    peer->rkey = umx_region_rkey(moe->joint.region, rank);
+    peer->data = umx_region_pointer(moe->joint.region, rank);
+    if (umx_comm_get_ep(moe->joint.comm, rank, &peer->ep) != UMX_OK) {
         return UMX_ERR_RANK_FAILED;
     }
     return watch(moe, rank);
@@ -404,82 +371,36 @@ open_peer(umx_moe *moe, int rank)
 
 /* All ranks have come. */
 static umx_status
-end_creation(umx_moe *moe, umx_status status)
+on_met(umx_joint *joint)
 {
-    if (moe->state == UMI_MOE_ENDED) {
-        return moe->status;
-    }
-    for (int i = 0; i < moe->size && status == UMX_OK; i++) {
+    umx_moe   *moe    = umi_container_of(joint, umx_moe, joint);
+    umx_status status = UMX_OK;
+
+    for (int i = 0; i < joint->size && status == UMX_OK; i++) {
         status = open_peer(moe, i);
-    }
-    if (status == UMX_OK) {
-        moe->state = UMI_MOE_OPEN;
-    } else {
-        umi_moe_fail(moe, status, -1);
     }
     return status;
 }
 
-static void
-on_met(umx_request *req, umx_status status, void *arg)
-{
-    umx_moe     *moe    = arg;
-    umx_request *create = moe->create_req;
-
-    (void)req;
-    umx_timer_stop(&moe->timer);
-    moe->meeting    = NULL;
-    moe->create_req = NULL;
-    status          = end_creation(moe, status);
-    if (create != NULL) {
-        umx_request_complete(create, status);
-    }
-    umi_moe_put(moe);
-}
-
-/* Not all ranks have come. */
-static void
-on_create_time(umx_timer *timer)
-{
-    umi_moe_fail(umi_container_of(timer, umx_moe, timer), UMX_ERR_TIMED_OUT,
-                 -1);
-}
-
-static void
-cancel_create(umx_request *req)
-{
-    umi_moe_fail(*(umx_moe **)umx_request_state(req), UMX_ERR_CANCELED, -1);
-}
-
-static const umx_request_class create_class = {.name   = "create",
-                                               .cancel = cancel_create};
+static const umi_joint_class moe_class = {.name   = "buffer",
+                                          .label  = LABEL,
+                                          .on_met = on_met,
+                                          .on_end = on_end,
+                                          .free   = free_moe};
 
 static umx_status
 meet(umx_moe *moe, const umx_op_params *op, umx_request **req_p)
 {
-    umx_op_params params = umx_layer_op_params(on_met, moe);
-    uint64_t      words[NUM_WORDS];
-    umx_status    status;
+    uint64_t        words[NUM_WORDS];
+    umi_joint_offer offer = {
+        .memh        = moe->memh,
+        .record      = words,
+        .len         = sizeof(words),
+        .has_timeout = (moe->params.field_mask & UMX_MOE_FIELD_TIMEOUT) != 0,
+        .timeout_ns  = moe->params.timeout_ns};
 
     write_record(moe, words);
-    umi_moe_hold(moe);
-    status = umx_region_create(moe->comm, moe->memh, words, sizeof(words),
-                               &params, &moe->region, &moe->meeting);
-    if (status != UMX_INPROGRESS) {
-        moe->meeting = NULL;
-        umi_moe_put(moe);
-        return (status == UMX_OK) ? end_creation(moe, status) : status;
-    }
-    moe->create_req = umx_request_create(moe->worker, &create_class, op);
-    if (moe->create_req == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    *(umx_moe **)umx_request_state(moe->create_req) = moe;
-    *req_p                                          = moe->create_req;
-    if (moe->params.timeout_ns != UMX_TIMEOUT_INFINITE) {
-        umx_timer_start(moe->worker, &moe->timer, moe->params.timeout_ns);
-    }
-    return UMX_INPROGRESS;
+    return umi_joint_meet(&moe->joint, &offer, op, req_p);
 }
 
 size_t
@@ -502,20 +423,16 @@ umx_moe_memory_size(const umx_moe_params *params, int num_ranks)
 }
 
 static umx_moe *
-new_moe(umx_comm *comm, umx_memh *memh, const umx_moe_params *params)
+new_moe(int size, umx_memh *memh, const umx_moe_params *params)
 {
     umx_moe *moe = calloc(1, sizeof(*moe));
 
     if (moe == NULL) {
         return NULL;
     }
-    moe->refs        = 1;
-    moe->worker      = umx_comm_get_worker(comm);
-    moe->rank        = umx_comm_rank(comm);
-    moe->size        = umx_comm_size(comm);
     moe->failed_rank = -1;
     moe->params      = *params;
-    moe->num_local   = params->num_experts / (uint32_t)moe->size;
+    moe->num_local   = params->num_experts / (uint32_t)size;
     moe->memory      = umx_memh_buffer(memh)->data;
     if ((params->field_mask & UMX_MOE_FIELD_FLAGS) == 0) {
         moe->params.flags = 0;
@@ -523,12 +440,9 @@ new_moe(umx_comm *comm, umx_memh *memh, const umx_moe_params *params)
     if ((params->field_mask & UMX_MOE_FIELD_TIMEOUT) == 0) {
         moe->params.timeout_ns = UMX_TIMEOUT_INFINITE;
     }
-    (void)umi_moe_find_places(params, moe->size, &moe->places);
+    (void)umi_moe_find_places(params, size, &moe->places);
     umi_list_init(&moe->waits);
-    umx_timer_init(&moe->timer, on_create_time);
-    umi_node_init((umi_node *)(void *)&moe->dependent);
-    moe->dependent.on_destroy = on_destroy;
-    moe->peers                = calloc((size_t)moe->size, sizeof(*moe->peers));
+    moe->peers = calloc((size_t)size, sizeof(*moe->peers));
     if (moe->peers == NULL) {
         free(moe);
         return NULL;
@@ -559,40 +473,45 @@ umx_moe_create(umx_comm *comm, umx_memh *memh, const umx_moe_params *params,
         return UMX_ERR_OUT_OF_RANGE;
     }
     UMX_LAYER_LOCK(worker);
-    moe = new_moe(comm, memh, params);
+    moe = new_moe(umx_comm_size(comm), memh, params);
     if (moe == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umx_worker_attach(worker, &moe->dependent);
-    status = umx_comm_derive(comm, LABEL, &moe->comm);
-    if (status == UMX_OK) {
-        status = meet(moe, op, req_p);
-    }
-    if (status != UMX_OK && status != UMX_INPROGRESS) {
-        umi_moe_fail(moe, status, -1);
+    status = umi_joint_init(&moe->joint, &moe_class, comm);
+    if (status != UMX_OK) {
         umi_moe_put(moe);
         return status;
     }
-    *moe_p = moe;
+    status = meet(moe, op, req_p);
+    if (status == UMX_OK || status == UMX_INPROGRESS) {
+        *moe_p = moe;
+    }
     return status;
 }
 
 /* ---- what is known -------------------------------------------------------
  */
 
-umx_comm *
-umx_moe_comm(const umx_moe *moe)
+umx_joint *
+umx_moe_joint(umx_moe *moe)
 {
-    return moe->comm;
+    return &moe->joint;
+}
+
+int
+umx_moe_num_ranks(const umx_moe *moe)
+{
+    return moe->joint.size;
 }
 
 umx_status
 umx_moe_state(const umx_moe *moe)
 {
-    if (moe->state == UMI_MOE_CREATED || moe->worker == NULL) {
-        return UMX_ERR_CLOSED;
-    }
-    return (moe->state == UMI_MOE_ENDED) ? moe->status : UMX_OK;
+    umx_status status = umx_joint_status(&moe->joint);
+
+    return (status == UMX_INPROGRESS || moe->joint.worker == NULL) ?
+               UMX_ERR_CLOSED :
+               status;
 }
 
 int

@@ -18,11 +18,10 @@
 
 #include <stdatomic.h>
 #include <umx/buffer.h>
-#include <umx/layer.h>
 #include <umx/moe.h>
-#include <umx/region.h>
 #include <umx/wait.h>
 
+#include "joint/joint.h"
 #include "util/list.h"
 
 /* What a flag tells of the rank that sets it. */
@@ -98,47 +97,24 @@ void umi_moe_plan_ranks(const umx_moe_routing *routing, umi_moe_entry *entries,
  */
 
 typedef struct umi_moe_peer {
-    char     *data; /* its memory, also this rank's own; NULL: not mapped */
-    umx_rkey *rkey; /* the region's; NULL: this rank */
-    umx_ep   *ep;   /* as long as `rkey` is open */
-    bool      is_masked;
-    bool      has_left;
-    /* A receive that is never matched: it ends when the rank has left, or the
-     * communicator is revoked. */
+    char        *data; /* its memory, also this rank's own; NULL: not mapped */
+    umx_rkey    *rkey; /* the region's; NULL: this rank */
+    umx_ep      *ep;   /* as long as `rkey` is open */
+    bool         is_masked;
+    bool         has_left;
     umx_request *watch;
-    uint64_t     watched; /* what it would receive */
     umx_moe     *moe;
 } umi_moe_peer;
 
-/*   CREATED --all ranks have come--> OPEN --failure, destroy()--> ENDED
- *      |                                                           ^
- *      +------------ destroy(), or it could not be made -----------+  */
-typedef enum umi_moe_state {
-    UMI_MOE_CREATED,
-    UMI_MOE_OPEN,
-    UMI_MOE_ENDED
-} umi_moe_state;
-
 struct umx_moe {
-    umx_dependent  dependent;
-    umx_worker    *worker; /* NULL: it is being destroyed */
-    umi_moe_state  state;
-    umx_status     status; /* ENDED: why */
+    umx_joint      joint;
     int            failed_rank;
-    atomic_uint    refs;
-    int            rank;
-    int            size;
     uint32_t       num_local; /* experts of a rank */
     umx_moe_params params;
     umi_moe_places places;
-    umx_comm      *comm; /* derived, owned */
-    umx_region    *region;
     umx_memh      *memh;
     char          *memory;
     umi_moe_peer  *peers;
-    umx_request   *create_req;
-    umx_request   *meeting;   /* of the region */
-    umx_timer      timer;     /* of the creation */
     bool           has_left;  /* the others have been told */
     uint64_t       num_calls; /* begun */
     uint64_t       num_sent;
@@ -149,8 +125,17 @@ struct umx_moe {
     umx_lookout   *lookout;
 };
 
-void umi_moe_hold(umx_moe *moe);
-void umi_moe_put(umx_moe *moe);
+static inline void
+umi_moe_hold(umx_moe *moe)
+{
+    umi_joint_hold(&moe->joint);
+}
+
+static inline void
+umi_moe_put(umx_moe *moe)
+{
+    umi_joint_put(&moe->joint);
+}
 
 /* The flag of a rank, in this one's memory. */
 uint64_t umi_moe_flag_value(const umx_moe *moe, umi_moe_flag flag, int rank);
@@ -166,7 +151,7 @@ void umi_moe_lose(umx_moe *moe, int rank, umx_status status);
 bool umi_moe_has_mask(const umx_moe *moe);
 
 /* Keep the progress thread out until the end of the block. */
-#define UMI_MOE_LOCK(moe) UMX_LAYER_LOCK((moe)->worker)
+#define UMI_MOE_LOCK(moe) UMI_JOINT_LOCK(moe)
 
 /* ---- call.c --------------------------------------------------------------
  */

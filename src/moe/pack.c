@@ -24,7 +24,7 @@ free_parcel(umi_moe_parcel *parcel)
 void
 umi_moe_free_parcels(umx_moe_call *call)
 {
-    for (int i = 0; call->parcels != NULL && i < call->moe->size; i++) {
+    for (int i = 0; call->parcels != NULL && i < call->moe->joint.size; i++) {
         free_parcel(&call->parcels[i]);
     }
     free(call->parcels);
@@ -70,12 +70,13 @@ make_parcels(umx_moe_call *call)
     umx_moe *moe = call->moe;
     size_t   len = call->row_len + moe->places.scales_len + topk_len(moe);
 
-    for (int i = 0; i < moe->size; i++) {
+    for (int i = 0; i < moe->joint.size; i++) {
         if (!is_far(moe, i) || call->is_skipped[i]) {
             continue;
         }
         if (call->parcels == NULL) {
-            call->parcels = calloc((size_t)moe->size, sizeof(*call->parcels));
+            call->parcels = calloc((size_t)moe->joint.size,
+                                   sizeof(*call->parcels));
         }
         if (call->parcels == NULL ||
             (call->parcels[i].data == NULL &&
@@ -95,7 +96,7 @@ umi_moe_make_fetched(umx_moe_call *call)
     if (call->fetched.data != NULL) {
         return true;
     }
-    for (int i = 0; i < call->moe->size; i++) {
+    for (int i = 0; i < call->moe->joint.size; i++) {
         count += is_far(call->moe, i) ? count_rows(call, i) : 0;
     }
     return make_parcel(&call->fetched, count, umi_moe_output_len(call->moe));
@@ -280,7 +281,7 @@ umx_status
 umx_moe_unpack(umx_moe_call *call, const void *data, const float *scales)
 {
     const umx_moe *moe   = call->moe;
-    size_t         n     = (size_t)moe->size;
+    size_t         n     = (size_t)moe->joint.size;
     size_t         first = 0;
 
     if (call->step != UMI_MOE_RECEIVED) {
@@ -339,7 +340,7 @@ is_masked(const umx_moe_call *call)
     const umx_moe *moe = call->moe;
 
     atomic_thread_fence(memory_order_acquire);
-    for (int i = 0; i < moe->size; i++) {
+    for (int i = 0; i < moe->joint.size; i++) {
         if (!call->is_skipped[i] &&
             umi_moe_flag_value(moe, UMI_MOE_MASKED, i) != 0) {
             return true;

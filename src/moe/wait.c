@@ -41,7 +41,7 @@ has_told(const umx_moe_call *call, int rank)
 static bool
 is_waited_for(const umx_moe_call *call, int rank)
 {
-    return rank != call->moe->rank && !call->is_skipped[rank] &&
+    return rank != call->moe->joint.rank && !call->is_skipped[rank] &&
            !has_told(call, rank);
 }
 
@@ -75,7 +75,7 @@ end_badly(umx_moe_call *call, int rank, umx_status status)
 {
     umx_moe *moe = call->moe;
 
-    if (moe->state != UMI_MOE_OPEN || call->is_skipped[rank]) {
+    if (moe->joint.state != UMI_JOINT_OPEN || call->is_skipped[rank]) {
         return;
     }
     if (status == UMX_ERR_NO_MEMORY) {
@@ -84,7 +84,8 @@ end_badly(umx_moe_call *call, int rank, umx_status status)
         lose(call, rank);
     } else {
         call->has_failed = true;
-        if (!umx_comm_doubt(moe->comm, rank, status, "its memory is lost")) {
+        if (!umx_comm_doubt(moe->joint.comm, rank, status,
+                            "its memory is lost")) {
             umi_moe_fail(moe, status, rank);
         }
     }
@@ -152,7 +153,7 @@ tell(umx_moe_call *call, int rank, umi_moe_flag flag, const umx_rma_item *item)
     umx_atomic signal = {
         .op     = UMX_ATOMIC_SWAP,
         .size   = 8,
-        .offset = umi_moe_flag_offset(moe->size, flag, moe->rank),
+        .offset = umi_moe_flag_offset(moe->joint.size, flag, moe->joint.rank),
         .value  = call->number};
     umx_request  *req;
     umx_op_params params;
@@ -247,7 +248,7 @@ static umx_status
 end_count(umx_moe_call *call)
 {
     umx_moe *moe = call->moe;
-    size_t   n   = (size_t)moe->size;
+    size_t   n   = (size_t)moe->joint.size;
 
     for (size_t s = 0; s < n; s++) {
         const char *from = moe->memory + call->area + moe->places.counts +
@@ -256,7 +257,7 @@ end_count(umx_moe_call *call)
 
         uint32_t num_topk;
 
-        if ((int)s == moe->rank) {
+        if ((int)s == moe->joint.rank) {
             from = (const char *)call->sent;
         }
         memcpy(to, from, n * sizeof(uint32_t));
@@ -276,7 +277,8 @@ end_count(umx_moe_call *call)
     for (size_t i = 0; i < call->num_tokens * call->width; i++) {
         umi_moe_entry *entry = &call->entries[i];
 
-        for (size_t s = 0; entry->rank >= 0 && s < (size_t)moe->rank; s++) {
+        for (size_t s = 0; entry->rank >= 0 && s < (size_t)moe->joint.rank;
+             s++) {
             entry->row += call->matrix[s * n + (size_t)entry->rank];
         }
     }
@@ -289,16 +291,16 @@ static umx_status
 end_dispatch(umx_moe_call *call)
 {
     umx_moe *moe = call->moe;
-    size_t   n = (size_t)moe->size, local = moe->num_local;
+    size_t   n = (size_t)moe->joint.size, local = moe->num_local;
 
     call->step = UMI_MOE_RECEIVED;
     for (size_t s = 0; s < n; s++) {
         const uint32_t *counts = (const void *)(moe->memory + call->area +
                                                 moe->places.counts);
-        bool            is_own = (int)s == moe->rank;
+        bool            is_own = (int)s == moe->joint.rank;
 
         if (umi_moe_is_unique(call)) {
-            call->received[s] = call->matrix[s * n + (size_t)moe->rank];
+            call->received[s] = call->matrix[s * n + (size_t)moe->joint.rank];
             continue;
         }
         counts = is_own ? call->sent + s * local :
@@ -366,8 +368,8 @@ lose_leaver(umx_moe_call *call, int rank, uint64_t why)
                   !umi_moe_is_unique(call);
     uint64_t blamed = why - UMI_MOE_BLAMES;
 
-    if (may_go || why < UMI_MOE_BLAMES || blamed >= (uint64_t)moe->size ||
-        blamed == (uint64_t)moe->rank) {
+    if (may_go || why < UMI_MOE_BLAMES || blamed >= (uint64_t)moe->joint.size ||
+        blamed == (uint64_t)moe->joint.rank) {
         lose(call, rank);
     } else {
         lose(call, (int)blamed);
@@ -382,7 +384,7 @@ fetch(umx_moe_call *call, int rank)
     const umx_moe *moe = call->moe;
     umx_status     status;
 
-    if (call->step != UMI_MOE_COMBINING || rank == moe->rank ||
+    if (call->step != UMI_MOE_COMBINING || rank == moe->joint.rank ||
         moe->peers[rank].data != NULL || call->is_skipped[rank] ||
         call->is_fetched[rank]) {
         return;
@@ -401,11 +403,12 @@ is_over(umx_moe_call *call)
     umx_moe *moe     = call->moe;
     bool     is_over = true;
 
-    for (int i = 0; i < moe->size && moe->state == UMI_MOE_OPEN; i++) {
+    for (int i = 0; i < moe->joint.size && moe->joint.state == UMI_JOINT_OPEN;
+         i++) {
         /* A rank tells what it has to tell before it leaves. */
         uint64_t why = umi_moe_flag_value(moe, UMI_MOE_LEFT, i);
 
-        if (call->is_skipped[i] || i == moe->rank) {
+        if (call->is_skipped[i] || i == moe->joint.rank) {
             continue;
         }
         if (umi_moe_flag_value(moe, UMI_MOE_MASKED, i) != 0) {
@@ -417,7 +420,7 @@ is_over(umx_moe_call *call)
         }
         is_over = is_over && !is_missing(call, i);
     }
-    return is_over && moe->state == UMI_MOE_OPEN && !call->has_failed;
+    return is_over && moe->joint.state == UMI_JOINT_OPEN && !call->has_failed;
 }
 
 static bool
@@ -434,7 +437,7 @@ umi_moe_look(umx_moe *moe)
     umi_node *node;
 
     umi_moe_hold(moe);
-    while (moe->state == UMI_MOE_OPEN &&
+    while (moe->joint.state == UMI_JOINT_OPEN &&
            (node = umi_list_turn(&moe->waits, &left)) != NULL) {
         umx_moe_call *call = umi_container_of(node, umx_moe_call, node);
         umx_status    status;
@@ -454,7 +457,7 @@ umi_moe_look(umx_moe *moe)
             umi_moe_fail(moe, UMX_ERR_CLOSED, -1);
         }
     }
-    is_new |= moe->state != UMI_MOE_OPEN;
+    is_new |= moe->joint.state != UMI_JOINT_OPEN;
     umi_moe_put(moe);
     return is_new;
 }
@@ -472,7 +475,7 @@ start_timer(umx_moe_call *call, uint64_t now)
         left = TICK_NS;
     }
     if (call->deadline_ns != UINT64_MAX || left == TICK_NS) {
-        umx_timer_start(moe->worker, &call->timer, left);
+        umx_timer_start(moe->joint.worker, &call->timer, left);
     }
 }
 
@@ -496,7 +499,7 @@ on_time(umx_timer *timer)
     umi_moe_hold(moe);
     call->refs++;
     (void)umi_moe_look(moe);
-    for (int i = 0; i < moe->size && call->req != NULL; i++) {
+    for (int i = 0; i < moe->joint.size && call->req != NULL; i++) {
         if (!is_missing(call, i)) {
             continue;
         }
@@ -557,18 +560,18 @@ wait_for_all(umx_moe_call *call, const umx_op_params *op, umx_request **req_p)
         }
         return status;
     }
-    if (moe->state != UMI_MOE_OPEN) {
-        return moe->status;
+    if (moe->joint.state != UMI_JOINT_OPEN) {
+        return moe->joint.status;
     }
     if (moe->lookout == NULL) {
-        status = umx_lookout_start(moe->worker, moe->memh, look, moe,
+        status = umx_lookout_start(moe->joint.worker, moe->memh, look, moe,
                                    &moe->lookout);
         if (status != UMX_OK) {
             umi_moe_fail(moe, status, -1);
             return status;
         }
     }
-    call->req = umx_request_create(moe->worker, &step_class, op);
+    call->req = umx_request_create(moe->joint.worker, &step_class, op);
     if (call->req == NULL) {
         umi_moe_fail(moe, UMX_ERR_NO_MEMORY, -1);
         return UMX_ERR_NO_MEMORY;
@@ -606,18 +609,19 @@ static void
 tell_all(umx_moe_call *call, umi_moe_flag flag)
 {
     umx_moe *moe = call->moe;
-    size_t   n   = (size_t)moe->size;
+    size_t   n   = (size_t)moe->joint.size;
 
-    for (int i = 0; i < moe->size && moe->state == UMI_MOE_OPEN; i++) {
+    for (int i = 0; i < moe->joint.size && moe->joint.state == UMI_JOINT_OPEN;
+         i++) {
         umx_rma_item item   = {.offset = 0,
                                .buf    = umx_host_buffer(call->sent, 0)};
         umx_status   status = UMX_OK;
 
-        if (i == moe->rank || call->is_skipped[i]) {
+        if (i == moe->joint.rank || call->is_skipped[i]) {
             continue;
         }
         item.offset = call->area + moe->places.counts +
-                      (size_t)moe->rank * moe->places.counts_len *
+                      (size_t)moe->joint.rank * moe->places.counts_len *
                           sizeof(uint32_t);
         if (flag == UMI_MOE_COUNTED) {
             item.buf = umx_host_buffer(call->sent, (n + 1) * sizeof(uint32_t));
@@ -684,7 +688,7 @@ umx_moe_combine(umx_moe_call *call, const umx_op_params *op,
     }
     call->step        = UMI_MOE_COMBINING;
     moe->num_combined = call->number;
-    for (int i = 0; i < moe->size; i++) {
+    for (int i = 0; i < moe->joint.size; i++) {
         call->is_skipped[i] |= moe->peers[i].is_masked;
     }
     tell_all(call, UMI_MOE_READY);
@@ -708,7 +712,7 @@ umx_moe_leave(umx_moe *moe, const umx_op_params *op, umx_request **req_p)
     call->number = 1;
     call->area   = moe->places.first;
     call->step   = UMI_MOE_LEAVING;
-    for (int i = 0; i < moe->size; i++) {
+    for (int i = 0; i < moe->joint.size; i++) {
         call->is_skipped[i] = moe->peers[i].is_masked;
     }
     tell_all(call, UMI_MOE_LEFT);

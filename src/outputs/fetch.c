@@ -236,7 +236,7 @@ umi_outputs_fetches_step(umx_outputs_reader *reader)
 
         if (place_missing(fetch) && fetch->req != NULL &&
             fetch->timeout_ns != UMX_TIMEOUT_INFINITE) {
-            umx_timer_start(reader->outputs->worker, &fetch->timer,
+            umx_timer_start(reader->outputs->joint.worker, &fetch->timer,
                             fetch->timeout_ns);
         }
         umi_outputs_fetch_serve(fetch);
@@ -435,14 +435,15 @@ umx_outputs_wait(umx_outputs_fetch *fetch, const umx_op_params *op,
     if (is_served(fetch)) {
         return UMX_OK;
     }
-    fetch->req = umx_request_create(outputs->worker, &wait_class, op);
+    fetch->req = umx_request_create(outputs->joint.worker, &wait_class, op);
     if (fetch->req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
     *(umx_outputs_fetch **)umx_request_state(fetch->req) = fetch;
     fetch->waits_since_ns                                = umi_clock_ns();
     if (fetch->timeout_ns != UMX_TIMEOUT_INFINITE) {
-        umx_timer_start(outputs->worker, &fetch->timer, fetch->timeout_ns);
+        umx_timer_start(outputs->joint.worker, &fetch->timer,
+                        fetch->timeout_ns);
     }
     *req_p = fetch->req;
     return UMX_INPROGRESS;

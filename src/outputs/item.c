@@ -64,7 +64,7 @@ static void
 doubt(umx_outputs_fetch *fetch, umi_outputs_item *item,
       const umx_outputs_failed *why, uint64_t epoch)
 {
-    umx_worker *worker = fetch->reader->outputs->worker;
+    umx_worker *worker = fetch->reader->outputs->joint.worker;
 
     umi_node_remove(&item->node);
     item->doubted = epoch;

@@ -12,6 +12,8 @@
 #include "util/clock.h"
 #include "util/hash.h"
 
+#define LABEL UINT64_C(0x7374757074756f) /* of the derived communicator */
+
 enum {
     RECORD    = 16,     /* bytes that each rank tells the others */
     PAUSE_NS  = 200000, /* between looks at what is mapped, at first */
@@ -22,15 +24,13 @@ enum {
  */
 
 static void
-free_outputs(umx_outputs *outputs)
+free_outputs(umx_joint *joint)
 {
-    umx_worker_detach(&outputs->dependent);
+    umx_outputs *outputs = umi_container_of(joint, umx_outputs, joint);
+
     umi_outputs_free_committed(outputs);
     umi_outputs_windows_free(outputs->windows);
     umi_slots_fini(&outputs->ask_ids);
-    if (outputs->tables != NULL) {
-        umx_region_destroy(outputs->tables);
-    }
     if (outputs->table != NULL) {
         umx_memh_release(outputs->table);
     }
@@ -41,61 +41,32 @@ free_outputs(umx_outputs *outputs)
     free(outputs);
 }
 
-void
-umi_outputs_hold(umx_outputs *outputs)
-{
-    outputs->refs++;
-}
-
-void
-umi_outputs_put(umx_outputs *outputs)
-{
-    if (--outputs->refs == 0) {
-        free_outputs(outputs);
-    }
-}
-
-umx_status
-umi_outputs_status(const umx_outputs *outputs)
-{
-    return (outputs->worker != NULL && outputs->state == UMI_OUTPUTS_OPEN) ?
-               UMX_OK :
-               UMX_ERR_CLOSED;
-}
-
 /* ---- the end -------------------------------------------------------------
  */
 
 static void
-complete(umx_request **req_p, umx_status status)
+end_close(umx_outputs *outputs, umx_status status)
 {
-    umx_request *req = *req_p;
+    umx_request *req = outputs->close_req;
 
-    *req_p = NULL;
+    umx_timer_stop(&outputs->close_timer);
+    outputs->close_req = NULL;
     if (req != NULL) {
         umx_request_complete(req, status);
     }
 }
 
-static void
-end_close(umx_outputs *outputs, umx_status status)
-{
-    umx_timer_stop(&outputs->close_timer);
-    complete(&outputs->close_req, status);
-}
-
 /* Other ranks read nothing of this one any more, and this one nothing that was
  * not opened. */
 static void
-shut(umx_outputs *outputs)
+on_end(umx_joint *joint, umx_status status, bool was_open)
 {
-    size_t    left;
-    umi_node *node;
+    umx_outputs *outputs = umi_container_of(joint, umx_outputs, joint);
+    size_t       left;
+    umi_node    *node;
 
-    if (outputs->state == UMI_OUTPUTS_CLOSED) {
-        return;
-    }
-    outputs->state = UMI_OUTPUTS_CLOSED;
+    (void)status;
+    (void)was_open;
     if (outputs->lookout != NULL) {
         umx_lookout_stop(outputs->lookout);
         outputs->lookout = NULL;
@@ -118,15 +89,9 @@ shut(umx_outputs *outputs)
 }
 
 static void
-on_destroy(umx_dependent *dependent)
+on_destroy(umx_joint *joint)
 {
-    umx_outputs *outputs = umi_container_of(dependent, umx_outputs, dependent);
-
-    umi_outputs_hold(outputs);
-    end_close(outputs, UMX_ERR_CANCELED);
-    shut(outputs);
-    outputs->worker = NULL;
-    umi_outputs_put(outputs);
+    end_close(umi_container_of(joint, umx_outputs, joint), UMX_ERR_CANCELED);
 }
 
 static void
@@ -148,7 +113,7 @@ on_pause(umx_timer *timer)
             outputs->close_pause_ns = PAUSE_MAX;
         }
         umx_timer_start(
-            outputs->worker, timer,
+            outputs->joint.worker, timer,
             (left < outputs->close_pause_ns) ? left : outputs->close_pause_ns);
     }
 }
@@ -171,18 +136,20 @@ umx_outputs_close(umx_outputs *outputs, uint64_t timeout_ns,
     UMI_OUTPUTS_LOCK(outputs);
     uint64_t now = umi_clock_ns();
 
-    if (outputs->worker == NULL || outputs->state == UMI_OUTPUTS_CREATED) {
+    if (outputs->joint.worker == NULL ||
+        outputs->joint.state == UMI_JOINT_MEETING) {
         return UMX_ERR_CLOSED;
     }
     if (outputs->close_req != NULL) {
         return UMX_ERR_BUSY;
     }
-    shut(outputs);
+    umi_joint_end(&outputs->joint, UMX_ERR_CLOSED);
     umi_outputs_sweep(outputs, true);
     if (umi_outputs_count_mapped(outputs) == 0) {
         return UMX_OK;
     }
-    outputs->close_req = umx_request_create(outputs->worker, &close_class, op);
+    outputs->close_req = umx_request_create(outputs->joint.worker, &close_class,
+                                            op);
     if (outputs->close_req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -191,7 +158,7 @@ umx_outputs_close(umx_outputs *outputs, uint64_t timeout_ns,
                                      now + timeout_ns :
                                      UINT64_MAX;
     outputs->close_pause_ns    = PAUSE_NS;
-    umx_timer_start(outputs->worker, &outputs->close_timer,
+    umx_timer_start(outputs->joint.worker, &outputs->close_timer,
                     (timeout_ns < PAUSE_NS) ? timeout_ns : PAUSE_NS);
     *req_p = outputs->close_req;
     return UMX_INPROGRESS;
@@ -215,13 +182,10 @@ void
 umx_outputs_destroy(umx_outputs *outputs)
 {
     UMI_OUTPUTS_LOCK(outputs);
-    if (outputs->create_req != NULL) { /* its end finds nobody who waits */
-        (void)umx_request_cancel(outputs->create_req);
-    }
-    if (outputs->worker != NULL) {
+    if (outputs->joint.worker != NULL) {
         end_close(outputs, UMX_ERR_CANCELED);
     }
-    shut(outputs);
+    umi_joint_end(&outputs->joint, UMX_ERR_CLOSED);
     umi_outputs_put(outputs);
 }
 
@@ -256,7 +220,7 @@ read_record(umx_outputs *outputs, int rank)
     uint32_t          num_maps, num_partitions;
     umi_reader        r;
     size_t            len;
-    const void       *record = umx_region_record(outputs->tables, rank, &len);
+    const void *record = umx_region_record(outputs->joint.region, rank, &len);
 
     umi_reader_init(&r, record, len);
     peer->id       = umi_read_u64(&r);
@@ -264,113 +228,65 @@ read_record(umx_outputs *outputs, int rank)
     num_partitions = umi_read_u32(&r);
     if (r.is_bad || num_maps != outputs->num_maps ||
         num_partitions != outputs->num_partitions) {
-        return UMX_ERR_INVALID_PARAM;
+        return umi_joint_refuse(
+            &outputs->joint, UMX_ERR_INVALID_PARAM,
+            "the ranks give different numbers of maps or partitions: rank %d "
+            "%u and %u, and rank %d %u and %u",
+            outputs->joint.rank, outputs->num_maps, outputs->num_partitions,
+            rank, num_maps, num_partitions);
     }
-    if (rank == outputs->rank) {
+    if (rank == outputs->joint.rank) {
         return UMX_OK;
     }
-    peer->table = umx_region_rkey(outputs->tables, rank);
-    if (umx_region_length(outputs->tables, rank) <
+    peer->table = umx_region_rkey(outputs->joint.region, rank);
+    if (umx_region_length(outputs->joint.region, rank) <
         umi_outputs_table_size(outputs->num_maps)) {
         return UMX_ERR_PROTOCOL;
     }
-    return umx_comm_get_ep(outputs->comm, rank, &peer->ep);
+    return umx_comm_get_ep(outputs->joint.comm, rank, &peer->ep);
 }
 
-/* All ranks have come. */
+/* All ranks have come. None hears of another one's end from now on but by what
+ * it reads there. */
 static umx_status
-open_tables(umx_outputs *outputs)
+on_met(umx_joint *joint)
 {
-    umx_status status = UMX_OK;
+    umx_outputs *outputs = umi_container_of(joint, umx_outputs, joint);
+    umx_status   status  = UMX_OK;
 
-    for (int i = 0; i < outputs->size && status == UMX_OK; i++) {
+    for (int i = 0; i < joint->size && status == UMX_OK; i++) {
         status = read_record(outputs, i);
     }
     if (status == UMX_OK) {
-        status = umx_lookout_start(outputs->worker, outputs->table, look,
-                                   outputs, &outputs->lookout);
+        status = umx_lookout_start(joint->worker, outputs->table, look, outputs,
+                                   &outputs->lookout);
     }
     if (status == UMX_OK) {
-        outputs->state = UMI_OUTPUTS_OPEN;
+        umi_joint_leave(joint);
     }
     return status;
 }
 
+static const umi_joint_class outputs_class = {.name       = "outputs",
+                                              .label      = LABEL,
+                                              .on_met     = on_met,
+                                              .on_end     = on_end,
+                                              .on_destroy = on_destroy,
+                                              .free       = free_outputs};
+
 static umx_status
-end_creation(umx_outputs *outputs, umx_status status)
+meet(umx_outputs *outputs, const umx_op_params *op, umx_request **req_p)
 {
-    if (status == UMX_OK) {
-        status = (outputs->state == UMI_OUTPUTS_CREATED &&
-                  outputs->worker != NULL) ?
-                     open_tables(outputs) :
-                     UMX_ERR_CANCELED;
-    }
-    outputs->comm = NULL;
-    return status;
-}
-
-static void
-on_met(umx_request *req, umx_status status, void *arg)
-{
-    umx_outputs *outputs = arg;
-
-    (void)req;
-    outputs->meeting = NULL;
-    status           = end_creation(outputs, status);
-    complete(&outputs->create_req, status);
-    umi_outputs_put(outputs);
-}
-
-/* The other ranks learn it, as the creation of a region is cancelled. */
-static void
-cancel_create(umx_request *req)
-{
-    umx_outputs *outputs = *(umx_outputs **)umx_request_state(req);
-
-    if (outputs->meeting != NULL) {
-        (void)umx_request_cancel(outputs->meeting);
-    }
-}
-
-static const umx_request_class create_class = {.name   = "create",
-                                               .cancel = cancel_create};
-
-/* Make the region of all tables. */
-static umx_status
-post_meeting(umx_outputs *outputs)
-{
-    umx_op_params params = umx_layer_op_params(on_met, outputs);
-    uint8_t       record[RECORD];
-    umi_writer    w;
+    uint8_t         record[RECORD];
+    umi_joint_offer offer = {
+        .memh = outputs->table, .record = record, .len = sizeof(record)};
+    umi_writer w;
 
     umi_writer_init(&w, record, sizeof(record));
     umi_write_u64(&w, outputs->id);
     umi_write_u32(&w, outputs->num_maps);
     umi_write_u32(&w, outputs->num_partitions);
-    return umx_region_create(outputs->comm, outputs->table, record,
-                             sizeof(record), &params, &outputs->tables,
-                             &outputs->meeting);
-}
-
-static umx_status
-meet(umx_outputs *outputs, const umx_op_params *op, umx_request **req_p)
-{
-    umx_status status = post_meeting(outputs);
-
-    if (status != UMX_INPROGRESS) {
-        outputs->meeting = NULL;
-        return end_creation(outputs, status);
-    }
-    umi_outputs_hold(outputs);
-    outputs->create_req = umx_request_create(outputs->worker, &create_class,
-                                             op);
-    if (outputs->create_req == NULL) {
-        (void)umx_request_cancel(outputs->meeting);
-        return UMX_ERR_NO_MEMORY;
-    }
-    *(umx_outputs **)umx_request_state(outputs->create_req) = outputs;
-    *req_p = outputs->create_req;
-    return UMX_INPROGRESS;
+    return umi_joint_meet(&outputs->joint, &offer, op, req_p);
 }
 
 static umx_status
@@ -389,22 +305,15 @@ check_params(const umx_outputs_params *params)
 }
 
 static umx_outputs *
-new_outputs(umx_comm *comm, const umx_outputs_params *params)
+new_outputs(const umx_outputs_params *params)
 {
     umx_outputs *outputs = calloc(1, sizeof(*outputs));
 
     if (outputs == NULL) {
         return NULL;
     }
-    outputs->refs                 = 1;
-    outputs->worker               = umx_comm_get_worker(comm);
-    outputs->comm                 = comm;
-    outputs->rank                 = umx_comm_rank(comm);
-    outputs->size                 = umx_comm_size(comm);
-    outputs->num_maps             = params->num_maps;
-    outputs->num_partitions       = params->num_partitions;
-    outputs->dependent.on_destroy = on_destroy;
-    umi_node_init((umi_node *)(void *)&outputs->dependent);
+    outputs->num_maps       = params->num_maps;
+    outputs->num_partitions = params->num_partitions;
     umi_list_init(&outputs->committed);
     umi_map_init(&outputs->own);
     umi_node_init(&outputs->hub_node);
@@ -417,10 +326,11 @@ new_outputs(umx_comm *comm, const umx_outputs_params *params)
 static umx_status
 set_up(umx_outputs *outputs, const umx_outputs_params *params)
 {
-    umx_context *context = umx_worker_get_context(outputs->worker);
+    umx_context *context = umx_worker_get_context(outputs->joint.worker);
     umx_status   status;
 
-    outputs->peers = calloc((size_t)outputs->size, sizeof(*outputs->peers));
+    outputs->peers = calloc((size_t)outputs->joint.size,
+                            sizeof(*outputs->peers));
     if (outputs->peers == NULL ||
         !umi_random_bytes(&outputs->id, sizeof(outputs->id))) {
         return UMX_ERR_NO_MEMORY;
@@ -453,26 +363,34 @@ umx_outputs_create(umx_comm *comm, const umx_outputs_params *params,
         return status;
     }
     UMX_LAYER_LOCK(worker);
-    outputs = new_outputs(comm, params);
+    outputs = new_outputs(params);
     if (outputs == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    status = set_up(outputs, params);
+    status = umi_joint_init(&outputs->joint, &outputs_class, comm);
     if (status == UMX_OK) {
-        umx_worker_attach(worker, &outputs->dependent);
-        status = meet(outputs, op, req_p);
+        status = set_up(outputs, params);
     }
-    if (status != UMX_OK && status != UMX_INPROGRESS) {
-        shut(outputs);
+    if (status != UMX_OK) {
+        umi_joint_end(&outputs->joint, status);
         umi_outputs_put(outputs);
         return status;
     }
-    *outputs_p = outputs;
+    status = meet(outputs, op, req_p);
+    if (status == UMX_OK || status == UMX_INPROGRESS) {
+        *outputs_p = outputs;
+    }
     return status;
 }
 
 /* ---- what is known -------------------------------------------------------
  */
+
+umx_joint *
+umx_outputs_joint(umx_outputs *outputs)
+{
+    return &outputs->joint;
+}
 
 uint32_t
 umx_outputs_num_maps(const umx_outputs *outputs)

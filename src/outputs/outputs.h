@@ -13,11 +13,10 @@
 #include <stdatomic.h>
 #include <umx/buffer.h>
 #include <umx/heap.h>
-#include <umx/layer.h>
 #include <umx/outputs.h>
-#include <umx/region.h>
 #include <umx/wait.h>
 
+#include "joint/joint.h"
 #include "outputs/file.h"
 #include "outputs/slot.h"
 #include "util/list.h"
@@ -39,35 +38,16 @@ typedef struct umi_outputs_peer {
     uint64_t  id;    /* of its umx_outputs, for messages */
 } umi_outputs_peer;
 
-/*   CREATED --all ranks have come--> OPEN --close(), destroy()--> CLOSED
- *      |                                                            ^
- *      +-------------- destroy(), or it could not be made ----------+  */
-typedef enum umi_outputs_state {
-    UMI_OUTPUTS_CREATED,
-    UMI_OUTPUTS_OPEN,
-    UMI_OUTPUTS_CLOSED
-} umi_outputs_state;
-
 struct umx_outputs {
-    umx_dependent     dependent;
-    umx_worker       *worker; /* NULL: it is being destroyed */
-    umi_outputs_state state;
-    int               rank;
-    int               size;
+    umx_joint         joint;
     uint32_t          num_maps;
     uint32_t          num_partitions;
-    unsigned          refs;
     uint64_t          id;
     umi_outputs_peer *peers;
     /* the table */
     umx_memh    *table;
-    umx_region  *tables; /* those of all ranks; NULL: the ranks have not met */
     umx_lookout *lookout;
     uint64_t     seen; /* of the count of commits */
-    /* the creation */
-    umx_comm    *comm; /* the user's; NULL once it is over */
-    umx_request *create_req;
-    umx_request *meeting;
     /* what was committed here */
     umx_heap *heap;      /* of overflows; or NULL */
     umi_list  committed; /* umi_outputs_output.node */
@@ -92,14 +72,27 @@ struct umx_outputs {
 /* ---- outputs.c -----------------------------------------------------------
  */
 
-void umi_outputs_hold(umx_outputs *outputs);
-void umi_outputs_put(umx_outputs *outputs);
+static inline void
+umi_outputs_hold(umx_outputs *outputs)
+{
+    umi_joint_hold(&outputs->joint);
+}
+
+static inline void
+umi_outputs_put(umx_outputs *outputs)
+{
+    umi_joint_put(&outputs->joint);
+}
 
 /* Tell why no operation can begin; UMX_OK if one can. */
-umx_status umi_outputs_status(const umx_outputs *outputs);
+static inline umx_status
+umi_outputs_status(const umx_outputs *outputs)
+{
+    return umi_joint_check(&outputs->joint);
+}
 
 /* Keep the progress thread out until the end of the block. */
-#define UMI_OUTPUTS_LOCK(outputs) UMX_LAYER_LOCK((outputs)->worker)
+#define UMI_OUTPUTS_LOCK(outputs) UMI_JOINT_LOCK(outputs)
 
 /* ---- table.c -------------------------------------------------------------
  */

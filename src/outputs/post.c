@@ -67,7 +67,7 @@ umi_outputs_send(umx_outputs *outputs, int rank,
 int
 umi_outputs_rank_of(const umx_outputs *outputs, uint64_t id)
 {
-    for (int i = 0; i < outputs->size; i++) {
+    for (int i = 0; i < outputs->joint.size; i++) {
         if (outputs->peers[i].table != NULL && outputs->peers[i].id == id) {
             return i;
         }
@@ -136,7 +136,7 @@ on_message(umx_ep *ep, umx_message *message, void *arg)
 umx_status
 umi_outputs_post_join(umx_outputs *outputs)
 {
-    umx_worker      *worker = outputs->worker;
+    umx_worker      *worker = outputs->joint.worker;
     umi_outputs_hub *hub    = umx_worker_get_layer(worker, UMX_AM_ID_OUTPUTS);
     umx_status       status;
 

@@ -166,7 +166,7 @@ make_overflow(umi_outputs_publication *publish)
     umx_outputs        *outputs = publish->outputs;
     umi_outputs_where  *where   = &publish->where;
     umi_outputs_output *output  = publish->output;
-    umx_context        *context = umx_worker_get_context(outputs->worker);
+    umx_context        *context = umx_worker_get_context(outputs->joint.worker);
     umx_status          status  = UMX_OK;
     size_t              len;
 
@@ -200,7 +200,7 @@ describe(umi_outputs_publication *publish)
 
     publish->where = (umi_outputs_where){
         .len      = output->len,
-        .rank     = (uint32_t)publish->outputs->rank,
+        .rank     = (uint32_t)publish->outputs->joint.rank,
         .kind     = output->kind,
         .flags    = output->flags,
         .device   = output->device,
@@ -352,7 +352,7 @@ put_all(umi_outputs_publication *publish, umx_status *status_p)
     umx_outputs *outputs = publish->outputs;
 
     publish->num_pending = 1;
-    for (int i = 0; i < outputs->size; i++) {
+    for (int i = 0; i < outputs->joint.size; i++) {
         if (outputs->peers[i].table != NULL) {
             put(publish, outputs->peers[i].table);
         }
@@ -432,7 +432,8 @@ umi_outputs_publish(umx_outputs *outputs, umi_outputs_output *output,
     publish->arg          = arg;
     status                = describe(publish);
     if (status == UMX_OK) {
-        publish->req = umx_request_create(outputs->worker, &publish_class, op);
+        publish->req = umx_request_create(outputs->joint.worker, &publish_class,
+                                          op);
         status       = (publish->req == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
     }
     umi_outputs_hold(outputs);

@@ -274,7 +274,7 @@ open_memory(umi_outputs_entry *entry, const umi_outputs_where *where)
     umx_rkey               *rkey;
     umx_status              status;
 
-    if (entry->rank == reader->outputs->rank) {
+    if (entry->rank == reader->outputs->joint.rank) {
         return open_own(entry);
     }
     if (peer->table == NULL) {
@@ -424,7 +424,7 @@ open_entry(umi_outputs_entry *entry, const umi_outputs_where *where)
         open_where(entry, where);
         return;
     }
-    if (entry->rank != entry->reader->outputs->rank) {
+    if (entry->rank != entry->reader->outputs->joint.rank) {
         status = get_overflow(entry, where);
         if (status != UMX_INPROGRESS) {
             end_opening(entry, UMX_OUTPUTS_LOST, status, 0);

@@ -60,7 +60,7 @@ read_place(const umx_outputs *outputs, const char *place,
 {
     memcpy(copy, place, UMI_OUTPUTS_PLACE);
     return umi_outputs_slot_decode(where, copy) &&
-           where->rank < (uint32_t)outputs->size;
+           where->rank < (uint32_t)outputs->joint.size;
 }
 
 bool

@@ -132,8 +132,8 @@ on_look(umx_timer *timer)
             finish(reading, UMX_ERR_CONNECTION_RESET);
         }
     }
-    if (!umi_list_is_empty(&outputs->asks) && outputs->worker != NULL) {
-        umx_timer_start(outputs->worker, timer, LOOK_NS);
+    if (!umi_list_is_empty(&outputs->asks) && outputs->joint.worker != NULL) {
+        umx_timer_start(outputs->joint.worker, timer, LOOK_NS);
     }
     umi_outputs_put(outputs);
 }
@@ -174,7 +174,7 @@ ask(umi_outputs_reading *reading)
     umx_status status;
     uint32_t   nonce;
 
-    if (outputs->state != UMI_OUTPUTS_OPEN || outputs->worker == NULL) {
+    if (umi_outputs_status(outputs) != UMX_OK) {
         return UMX_ERR_CLOSED;
     }
     if (!is_there(outputs, reading->entry->rank)) {
@@ -188,7 +188,7 @@ ask(umi_outputs_reading *reading)
     }
     message.seq = reading->seq;
     if (umi_list_is_empty(&outputs->asks)) {
-        umx_timer_start(outputs->worker, &outputs->ask_timer, LOOK_NS);
+        umx_timer_start(outputs->joint.worker, &outputs->ask_timer, LOOK_NS);
     }
     umi_list_append(&outputs->asks, &reading->node);
     status = umi_outputs_send(outputs, reading->entry->rank, &message, NULL, 0);
@@ -211,7 +211,7 @@ give_back(umi_outputs_reading *reading)
 
     umx_rkey_destroy(reading->rkey);
     reading->rkey = NULL;
-    if (outputs->worker != NULL) {
+    if (outputs->joint.worker != NULL) {
         (void)umi_outputs_send(outputs, reading->entry->rank, &message, NULL,
                                0);
     }

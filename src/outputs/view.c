@@ -74,7 +74,7 @@ umi_outputs_entry_open_file(umi_outputs_entry       *entry,
                             umx_outputs_trouble *trouble, int *error)
 {
     const umx_outputs_reader *reader = entry->reader;
-    bool                      is_own = entry->rank == reader->outputs->rank;
+    bool is_own = entry->rank == reader->outputs->joint.rank;
 
     if (is_own || (reader->flags & UMX_OUTPUTS_READER_FLAG_ELSEWHERE) == 0) {
         *error = open_here(entry, where);

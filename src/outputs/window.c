@@ -100,7 +100,8 @@ static umx_status
 register_part(umi_outputs_windows *windows, umi_outputs_region *region,
               umi_outputs_window *window)
 {
-    umx_context *context     = umx_worker_get_context(windows->outputs->worker);
+    umx_context *context = umx_worker_get_context(
+        windows->outputs->joint.worker);
     umi_outputs_lent *lent   = malloc(sizeof(*lent));
     umx_memh_params   params = {.field_mask = UMX_MEMH_FIELD_FLAGS |
                                               UMX_MEMH_FIELD_ON_FREE,
@@ -359,9 +360,9 @@ on_timer(umx_timer *timer)
 
     serve_waiting(windows);
     if (!umi_list_is_empty(&windows->waiting)) {
-        umx_timer_start(windows->outputs->worker, timer, RETRY_NS);
+        umx_timer_start(windows->outputs->joint.worker, timer, RETRY_NS);
     } else if (next != UINT64_MAX) {
-        umx_timer_start(windows->outputs->worker, timer, next - now);
+        umx_timer_start(windows->outputs->joint.worker, timer, next - now);
     }
 }
 
@@ -376,7 +377,8 @@ umi_outputs_on_ask(umx_outputs *outputs, const umi_outputs_message *message)
         return;
     }
     if (umi_list_is_empty(&windows->waiting) && serve(windows, message)) {
-        umx_timer_start(outputs->worker, &windows->timer, windows->lease_ns);
+        umx_timer_start(outputs->joint.worker, &windows->timer,
+                        windows->lease_ns);
         return;
     }
     waiting = malloc(sizeof(*waiting));
@@ -387,7 +389,7 @@ umi_outputs_on_ask(umx_outputs *outputs, const umi_outputs_message *message)
     umi_node_init(&waiting->node);
     waiting->ask = *message;
     umi_list_append(&windows->waiting, &waiting->node);
-    umx_timer_start(outputs->worker, &windows->timer, RETRY_NS);
+    umx_timer_start(outputs->joint.worker, &windows->timer, RETRY_NS);
 }
 
 void

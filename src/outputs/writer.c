@@ -203,9 +203,10 @@ fill(umx_outputs_writer *writer, char *data)
 static umx_status
 make_memory(umx_outputs_writer *writer, umi_outputs_output *output)
 {
-    umx_context *context = umx_worker_get_context(writer->outputs->worker);
-    umx_status   status  = umx_memh_alloc_readonly(context, (size_t)output->len,
-                                                   &output->memh);
+    umx_context *context = umx_worker_get_context(
+        writer->outputs->joint.worker);
+    umx_status status = umx_memh_alloc_readonly(context, (size_t)output->len,
+                                                &output->memh);
 
     if (status == UMX_OK) {
         fill(writer, umx_memh_buffer(output->memh)->data);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* create.c: how a proxy is made: the ranks tell each other by the communicator
  * that they can, and where the root's worker is, and the threads meet there.
- * Until they have met, a rank that gives up revokes that communicator, and the
- * others hear of it by a receive that ends. */
+ * Until they have met, a rank that gives up revokes that communicator, which
+ * the others watch. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include <umx/address.h>
 #include <umx/buffer.h>
 #include <umx/collective.h>
+#include <unistd.h>
 
 #include "proxy/proxy.h"
 #include "util/clock.h"
@@ -19,10 +20,8 @@
 #define LABEL UINT64_C(0x79786f72702e) /* of the derived communicator */
 
 enum {
-    SPIN_NS   = 50000,
-    TIMEOUT_S = 60,
-    RECORD    = 16, /* bytes that a rank tells, and the root more */
-    SECOND_NS = 1000000000
+    SPIN_NS = 50000,
+    RECORD  = 16 /* bytes that a rank tells, and the root more */
 };
 
 /* What a rank tells the others. */
@@ -33,15 +32,12 @@ typedef struct record {
 
 _Static_assert(sizeof(record) == RECORD, "RECORD");
 
-/* What is in use while the ranks tell each other, and until the receive ends.
- */
-typedef struct meeting {
-    umx_proxy *proxy;   /* held */
-    uint64_t   nothing; /* what the receive would get */
-    size_t    *counts;
-    uint8_t   *sent;
-    uint8_t    received[];
-} meeting;
+/* What is in use while the ranks tell each other. */
+struct umi_proxy_meeting {
+    size_t  *counts;
+    uint8_t *sent;
+    uint8_t  received[];
+};
 
 /* ---- parameters ----------------------------------------------------------
  */
@@ -72,7 +68,7 @@ read_params(umx_proxy *proxy, const umx_proxy_params *params)
     umx_status status;
 
     proxy->spin_ns    = SPIN_NS;
-    proxy->timeout_ns = TIMEOUT_S * (uint64_t)SECOND_NS;
+    proxy->timeout_ns = umx_comm_get_timeout(proxy->joint.comm);
     status            = read_cpus(proxy, params);
     if (params != NULL && (params->field_mask & UMX_PROXY_FIELD_SPIN) != 0) {
         proxy->spin_ns = params->spin_ns;
@@ -83,348 +79,265 @@ read_params(umx_proxy *proxy, const umx_proxy_params *params)
     return status;
 }
 
-/* Not all ranks have come: those that have hear of it. Once there is a thread
- * it looks at the time. */
-static void
-on_late(umx_timer *timer)
-{
-    umx_proxy      *proxy    = umi_container_of(timer, umx_proxy, late);
-    umi_proxy_task *creation = proxy->creation;
-
-    if (creation == NULL || creation->req == NULL || proxy->has_thread) {
-        return;
-    }
-    (void)snprintf(proxy->reason, sizeof(proxy->reason),
-                   "not all ranks have begun to make a proxy");
-    umi_proxy_complete(creation, UMX_ERR_TIMED_OUT);
-    umx_comm_abort(proxy->exchange, "not all ranks have begun to make a proxy "
-                                    "in the time that a rank has for it");
-}
-
 static umx_proxy *
-new_proxy(umx_comm *comm, umx_worker *home)
+new_proxy(void)
 {
     umx_proxy *proxy = calloc(1, sizeof(*proxy));
 
     if (proxy == NULL) {
         return NULL;
     }
-    atomic_init(&proxy->refs, 1);
-    proxy->home                 = home;
-    proxy->rank                 = umx_comm_rank(comm);
-    proxy->size                 = umx_comm_size(comm);
-    proxy->made_in              = umi_proxy_forks;
-    proxy->calls_end            = &proxy->calls;
-    proxy->done_end             = &proxy->done;
-    proxy->errand.fn            = umi_proxy_run_errand;
-    proxy->dependent.on_destroy = umi_proxy_on_home_destroy;
+    proxy->made_in   = umi_proxy_forks;
+    proxy->calls_end = &proxy->calls;
+    proxy->done_end  = &proxy->done;
+    proxy->errand.fn = umi_proxy_run_errand;
     (void)pthread_mutex_init(&proxy->lock, NULL);
     (void)pthread_mutex_init(&proxy->busy, NULL);
     umi_list_init(&proxy->tasks);
     umi_list_init(&proxy->waits);
     umi_node_init(&proxy->process_node);
-    umx_timer_init(&proxy->late, on_late);
     proxy->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    umx_worker_attach(home, &proxy->dependent);
     return proxy;
-}
-
-/* ---- its end -------------------------------------------------------------
- */
-
-static void
-leave_exchange(umx_proxy *proxy)
-{
-    umx_comm *exchange = proxy->exchange;
-
-    proxy->exchange = NULL;
-    if (exchange != NULL) {
-        umx_comm_close(exchange);
-        umx_comm_destroy(exchange);
-    }
-}
-
-void
-umi_proxy_end_creation(umx_proxy *proxy, umx_status status)
-{
-    umi_proxy_task *creation = proxy->creation;
-
-    proxy->creation = NULL;
-    umx_timer_stop(&proxy->late);
-    leave_exchange(proxy);
-    if (proxy->worker != NULL) {
-        umx_worker_destroy(proxy->worker);
-        proxy->worker = NULL;
-    }
-    if (creation != NULL) {
-        umi_proxy_complete(creation, status);
-        umi_proxy_task_free(creation);
-    }
-}
-
-umx_status
-umi_proxy_created(umx_proxy *proxy, umx_status status)
-{
-    umx_comm_failure failure;
-
-    proxy->creation = NULL;
-    umx_timer_stop(&proxy->late);
-    if (status != UMX_OK && proxy->exchange != NULL) {
-        if (umx_comm_get_failure(proxy->exchange, &failure)) {
-            status = UMX_ERR_RANK_FAILED;
-            (void)snprintf(proxy->reason, sizeof(proxy->reason), "%s",
-                           umx_comm_reason(proxy->exchange));
-        } else {
-            umx_comm_abort(proxy->exchange, proxy->reason);
-        }
-    }
-    leave_exchange(proxy);
-    proxy->is_open = status == UMX_OK;
-    return status;
 }
 
 /* ---- the meeting ---------------------------------------------------------
  */
 
-/* End the creation with what went wrong here, or at another rank. */
 static void
-fail(umx_proxy *proxy, umx_status status, int rank)
+free_meeting(umx_proxy *proxy)
 {
-    const char      *why = (status == UMX_ERR_OUT_OF_RANGE) ?
-                               "its process may not run on the CPU that was given" :
-                               umx_status_string(status);
-    umx_comm_failure failure;
+    umi_proxy_meeting *meeting = proxy->meeting;
 
-    if (status == UMX_ERR_RANK_FAILED &&
-        umx_comm_get_failure(proxy->exchange, &failure)) {
-        (void)snprintf(proxy->reason, sizeof(proxy->reason), "%s",
-                       umx_comm_reason(proxy->exchange));
-    } else {
-        (void)snprintf(proxy->reason, sizeof(proxy->reason), "rank %d: %s",
-                       rank, why);
-    }
-    umi_proxy_end_creation(proxy, status);
-}
-
-/* The ranks have told each other. Returns the rank that cannot, or -1. */
-static int
-read_records(umx_proxy *proxy, const meeting *self, umx_status *status_p)
-{
-    const uint8_t *at = self->received;
-    record         one;
-
-    for (int rank = 0; rank < proxy->size; rank++) {
-        memcpy(&one, at, sizeof(one));
-        if (one.status != UMX_OK) {
-            *status_p = (umx_status)one.status;
-            return rank;
-        }
-        if (rank == 0) {
-            if (one.len > UMX_ADDRESS_MAX) {
-                *status_p = UMX_ERR_PROTOCOL;
-                return 0;
-            }
-            proxy->root = malloc(one.len + 1);
-            if (proxy->root == NULL) {
-                *status_p = UMX_ERR_NO_MEMORY;
-                return proxy->rank;
-            }
-            memcpy(proxy->root, at + sizeof(one), one.len);
-            proxy->root_len = one.len;
-        }
-        at += self->counts[rank];
-    }
-    return -1;
-}
-
-static void
-free_meeting(meeting *self)
-{
-    umx_proxy *proxy = self->proxy;
-
-    free(self->counts);
-    free(self->sent);
-    free(self);
-    umi_proxy_put(proxy);
-}
-
-/* End the thread; umi_proxy_created() says why. */
-static void
-give_up(umx_proxy *proxy)
-{
-    atomic_store(&proxy->is_abort, true);
-    umi_proxy_kick(proxy);
-}
-
-static void
-on_watched(umx_request *req, umx_status status, void *arg)
-{
-    meeting         *self  = arg;
-    umx_proxy       *proxy = self->proxy;
-    umx_comm_failure failure;
-
-    (void)req;
-    (void)status;
-    if (proxy->creation != NULL && proxy->exchange != NULL &&
-        umx_comm_get_failure(proxy->exchange, &failure)) {
-        give_up(proxy);
-    }
-    free_meeting(self);
-}
-
-/* Hear of it if another rank gives up. */
-static void
-watch(umx_proxy *proxy, meeting *self)
-{
-    umx_op_params   op  = umx_layer_op_params(on_watched, self);
-    umx_buffer      buf = umx_host_buffer(&self->nothing, sizeof(uint64_t));
-    umx_comm_status got;
-    umx_request    *req;
-    umx_status      status = UMX_ERR_NO_ELEM;
-
-    if (proxy->size > 1) {
-        status = umx_comm_irecv(proxy->exchange, UMX_ANY_SOURCE, 0, UINT64_MAX,
-                                &buf, &op, &req, &got);
-    }
-    if (status != UMX_INPROGRESS) {
-        on_watched(NULL, status, self);
+    proxy->meeting = NULL;
+    if (meeting != NULL) {
+        free(meeting->counts);
+        free(meeting->sent);
+        free(meeting);
     }
 }
 
-static void
-on_met(umx_request *req, umx_status status, void *arg)
+/* Make what this rank tells the others; false: out of memory. */
+static bool
+make_meeting(umx_proxy *proxy, umx_status own, const void *address, size_t len)
 {
-    meeting   *self  = arg;
-    umx_proxy *proxy = self->proxy;
-    int        rank  = proxy->rank;
+    size_t             size    = (size_t)proxy->joint.size;
+    umi_proxy_meeting *meeting = calloc(1, sizeof(*meeting) + size * RECORD +
+                                               UMX_ADDRESS_MAX);
+    record             one     = {.status = own, .len = len};
 
-    (void)req;
-    if (proxy->creation != NULL && proxy->creation->req == NULL) {
-        umi_proxy_end_creation(proxy, UMX_ERR_CANCELED);
+    proxy->meeting = meeting;
+    if (meeting == NULL) {
+        return false;
     }
-    if (proxy->creation != NULL) {
-        if (status == UMX_OK) {
-            rank = read_records(proxy, self, &status);
-        }
-        if (status == UMX_OK) {
-            status = umi_proxy_start_thread(proxy);
-            rank   = proxy->rank;
-        }
-        if (status == UMX_OK) {
-            watch(proxy, self);
-            return;
-        }
-        umx_comm_abort(proxy->exchange, umx_status_string(status));
-        fail(proxy, status, rank);
-    }
-    free_meeting(self);
-}
-
-static meeting *
-new_meeting(umx_proxy *proxy, umx_status own, const void *address, size_t len)
-{
-    size_t   size = (size_t)proxy->size;
-    meeting *self = calloc(1, sizeof(*self) + size * RECORD + UMX_ADDRESS_MAX);
-    record   one  = {.status = own, .len = len};
-
-    if (self == NULL) {
-        return NULL;
-    }
-    self->counts = calloc(size, sizeof(*self->counts));
-    self->sent   = calloc(1, RECORD + UMX_ADDRESS_MAX);
-    if (self->counts == NULL || self->sent == NULL) {
-        free(self->counts);
-        free(self->sent);
-        free(self);
-        return NULL;
+    meeting->counts = calloc(size, sizeof(*meeting->counts));
+    meeting->sent   = calloc(1, RECORD + UMX_ADDRESS_MAX);
+    if (meeting->counts == NULL || meeting->sent == NULL) {
+        return false;
     }
     for (size_t i = 0; i < size; i++) {
-        self->counts[i] = RECORD + ((i == 0) ? UMX_ADDRESS_MAX : 0);
+        meeting->counts[i] = RECORD + ((i == 0) ? UMX_ADDRESS_MAX : 0);
     }
-    memcpy(self->sent, &one, sizeof(one));
+    memcpy(meeting->sent, &one, sizeof(one));
     if (len != 0) {
-        memcpy(self->sent + RECORD, address, len);
+        memcpy(meeting->sent + RECORD, address, len);
     }
-    self->proxy = proxy;
-    umi_proxy_hold(proxy);
-    return self;
+    return true;
 }
 
 /* Tell the others, and hear of them. */
 static umx_status
-meet(umx_proxy *proxy, umx_status own, const void *address, size_t len)
+post(umx_joint *joint, const umx_op_params *op, umx_request **req_p)
 {
-    meeting      *self = new_meeting(proxy, own, address, len);
-    umx_op_params op   = umx_layer_op_params(on_met, self);
-    umx_buffer    sent, received;
-    umx_pieces    pieces;
-    umx_request  *req;
-    umx_status    status;
+    umx_proxy         *proxy   = umi_container_of(joint, umx_proxy, joint);
+    umi_proxy_meeting *meeting = proxy->meeting;
+    umx_buffer         sent, received;
+    umx_pieces         pieces = {.counts = meeting->counts};
 
-    if (self == NULL) {
+    sent     = umx_host_buffer(meeting->sent, meeting->counts[joint->rank]);
+    received = umx_host_buffer(meeting->received,
+                               (size_t)joint->size * RECORD + UMX_ADDRESS_MAX);
+    return umx_allgatherv(joint->comm, &sent, &received, &pieces, op, req_p);
+}
+
+/* The ranks have told each other. All find the same one that cannot. */
+static umx_status
+read_records(umx_proxy *proxy)
+{
+    const uint8_t *at = proxy->meeting->received;
+    record         one;
+
+    for (int rank = 0; rank < proxy->joint.size; rank++) {
+        memcpy(&one, at, sizeof(one));
+        if (one.status != UMX_OK) {
+            return umi_joint_refuse(
+                &proxy->joint, (umx_status)one.status, "rank %d: %s", rank,
+                (one.status == UMX_ERR_OUT_OF_RANGE) ?
+                    "its process may not run on the CPU that was given" :
+                    umx_status_string((umx_status)one.status));
+        }
+        if (rank == 0) {
+            if (one.len > UMX_ADDRESS_MAX) {
+                return UMX_ERR_PROTOCOL;
+            }
+            proxy->root = malloc(one.len + 1);
+            if (proxy->root == NULL) {
+                return UMX_ERR_NO_MEMORY;
+            }
+            memcpy(proxy->root, at + sizeof(one), one.len);
+            proxy->root_len = one.len;
+        }
+        at += proxy->meeting->counts[rank];
+    }
+    return UMX_OK;
+}
+
+/* Start the thread, which meets those of the others, and looks at the time from
+ * now on. */
+static umx_status
+start(umx_proxy *proxy)
+{
+    umi_proxy_task *task = umi_proxy_task_new(proxy, NULL, NULL, NULL);
+    umx_status      status;
+
+    if (task == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    sent     = umx_host_buffer(self->sent, self->counts[proxy->rank]);
-    received = umx_host_buffer(self->received,
-                               (size_t)proxy->size * RECORD + UMX_ADDRESS_MAX);
-    pieces   = (umx_pieces){.counts = self->counts};
-    status   = umx_allgatherv(proxy->exchange, &sent, &received, &pieces, &op,
-                              &req);
-    if (status == UMX_OK) {
-        on_met(NULL, UMX_OK, self);
-    } else if (status != UMX_INPROGRESS) {
-        free_meeting(self);
+    task->is_of_home = true;
+    umi_list_append(&proxy->tasks, &task->home);
+    proxy->creation = task;
+    status          = umi_proxy_start_thread(proxy);
+    if (status != UMX_OK) {
+        proxy->creation = NULL;
+        umi_proxy_task_free(task);
+        return status;
     }
+    umx_timer_stop(&proxy->joint.late);
+    status = umi_joint_watch(&proxy->joint);
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
-/* ---- public --------------------------------------------------------------
- */
-
-static void
-cancel(umx_request *req)
+static umx_status
+on_met(umx_joint *joint)
 {
-    umi_proxy_task *task  = *(umi_proxy_task **)umx_request_state(req);
-    umx_proxy      *proxy = task->proxy;
+    umx_proxy *proxy  = umi_container_of(joint, umx_proxy, joint);
+    umx_status status = read_records(proxy);
 
-    umi_proxy_complete(task, UMX_ERR_CANCELED);
-    if (proxy->exchange != NULL) {
-        umx_comm_abort(proxy->exchange,
-                       "a rank has cancelled the making of a proxy");
+    free_meeting(proxy);
+    return (status == UMX_OK) ? start(proxy) : status;
+}
+
+void
+umi_proxy_created(umx_proxy *proxy, umx_status status)
+{
+    umx_joint       *joint = &proxy->joint;
+    umx_comm_failure failure;
+
+    proxy->creation = NULL;
+    if (status != UMX_OK && joint->comm != NULL &&
+        umx_comm_get_failure(joint->comm, &failure)) {
+        status = UMX_ERR_RANK_FAILED;
+    } else if (status != UMX_OK && joint->reason[0] == '\0') {
+        (void)snprintf(joint->reason, sizeof(joint->reason), "%s",
+                       proxy->reason);
     }
-    if (proxy->has_thread) {
-        give_up(proxy);
+    umi_joint_opened(joint, status);
+    if (joint->state == UMI_JOINT_OPEN) {
+        umi_joint_leave(joint);
     }
 }
 
-static const umx_request_class create_class = {.name   = "create",
-                                               .cancel = cancel};
+/* ---- the end -------------------------------------------------------------
+ */
+
+/* Another rank has given up, or has ended. */
+static void
+on_failed(umx_joint *joint, bool has_failed)
+{
+    if (has_failed && joint->state == UMI_JOINT_MEETING) {
+        umi_proxy_give_up(umi_container_of(joint, umx_proxy, joint));
+    }
+}
+
+static void
+on_end(umx_joint *joint, umx_status status, bool was_open)
+{
+    umx_proxy *proxy = umi_container_of(joint, umx_proxy, joint);
+
+    (void)status;
+    if (proxy->has_thread && !was_open) {
+        umi_proxy_give_up(proxy);
+    } else if (!proxy->has_thread && proxy->worker != NULL) {
+        umx_worker_destroy(proxy->worker);
+        proxy->worker = NULL;
+    }
+}
+
+static void
+free_proxy(umx_joint *joint)
+{
+    umx_proxy *proxy = umi_container_of(joint, umx_proxy, joint);
+
+    free_meeting(proxy);
+    (void)pthread_mutex_destroy(&proxy->lock);
+    (void)pthread_mutex_destroy(&proxy->busy);
+    if (proxy->wake_fd >= 0) {
+        (void)close(proxy->wake_fd);
+    }
+    free(proxy->rings);
+    free(proxy->root);
+    free(proxy);
+}
+
+static const umi_joint_class proxy_class = {
+    .name       = "proxy",
+    .label      = LABEL,
+    .post       = post,
+    .on_met     = on_met,
+    .on_end     = on_end,
+    .on_failed  = on_failed,
+    .on_destroy = umi_proxy_on_home_destroy,
+    .free       = free_proxy};
+
+/* ---- public --------------------------------------------------------------
+ */
 
 /* What this rank can do, which the others are told. */
 static umx_status
 prepare(umx_proxy *proxy, const umx_proxy_params *params,
         const void **address_p, size_t *len_p)
 {
-    umx_status status = read_params(proxy, params);
-    uint64_t   now    = umi_clock_ns();
+    umx_worker *home   = proxy->joint.worker;
+    umx_status  status = read_params(proxy, params);
+    uint64_t    now    = umi_clock_ns();
 
-    proxy->deadline_ns = UINT64_MAX;
-    if (proxy->timeout_ns < UINT64_MAX - now) {
-        proxy->deadline_ns = now + proxy->timeout_ns;
-        umx_timer_start(proxy->home, &proxy->late, proxy->timeout_ns);
-    }
-
+    proxy->deadline_ns = (proxy->timeout_ns < UINT64_MAX - now) ?
+                             now + proxy->timeout_ns :
+                             UINT64_MAX;
     if (status == UMX_OK && proxy->wake_fd < 0) {
         status = UMX_ERR_NO_RESOURCE;
     }
     if (status == UMX_OK) {
-        status = umx_worker_create(umx_worker_get_context(proxy->home),
+        status = umx_worker_create(umx_worker_get_context(home),
                                    &proxy->worker);
     }
-    if (status == UMX_OK && proxy->rank == 0) {
+    if (status == UMX_OK && proxy->joint.rank == 0) {
         status = umx_worker_get_address(proxy->worker, address_p, len_p);
     }
     return status;
+}
+
+static umx_status
+set_up(umx_proxy *proxy, umx_comm *comm, const umx_proxy_params *params)
+{
+    const void *address = NULL;
+    size_t      len     = 0;
+    umx_status  status = umi_joint_init(&proxy->joint, &proxy_class, comm), own;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    own = prepare(proxy, params, &address, &len);
+    return make_meeting(proxy, own, address, len) ? UMX_OK : UMX_ERR_NO_MEMORY;
 }
 
 umx_status
@@ -434,41 +347,28 @@ umx_proxy_create(umx_comm *comm, const umx_proxy_params *params,
 {
     umx_worker *home = umx_comm_get_worker(comm);
     UMX_LAYER_LOCK(home);
-    const void  *address = NULL;
-    size_t       len     = 0;
-    umx_request *req     = NULL;
-    umx_proxy   *proxy;
-    umx_status   status, own;
+    umi_joint_offer offer = {.has_timeout = true};
+    umx_proxy      *proxy;
+    umx_status      status;
 
-    if (home == NULL) {
+    if (home == NULL || umx_comm_rank(comm) < 0) {
         return UMX_ERR_CLOSED;
     }
-    proxy = new_proxy(comm, home);
+    proxy = new_proxy();
     if (proxy == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    status = umx_comm_derive(comm, LABEL, &proxy->exchange);
+    status = set_up(proxy, comm, params);
     if (status == UMX_OK) {
-        proxy->creation = umi_proxy_task_new(proxy, NULL, &create_class, op);
-        status = (proxy->creation == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
-    }
-    if (status == UMX_OK) {
-        req    = proxy->creation->req;
-        own    = prepare(proxy, params, &address, &len);
-        status = meet(proxy, own, address, len);
-    }
-    if (status == UMX_ERR_RANK_FAILED && req != NULL) {
-        fail(proxy, status, proxy->rank); /* it has a reason */
-    } else if (status != UMX_INPROGRESS) {
-        if (proxy->creation != NULL) {
-            umx_request_discard(proxy->creation->req);
-            proxy->creation->req = NULL;
+        umi_proxy_hold(proxy); /* it may have a thread when that fails */
+        offer.timeout_ns = proxy->timeout_ns;
+        status           = umi_joint_meet(&proxy->joint, &offer, op, req_p);
+        if (status == UMX_OK || status == UMX_INPROGRESS) {
+            umi_proxy_put(proxy);
+            *proxy_p = proxy;
+            return status;
         }
-        umi_proxy_end_creation(proxy, status);
-        umx_proxy_destroy(proxy);
-        return status;
     }
-    *proxy_p = proxy;
-    *req_p   = req;
-    return UMX_INPROGRESS;
+    umx_proxy_destroy(proxy);
+    return status;
 }

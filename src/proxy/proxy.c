@@ -8,40 +8,13 @@
 
 #include "util/clock.h"
 
-/* ---- references ----------------------------------------------------------
- */
-
-void
-umi_proxy_hold(umx_proxy *proxy)
-{
-    atomic_fetch_add_explicit(&proxy->refs, 1, memory_order_relaxed);
-}
-
-void
-umi_proxy_put(umx_proxy *proxy)
-{
-    if (atomic_fetch_sub_explicit(&proxy->refs, 1, memory_order_acq_rel) != 1) {
-        return;
-    }
-    (void)pthread_mutex_destroy(&proxy->lock);
-    (void)pthread_mutex_destroy(&proxy->busy);
-    if (proxy->wake_fd >= 0) {
-        (void)close(proxy->wake_fd);
-    }
-    free(proxy->rings);
-    free(proxy->root);
-    free(proxy);
-}
-
 umx_status
 umi_proxy_check(const umx_proxy *proxy)
 {
     if (umi_proxy_is_forked(proxy)) {
         return UMX_ERR_FORKED;
     }
-    return (proxy->home != NULL && proxy->is_open && !proxy->is_closing) ?
-               UMX_OK :
-               UMX_ERR_CLOSED;
+    return proxy->is_closing ? UMX_ERR_CLOSED : umi_joint_check(&proxy->joint);
 }
 
 /* ---- tasks ---------------------------------------------------------------
@@ -61,13 +34,13 @@ umi_proxy_task_new(umx_proxy *proxy, void (*run)(umi_proxy_task *, umx_status),
     umi_node_init(&task->node);
     umi_node_init(&task->home);
     if (cls != NULL) {
-        task->req = umx_request_create(proxy->home, cls, op);
+        task->req = umx_request_create(proxy->joint.worker, cls, op);
         if (task->req == NULL) {
             free(task);
             return NULL;
         }
         *(umi_proxy_task **)umx_request_state(task->req) = task;
-        task->has_req                                    = true;
+        task->is_of_home                                 = true;
         umi_list_append(&proxy->tasks, &task->home);
     }
     umi_proxy_hold(proxy);
@@ -80,7 +53,7 @@ umi_proxy_task_free(umi_proxy_task *task)
 {
     umx_proxy *proxy = task->proxy;
 
-    if (task->has_req) {
+    if (task->is_of_home) {
         umi_node_remove(&task->home);
     }
     if (task->req != NULL) {
@@ -133,7 +106,7 @@ umi_proxy_end_task(umi_proxy_task *task, umx_status status)
         task->sleeper->status  = status;
         (void)pthread_cond_signal(&task->sleeper->cond);
     }
-    is_posted = task->has_req;
+    is_posted = task->is_of_home;
     if (is_posted) {
         task->next       = NULL;
         *proxy->done_end = task;
@@ -141,7 +114,7 @@ umi_proxy_end_task(umi_proxy_task *task, umx_status status)
         if (!proxy->is_errand_posted && !proxy->is_home_closed) {
             proxy->is_errand_posted = true;
             umi_proxy_hold(proxy);
-            umx_worker_post(proxy->home, &proxy->errand);
+            umx_worker_post(proxy->joint.worker, &proxy->errand);
         }
     }
     (void)pthread_mutex_unlock(&proxy->lock);
@@ -149,6 +122,8 @@ umi_proxy_end_task(umi_proxy_task *task, umx_status status)
         umi_proxy_task_free(task);
     }
 }
+
+static void begin_close(umi_proxy_task *task, umx_status status);
 
 /* Complete the requests of tasks that have ended. */
 static void
@@ -165,7 +140,9 @@ end_done(umx_proxy *proxy)
         umi_proxy_task *next = task->next;
 
         if (task == proxy->creation) {
-            task->status = umi_proxy_created(proxy, task->status);
+            umi_proxy_created(proxy, task->status);
+        } else if (task->run == begin_close) {
+            umi_joint_end(&proxy->joint, UMX_ERR_CLOSED);
         }
         umi_proxy_complete(task, task->status);
         umi_proxy_task_free(task);
@@ -202,46 +179,48 @@ umi_proxy_stop(umx_proxy *proxy)
 }
 
 void
-umi_proxy_on_home_destroy(umx_dependent *dependent)
+umi_proxy_give_up(umx_proxy *proxy)
 {
-    umx_proxy *proxy = umi_container_of(dependent, umx_proxy, dependent);
+    atomic_store(&proxy->is_abort, true);
+    umi_proxy_kick(proxy);
+}
 
-    umi_proxy_hold(proxy);
-    umx_timer_stop(&proxy->late);
-    UMI_LIST_FOREACH_SAFE(node, &proxy->tasks) {
-        umi_proxy_complete(umi_container_of(node, umi_proxy_task, home),
-                           UMX_ERR_CANCELED);
-    }
+/* Nothing is posted at home any more. */
+static void
+leave_home(umx_proxy *proxy)
+{
     umi_proxy_stop(proxy);
     (void)pthread_mutex_lock(&proxy->lock);
     proxy->is_home_closed = true;
     (void)pthread_mutex_unlock(&proxy->lock);
     end_done(proxy);
-    proxy->home = NULL;
-    umi_proxy_put(proxy);
+}
+
+void
+umi_proxy_on_home_destroy(umx_joint *joint)
+{
+    umx_proxy *proxy = umi_container_of(joint, umx_proxy, joint);
+
+    UMI_LIST_FOREACH_SAFE(node, &proxy->tasks) {
+        umi_proxy_complete(umi_container_of(node, umi_proxy_task, home),
+                           UMX_ERR_CANCELED);
+    }
+    leave_home(proxy);
 }
 
 void
 umx_proxy_destroy(umx_proxy *proxy)
 {
-    UMX_LAYER_LOCK(umi_proxy_is_forked(proxy) ? NULL : proxy->home);
+    UMX_LAYER_LOCK(umi_proxy_is_forked(proxy) ? NULL : proxy->joint.worker);
 
     if (umi_proxy_is_forked(proxy)) {
         return;
     }
     proxy->is_closing = true;
-    umi_proxy_stop(proxy);
-    end_done(proxy);
-    if (proxy->creation != NULL) {
-        umi_proxy_end_creation(proxy, UMX_ERR_CANCELED);
-    }
-    if (proxy->home != NULL) {
-        umx_worker_detach(&proxy->dependent);
-        (void)pthread_mutex_lock(&proxy->lock);
-        proxy->is_home_closed = true;
-        (void)pthread_mutex_unlock(&proxy->lock);
-        proxy->home = NULL;
-    }
+    umi_joint_end(&proxy->joint, UMX_ERR_CLOSED);
+    leave_home(proxy);
+    umx_worker_detach(&proxy->joint.dependent); /* any thread may put it last */
+    proxy->joint.worker = NULL;
     umi_proxy_put(proxy);
 }
 
@@ -264,8 +243,7 @@ cancel_close(umx_request *req)
 {
     umi_proxy_task *task = *(umi_proxy_task **)umx_request_state(req);
 
-    atomic_store(&task->proxy->is_abort, true);
-    umi_proxy_kick(task->proxy);
+    umi_proxy_give_up(task->proxy);
     umi_proxy_complete(task, UMX_ERR_CANCELED);
 }
 
@@ -276,7 +254,7 @@ umx_status
 umx_proxy_close(umx_proxy *proxy, uint64_t timeout_ns, const umx_op_params *op,
                 umx_request **req_p)
 {
-    UMX_LAYER_LOCK(umi_proxy_is_forked(proxy) ? NULL : proxy->home);
+    UMX_LAYER_LOCK(umi_proxy_is_forked(proxy) ? NULL : proxy->joint.worker);
     uint64_t        now = umi_clock_ns();
     umi_proxy_task *task;
     umx_request    *req;
@@ -284,7 +262,7 @@ umx_proxy_close(umx_proxy *proxy, uint64_t timeout_ns, const umx_op_params *op,
     if (umi_proxy_is_forked(proxy)) {
         return UMX_ERR_FORKED;
     }
-    if (!proxy->is_open || proxy->home == NULL || !proxy->has_thread) {
+    if (umi_joint_check(&proxy->joint) != UMX_OK || !proxy->has_thread) {
         return UMX_OK;
     }
     if (proxy->is_closing) {
@@ -315,8 +293,14 @@ umx_proxy_query(const umx_proxy *proxy, umx_proxy_stats *stats)
     stats->wakeups = __atomic_load_n(&proxy->stats.wakeups, __ATOMIC_RELAXED);
 }
 
+umx_joint *
+umx_proxy_joint(umx_proxy *proxy)
+{
+    return &proxy->joint;
+}
+
 const char *
 umx_proxy_reason(const umx_proxy *proxy)
 {
-    return proxy->is_open ? "" : proxy->reason;
+    return umx_joint_reason(&proxy->joint);
 }

@@ -12,17 +12,17 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <umx/layer.h>
 #include <umx/proxy.h>
-#include <umx/region.h>
 
+#include "joint/joint.h"
 #include "util/list.h"
 
 enum {
     UMI_PROXY_REASON_MAX = 320 /* bytes */
 };
 
-typedef struct umi_proxy_task umi_proxy_task;
+typedef struct umi_proxy_task    umi_proxy_task;
+typedef struct umi_proxy_meeting umi_proxy_meeting;
 
 /* Who blocks until a task has ended; in memory of its own. */
 typedef struct umi_proxy_sleeper {
@@ -47,8 +47,8 @@ struct umi_proxy_task {
     /* Runs in the proxy's thread; or the proxy has ended, with that status. */
     void (*run)(umi_proxy_task *task, umx_status status);
     umx_request       *req; /* the home's; NULL: cancelled, or there is none */
-    bool               has_req;
-    umi_proxy_sleeper *sleeper; /* under proxy->lock; or NULL */
+    bool               is_of_home; /* it ends there */
+    umi_proxy_sleeper *sleeper;    /* under proxy->lock; or NULL */
     umx_status         status;
     union {
         struct { /* umx_proxy_close() */
@@ -134,26 +134,20 @@ typedef enum umi_proxy_state {
 } umi_proxy_state;
 
 struct umx_proxy {
-    atomic_uint refs;
-    int         rank;
-    int         size;
-    uint64_t    spin_ns;
-    int         cpu; /* -1: any */
-    uint64_t    timeout_ns;
-    uint64_t    deadline_ns; /* of the creation */
-    uint32_t    made_in;     /* umi_proxy_forks */
+    umx_joint joint; /* the home's, whose worker is that of the joint */
+    uint64_t  spin_ns;
+    int       cpu; /* -1: any */
+    uint64_t  timeout_ns;
+    uint64_t  deadline_ns; /* of the creation */
+    uint32_t  made_in;     /* umi_proxy_forks */
     /* The home's. */
-    umx_worker     *home; /* NULL: it has been destroyed */
-    umx_dependent   dependent;
-    umi_list        tasks; /* that have a request */
-    bool            is_open;
-    bool            is_closing;
-    bool            has_thread;
-    pthread_t       thread;
-    unsigned        num_numbers; /* of regions */
-    umx_comm       *exchange;    /* while it is being made; or NULL */
-    umi_proxy_task *creation;
-    umx_timer       late; /* the ranks have not come in time */
+    umi_list           tasks; /* that end at home */
+    bool               is_closing;
+    bool               has_thread;
+    pthread_t          thread;
+    unsigned           num_numbers; /* of regions */
+    umi_proxy_meeting *meeting;     /* until the ranks have met; or NULL */
+    umi_proxy_task    *creation;    /* what the thread meets the others for */
     /* Shared. */
     pthread_mutex_t lock; /* of what follows, and of sleepers */
     umi_proxy_task *calls, **calls_end;
@@ -189,8 +183,17 @@ struct umx_proxy {
 /* ---- proxy.c -------------------------------------------------------------
  */
 
-void umi_proxy_hold(umx_proxy *proxy);
-void umi_proxy_put(umx_proxy *proxy);
+static inline void
+umi_proxy_hold(umx_proxy *proxy)
+{
+    umi_joint_hold(&proxy->joint);
+}
+
+static inline void
+umi_proxy_put(umx_proxy *proxy)
+{
+    umi_joint_put(&proxy->joint);
+}
 
 /* A task of the kind, with a request of class `cls` unless that is NULL. NULL:
  * out of memory. */
@@ -214,20 +217,20 @@ void umi_proxy_complete(umi_proxy_task *task, umx_status status);
 umx_status umi_proxy_check(const umx_proxy *proxy);
 
 /* At home: umx_worker_destroy() of its worker has begun; proxy->errand runs. */
-void umi_proxy_on_home_destroy(umx_dependent *dependent);
+void umi_proxy_on_home_destroy(umx_joint *joint);
 void umi_proxy_run_errand(umx_errand *errand);
 
 /* End the thread without waiting for commands. */
 void umi_proxy_stop(umx_proxy *proxy);
 
+/* Ask the thread to end, without waiting for that. */
+void umi_proxy_give_up(umx_proxy *proxy);
+
 /* ---- create.c ------------------------------------------------------------
  */
 
-/* Give up what has been begun before there was a thread. */
-void umi_proxy_end_creation(umx_proxy *proxy, umx_status status);
-
-/* The thread has met the others, or has not. Returns the status to report. */
-umx_status umi_proxy_created(umx_proxy *proxy, umx_status status);
+/* The thread has met the others, or has not. */
+void umi_proxy_created(umx_proxy *proxy, umx_status status);
 
 /* ---- thread.c ------------------------------------------------------------
  */

@@ -50,7 +50,7 @@ find_targets(const umx_proxy *proxy, umi_proxy_region *region)
 {
     umx_status status;
 
-    for (int rank = 0; rank < proxy->size; rank++) {
+    for (int rank = 0; rank < proxy->joint.size; rank++) {
         umi_proxy_target *target = &region->targets[rank];
 
         target->rkey = umx_region_rkey(region->region, rank);
@@ -106,7 +106,8 @@ new_region(const umx_proxy *proxy, const umi_proxy_task *task)
     if (region == NULL) {
         return NULL;
     }
-    region->targets = calloc((size_t)proxy->size, sizeof(*region->targets));
+    region->targets = calloc((size_t)proxy->joint.size,
+                             sizeof(*region->targets));
     if (region->targets == NULL) {
         free(region);
         return NULL;
@@ -165,7 +166,7 @@ umx_proxy_add_region(umx_proxy *proxy, umx_memh *memh, umx_memh *source,
                      const umx_op_params *op, unsigned *number_p,
                      umx_request **req_p)
 {
-    UMX_LAYER_LOCK(umi_proxy_is_forked(proxy) ? NULL : proxy->home);
+    UMX_LAYER_LOCK(umi_proxy_is_forked(proxy) ? NULL : proxy->joint.worker);
     umx_status      status = umi_proxy_check(proxy);
     umi_proxy_task *task;
     umx_request    *req;

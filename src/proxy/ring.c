@@ -197,7 +197,7 @@ init_ring(umx_proxy_ring *ring, const umx_proxy_ring_params *params)
     ring->is_device = (mask & UMX_PROXY_RING_FIELD_DEVICE) != 0 &&
                       params->is_device;
     ring->ops      = calloc(ring->limit, sizeof(*ring->ops));
-    ring->num_puts = calloc((size_t)ring->proxy->size, sizeof(uint32_t));
+    ring->num_puts = calloc((size_t)ring->proxy->joint.size, sizeof(uint32_t));
     if (ring->ops == NULL || ring->num_puts == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -279,7 +279,7 @@ umx_status
 umx_proxy_ring_create(umx_proxy *proxy, const umx_proxy_ring_params *params,
                       umx_proxy_ring **ring_p)
 {
-    UMX_LAYER_LOCK(umi_proxy_is_forked(proxy) ? NULL : proxy->home);
+    UMX_LAYER_LOCK(umi_proxy_is_forked(proxy) ? NULL : proxy->joint.worker);
     umx_status      status = umi_proxy_check(proxy);
     umx_proxy_ring *ring;
     umi_proxy_task *task;

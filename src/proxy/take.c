@@ -193,9 +193,9 @@ find_region(umx_proxy_ring *ring, const umx_ring_command *command,
 
     if (region == NULL) {
         (void)snprintf(text, sizeof(text), "there is no region %u", f->region);
-    } else if (f->dst >= (unsigned)proxy->size) {
+    } else if (f->dst >= (unsigned)proxy->joint.size) {
         (void)snprintf(text, sizeof(text), "there is no rank %u: there are %d",
-                       f->dst, proxy->size);
+                       f->dst, proxy->joint.size);
     } else {
         len = umx_region_length(region->region, (int)f->dst);
         if (f->remote <= len && f->bytes <= len - f->remote &&

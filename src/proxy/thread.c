@@ -88,10 +88,10 @@ begin_meeting(umx_proxy *proxy)
     uint64_t        now    = umi_clock_ns();
     umx_comm_params params = {
         .field_mask = UMX_COMM_FIELD_TIMEOUT,
-        .rank       = proxy->rank,
-        .size       = proxy->size,
-        .root       = (proxy->rank == 0) ? NULL : proxy->root,
-        .root_len   = (proxy->rank == 0) ? 0 : proxy->root_len,
+        .rank       = proxy->joint.rank,
+        .size       = proxy->joint.size,
+        .root       = (proxy->joint.rank == 0) ? NULL : proxy->root,
+        .root_len   = (proxy->joint.rank == 0) ? 0 : proxy->root_len,
         .timeout_ns = UMX_TIMEOUT_INFINITE,
     };
     umx_op_params op = umx_layer_op_params(on_comm, proxy);
@@ -456,6 +456,6 @@ umi_proxy_start_thread(umx_proxy *proxy)
     (void)pthread_setname_np(proxy->thread, "umx proxy");
     proxy->has_thread = true;
     umi_log(UMI_LOG_INFO, "proxy of rank %d of %d: its thread has begun",
-            proxy->rank, proxy->size);
+            proxy->joint.rank, proxy->joint.size);
     return UMX_OK;
 }

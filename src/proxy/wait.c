@@ -242,14 +242,14 @@ post_wait(umx_proxy_ring *const *rings, size_t count,
 {
     umx_proxy *proxy  = rings[0]->proxy;
     umx_status status = check_rings(rings, count, number_p == NULL);
-    UMX_LAYER_LOCK((status == UMX_ERR_FORKED) ? NULL : proxy->home);
+    UMX_LAYER_LOCK((status == UMX_ERR_FORKED) ? NULL : proxy->joint.worker);
     umi_proxy_task *task;
     umx_request    *req;
 
     if (status != UMX_OK) {
         return status;
     }
-    if (proxy->home == NULL) {
+    if (proxy->joint.worker == NULL) {
         return UMX_ERR_CLOSED;
     }
     task = new_wait(rings, count, &wait_class, op);

@@ -5,6 +5,7 @@
  * its own; then the handshake of every endpoint is waited for, since only
  * after it a key is known to be one that can be mapped. Thread: the worker's
  * owner, or its progress thread, under the worker's lock. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <umx/buffer.h>
@@ -17,6 +18,7 @@
 #include "util/list.h"
 
 enum {
+    REASON      = 320,  /* bytes */
     MESSAGE     = 8192, /* bytes that each rank tells the others */
     MESSAGE_KEY = MESSAGE - UMX_REGION_RECORD_MAX - 12
 };
@@ -47,6 +49,10 @@ struct umx_region {
     umx_request *part;    /* under way: the exchange, or a flush */
     int          flushed; /* ranks below it have been waited for */
     bool         is_given_back;
+    /* why it cannot be made */
+    bool             has_failed;
+    umx_comm_failure failure;
+    char             why[REASON];
 };
 
 /* ---- references ----------------------------------------------------------
@@ -194,6 +200,19 @@ flush_next(umx_region *region)
     return status;
 }
 
+/* Keep what the communicator says of its failure: it is about to be left. */
+static void
+learn_failure(umx_region *region)
+{
+    if (!region->has_failed && region->comm != NULL &&
+        umx_comm_get_failure(region->comm, &region->failure)) {
+        region->has_failed = true;
+        region->failure.op = "";
+        (void)snprintf(region->why, sizeof(region->why), "%s",
+                       umx_comm_reason(region->comm));
+    }
+}
+
 /* Keep where the memories are, and leave what was needed until now. */
 static umx_status
 end_creation(umx_region *region, umx_status status)
@@ -205,6 +224,7 @@ end_creation(umx_region *region, umx_status status)
             m->data = umx_rkey_pointer(m->rkey);
         }
     }
+    learn_failure(region);
     leave_comm(region);
     return status;
 }
@@ -237,6 +257,22 @@ complete(umx_region *region, umx_status status)
     put(region);
 }
 
+/* The endpoint of a rank does not open, and the communicator may not have said
+ * why yet. */
+static void
+blame(umx_region *region, int rank, umx_status status)
+{
+    learn_failure(region);
+    if (!region->has_failed) {
+        region->has_failed = true;
+        region->failure    = (umx_comm_failure){
+               .rank = rank, .op = "", .cause = status, .member = -1};
+        (void)snprintf(region->why, sizeof(region->why),
+                       "rank %d cannot be reached: %s", rank,
+                       umx_status_string(status));
+    }
+}
+
 static void
 on_flushed(umx_request *part, umx_status status, void *arg)
 {
@@ -247,6 +283,7 @@ on_flushed(umx_request *part, umx_status status, void *arg)
     region->part = NULL;
     if (status != UMX_OK && status != UMX_ERR_CANCELED &&
         umx_comm_doubt(region->comm, rank, status, NULL)) {
+        blame(region, rank, status);
         status = UMX_ERR_RANK_FAILED;
     }
     complete(region, go_on(region, status));
@@ -315,17 +352,26 @@ exchange(umx_region *region, const umx_op_params *op, umx_request **req_p)
         status = read_messages(region);
         status = go_on(region, status);
     }
-    if (status != UMX_INPROGRESS) {
+    if (status == UMX_INPROGRESS) {
+        region->refs++;
+    } else if (status == UMX_ERR_RANK_FAILED) {
+        (void)end_creation(region, status);
+    } else {
         return status;
     }
-    region->refs++;
     region->req = umx_request_create(region->worker, &create_class, op);
     if (region->req == NULL) {
-        (void)umx_request_cancel(region->part);
+        if (status == UMX_INPROGRESS) {
+            (void)umx_request_cancel(region->part);
+        }
         return UMX_ERR_NO_MEMORY;
     }
     *(umx_region **)umx_request_state(region->req) = region;
     *req_p                                         = region->req;
+    if (status == UMX_ERR_RANK_FAILED) { /* the caller can ask who has */
+        region->req = NULL;
+        umx_request_complete(*req_p, status);
+    }
     return UMX_INPROGRESS;
 }
 
@@ -417,6 +463,21 @@ umx_region_destroy(umx_region *region)
 
 /* ---- what is known -------------------------------------------------------
  */
+
+bool
+umx_region_get_failure(const umx_region *region, umx_comm_failure *failure,
+                       const char **why_p)
+{
+    *failure = region->failure;
+    *why_p   = region->why;
+    return region->has_failed;
+}
+
+int
+umx_region_find_late(umx_region *region, int *late)
+{
+    return (region->comm != NULL) ? umx_comm_find_late(region->comm, late) : 0;
+}
 
 umx_rkey *
 umx_region_rkey(const umx_region *region, int rank)

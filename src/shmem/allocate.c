@@ -85,11 +85,11 @@ compare_calls(umx_shmem *shmem, const wish *wishes)
 {
     char first[WHAT_SIZE], other[WHAT_SIZE];
 
-    for (int i = 1; i < shmem->size; i++) {
+    for (int i = 1; i < shmem->joint.size; i++) {
         if (memcmp(&wishes[0], &wishes[i], offsetof(wish, offset)) != 0) {
             describe(&wishes[0], first, sizeof(first));
             describe(&wishes[i], other, sizeof(other));
-            (void)snprintf(shmem->reason, sizeof(shmem->reason),
+            (void)snprintf(shmem->joint.reason, sizeof(shmem->joint.reason),
                            "rank 0 calls %s, and rank %d %s", first, i, other);
             return UMX_ERR_INVALID_PARAM;
         }
@@ -104,20 +104,20 @@ compare(umx_shmem *shmem, const wish *wishes)
     char       text[WHAT_SIZE];
     umx_status status;
 
-    for (int i = 0; i < shmem->size; i++) {
+    for (int i = 0; i < shmem->joint.size; i++) {
         if (wishes[i].kind == WISH_REFUSED) {
-            (void)snprintf(shmem->reason, sizeof(shmem->reason),
+            (void)snprintf(shmem->joint.reason, sizeof(shmem->joint.reason),
                            "the call of rank %d is refused there: %.*s", i,
                            WHAT_SIZE, wishes[i].what);
             return UMX_ERR_INVALID_PARAM;
         }
     }
     status = compare_calls(shmem, wishes);
-    for (int i = 0; i < shmem->size && status == UMX_OK; i++) {
+    for (int i = 0; i < shmem->joint.size && status == UMX_OK; i++) {
         if (wishes[i].status != UMX_OK) {
             describe(&wishes[i], text, sizeof(text));
-            (void)snprintf(shmem->reason, sizeof(shmem->reason), "%s: %s", text,
-                           cause_of(&wishes[i]));
+            (void)snprintf(shmem->joint.reason, sizeof(shmem->joint.reason),
+                           "%s: %s", text, cause_of(&wishes[i]));
             status = (umx_status)wishes[i].status;
         }
     }
@@ -159,9 +159,9 @@ end_all(umx_shmem *shmem)
 {
     umx_comm_failure failure;
 
-    if (shmem->comm != NULL && shmem->allocations != NULL &&
+    if (shmem->joint.comm != NULL && shmem->allocations != NULL &&
         umx_comm_get_failure(shmem->allocations, &failure)) {
-        umx_comm_abort_for(shmem->comm, &failure,
+        umx_comm_abort_for(shmem->joint.comm, &failure,
                            umx_comm_reason(shmem->allocations));
     }
 }
@@ -229,7 +229,7 @@ exchange(umi_shmem_proposal *it)
 {
     umx_shmem    *shmem  = it->shmem;
     umx_op_params params = umx_layer_op_params(on_exchanged, it);
-    size_t        size   = (size_t)shmem->size;
+    size_t        size   = (size_t)shmem->joint.size;
     umx_pieces    pieces = {.counts = it->counts};
     umx_buffer    send   = umx_host_buffer(&it->own, sizeof(it->own));
     umx_buffer    recv   = umx_host_buffer(it->wishes, size * sizeof(it->own));
@@ -256,7 +256,7 @@ take_turn(umi_shmem_proposal *it)
         umx_comm_abort(shmem->allocations, "an allocation was cancelled");
         return UMX_ERR_CANCELED;
     }
-    shmem->reason[0] = '\0';
+    shmem->joint.reason[0] = '\0';
     prepare(it);
     return exchange(it);
 }
@@ -346,7 +346,7 @@ propose(umx_shmem *shmem, const wish *own, void **address_p,
         const umx_op_params *op, umx_request **req_p)
 {
     umx_status          status   = umi_shmem_status(shmem);
-    size_t              size     = (size_t)shmem->size;
+    size_t              size     = (size_t)shmem->joint.size;
     bool                is_first = umi_list_is_empty(&shmem->proposals);
     umi_shmem_proposal *it;
 
@@ -371,7 +371,7 @@ propose(umx_shmem *shmem, const wish *own, void **address_p,
         return end(it, status);
     }
     umi_list_append(&shmem->proposals, &it->node);
-    it->req = umx_request_create(shmem->worker, &allocate_class, op);
+    it->req = umx_request_create(shmem->joint.worker, &allocate_class, op);
     if (it->req == NULL) {
         it->address_p   = NULL;
         it->is_given_up = true;

@@ -29,7 +29,7 @@ struct umi_shmem_quiet {
 static bool
 is_elsewhere(const umx_shmem *shmem, int pe)
 {
-    return pe != shmem->rank && shmem->pes[pe].base == NULL;
+    return pe != shmem->joint.rank && shmem->pes[pe].base == NULL;
 }
 
 /* ---- quiet ---------------------------------------------------------------
@@ -113,7 +113,7 @@ flush(umi_shmem_quiet *quiet, int pe)
     umx_op_params params = umx_layer_op_params(on_flushed, &quiet->flushes[pe]);
     umx_request  *part;
     umx_ep       *ep;
-    umx_status    status = umx_comm_get_ep(quiet->shmem->comm, pe, &ep);
+    umx_status    status = umx_comm_get_ep(quiet->shmem->joint.comm, pe, &ep);
 
     params.flags |= UMX_OP_FLAG_MEMORY;
     if (status == UMX_OK) {
@@ -132,7 +132,7 @@ flush_all(umi_shmem_quiet *quiet)
 {
     const umx_shmem *shmem = quiet->shmem;
 
-    for (int i = 0; i < shmem->size; i++) {
+    for (int i = 0; i < shmem->joint.size; i++) {
         umx_status status = is_elsewhere(shmem, i) ? flush(quiet, i) : UMX_OK;
 
         if (status != UMX_OK && quiet->status == UMX_OK) {
@@ -144,13 +144,13 @@ flush_all(umi_shmem_quiet *quiet)
 static umi_shmem_quiet *
 new_quiet(umx_shmem *shmem)
 {
-    size_t           size  = (size_t)shmem->size;
+    size_t           size  = (size_t)shmem->joint.size;
     umi_shmem_quiet *quiet = calloc(1, sizeof(*quiet) +
                                            size * sizeof(quiet->flushes[0]));
 
     if (quiet != NULL) {
         quiet->shmem = shmem;
-        for (int i = 0; i < shmem->size; i++) {
+        for (int i = 0; i < shmem->joint.size; i++) {
             quiet->flushes[i] = (umi_shmem_flush){.quiet = quiet, .pe = i};
         }
         umi_node_init(&quiet->node);
@@ -165,7 +165,7 @@ is_quiet(const umx_shmem *shmem)
 {
     bool is_any = shmem->num_nbi != 0;
 
-    for (int i = 0; i < shmem->size; i++) {
+    for (int i = 0; i < shmem->joint.size; i++) {
         is_any |= is_elsewhere(shmem, i);
     }
     return !is_any;
@@ -197,7 +197,7 @@ umx_shmem_quiet(umx_shmem *shmem, const umx_op_params *op, umx_request **req_p)
         end_if_over(quiet);
         return status;
     }
-    quiet->req = umx_request_create(shmem->worker, &quiet_class, op);
+    quiet->req = umx_request_create(shmem->joint.worker, &quiet_class, op);
     if (quiet->req == NULL) {
         return UMX_ERR_NO_MEMORY; /* the flushes end it */
     }
@@ -213,11 +213,11 @@ umx_shmem_fence(umx_shmem *shmem)
     umx_status status = umi_shmem_status(shmem);
 
     atomic_thread_fence(memory_order_release);
-    for (int i = 0; i < shmem->size && status == UMX_OK; i++) {
+    for (int i = 0; i < shmem->joint.size && status == UMX_OK; i++) {
         umx_ep *ep;
 
         if (is_elsewhere(shmem, i)) {
-            status = umx_comm_get_ep(shmem->comm, i, &ep);
+            status = umx_comm_get_ep(shmem->joint.comm, i, &ep);
             status = (status == UMX_OK) ? umx_ep_fence(ep) : status;
         }
     }
@@ -239,7 +239,7 @@ end_barrier(umx_request *req, umx_status status)
     umi_shmem_barrier *barrier = umx_request_state(req);
     umx_shmem         *shmem   = barrier->shmem;
 
-    if (status == UMX_ERR_RANK_FAILED && !shmem->is_lost &&
+    if (status == UMX_ERR_RANK_FAILED && !shmem->joint.is_lost &&
         umi_shmem_status(shmem) != UMX_OK) {
         status = UMX_ERR_CLOSED; /* by this rank */
     }
@@ -268,7 +268,8 @@ on_quiet(umx_request *part, umx_status status, void *arg)
         status = umi_shmem_status(barrier->shmem);
     }
     if (status == UMX_OK) {
-        status = umx_barrier(barrier->shmem->comm, &params, &barrier->part);
+        status = umx_barrier(barrier->shmem->joint.comm, &params,
+                             &barrier->part);
     }
     if (status != UMX_INPROGRESS) {
         barrier->part = NULL;
@@ -304,10 +305,10 @@ umx_shmem_barrier(umx_shmem *shmem, const umx_op_params *op,
     }
     if (is_quiet(shmem)) {
         status = umx_shmem_quiet(shmem, NULL, req_p);
-        return (status == UMX_OK) ? umx_barrier(shmem->comm, op, req_p) :
+        return (status == UMX_OK) ? umx_barrier(shmem->joint.comm, op, req_p) :
                                     status;
     }
-    req = umx_request_create(shmem->worker, &barrier_class, op);
+    req = umx_request_create(shmem->joint.worker, &barrier_class, op);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -316,7 +317,7 @@ umx_shmem_barrier(umx_shmem *shmem, const umx_op_params *op,
     status  = umx_shmem_quiet(shmem, &params, &barrier->part);
     if (status != UMX_INPROGRESS) {
         umx_request_discard(req);
-        return (status == UMX_OK) ? umx_barrier(shmem->comm, op, req_p) :
+        return (status == UMX_OK) ? umx_barrier(shmem->joint.comm, op, req_p) :
                                     status;
     }
     barrier->shmem = shmem;
@@ -331,5 +332,6 @@ umx_shmem_sync(umx_shmem *shmem, const umx_op_params *op, umx_request **req_p)
     UMI_SHMEM_LOCK(shmem);
     umx_status status = umi_shmem_status(shmem);
 
-    return (status == UMX_OK) ? umx_barrier(shmem->comm, op, req_p) : status;
+    return (status == UMX_OK) ? umx_barrier(shmem->joint.comm, op, req_p) :
+                                status;
 }

@@ -5,25 +5,11 @@
 #define UMI_SHMEM_H
 
 #include <umx/buffer.h>
-#include <umx/layer.h>
-#include <umx/region.h>
 #include <umx/shmem.h>
 
+#include "joint/joint.h"
 #include "shmem/alloc.h"
 #include "util/list.h"
-
-enum {
-    UMI_SHMEM_REASON = 320 /* bytes */
-};
-
-/*   CREATED --all ranks have come--> OPEN --close(), destroy()--> CLOSED
- *      |                                                            ^
- *      +-------------- destroy(), or it could not be made ----------+  */
-typedef enum umi_shmem_state {
-    UMI_SHMEM_CREATED,
-    UMI_SHMEM_OPEN,
-    UMI_SHMEM_CLOSED
-} umi_shmem_state;
 
 /* What a callback is given that has to know which PE it is about. */
 typedef struct umi_shmem_peer {
@@ -32,33 +18,16 @@ typedef struct umi_shmem_peer {
 } umi_shmem_peer;
 
 struct umx_shmem {
-    umx_dependent   dependent;
-    umx_worker     *worker; /* NULL: it is being destroyed */
-    umi_shmem_state state;
-    int             rank;
-    int             size;
-    unsigned        refs; /* the user's, and of parts under way */
-    char           *base;
-    uint64_t        length; /* a multiple of UMX_SHMEM_ALIGN */
-    uint64_t        given;  /* what the caller gave */
-    umx_memh       *memh;
-    umx_region     *region;
-    umx_comm       *comm;        /* derived, owned; NULL once it is closed */
-    umx_comm       *allocations; /* likewise, from `comm`: for these only, as
-                                    they may wait for their turn */
+    umx_joint joint;
+    char     *base;
+    uint64_t  length; /* a multiple of UMX_SHMEM_ALIGN */
+    uint64_t  given;  /* what the caller gave */
+    umx_memh *memh;
+    umx_comm *allocations; /* derived from joint.comm, owned: for these
+                              only, as they may wait for their turn */
     umx_shmem_pe   *pes;
     umi_shmem_peer *peers; /* of all PEs */
-    umx_request    *create_req;
-    umx_request    *create_part;
-    /* The heap ends its waits when the communicator fails: this receive, of
-     * what nobody sends, fails then. */
-    umx_request *watch;
-    umi_list     waits; /* umi_shmem_wait.node */
-    /* what operations end with UMX_ERR_RANK_FAILED for */
-    bool             is_lost; /* somebody has failed, as far as is known */
-    bool             is_told; /* the communicator has said who */
-    umx_comm_failure failure; /* of `is_lost`; rank -1: none that is known */
-    char             why[UMI_SHMEM_REASON];
+    umi_list        waits; /* umi_shmem_wait.node */
     /* allocation */
     umi_shmem_blocks blocks;
     umi_list         proposals; /* umi_shmem_proposal.node; the first is under
@@ -67,21 +36,27 @@ struct umx_shmem {
     size_t     num_nbi; /* under way */
     umx_status nbi_status;
     umi_list   quiets; /* umi_shmem_quiet.node, those that wait for them */
-    char       reason[UMI_SHMEM_REASON];
 };
 
-#define UMI_SHMEM_LOCK(shmem) UMX_LAYER_LOCK((shmem)->worker)
+#define UMI_SHMEM_LOCK(shmem) UMI_JOINT_LOCK(shmem)
 
-void umi_shmem_hold(umx_shmem *shmem);
-void umi_shmem_put(umx_shmem *shmem);
+static inline void
+umi_shmem_hold(umx_shmem *shmem)
+{
+    umi_joint_hold(&shmem->joint);
+}
+
+static inline void
+umi_shmem_put(umx_shmem *shmem)
+{
+    umi_joint_put(&shmem->joint);
+}
 
 /* UMX_OK, UMX_ERR_CLOSED. */
 static inline umx_status
 umi_shmem_status(const umx_shmem *shmem)
 {
-    return (shmem->state == UMI_SHMEM_OPEN && shmem->worker != NULL) ?
-               UMX_OK :
-               UMX_ERR_CLOSED;
+    return umi_joint_check(&shmem->joint);
 }
 
 /* Find the offset of an address; false if no `len` bytes of the heap are there.
@@ -98,21 +73,21 @@ umi_shmem_offset(const umx_shmem *shmem, const void *address, uint64_t len,
 static inline umx_rkey *
 umi_shmem_rkey(const umx_shmem *shmem, int pe)
 {
-    return umx_region_rkey(shmem->region, pe);
+    return umx_region_rkey(shmem->joint.region, pe);
 }
 
 static inline bool
 umi_shmem_is_pe(const umx_shmem *shmem, int pe)
 {
-    return pe >= 0 && pe < shmem->size;
+    return pe >= 0 && pe < shmem->joint.size;
 }
 
 /* Is it known that this PE has failed? */
 static inline bool
 umi_shmem_has_failed(const umx_shmem *shmem, int pe)
 {
-    return __builtin_expect(shmem->is_lost, 0) && pe == shmem->failure.rank &&
-           pe != shmem->rank;
+    return __builtin_expect(shmem->joint.is_lost, 0) &&
+           pe == shmem->joint.failure.rank && pe != shmem->joint.rank;
 }
 
 /* An operation with `pe` has ended so: has that failed? Then the status says

@@ -40,7 +40,7 @@ static inline bool
 is_direct(const umx_shmem *shmem, int pe)
 {
     return shmem->pes[pe].waiters != NULL &&
-           !__atomic_load_n(&shmem->is_lost, __ATOMIC_RELAXED);
+           !__atomic_load_n(&shmem->joint.is_lost, __ATOMIC_RELAXED);
 }
 
 /* Wake who sleeps at a PE that has been stored to; `is_fenced`: by an atomic
@@ -79,7 +79,7 @@ umx_shmem_put(umx_shmem *shmem, void *dest, const void *source, size_t len,
         memcpy(shmem->pes[pe].base + item.offset, source, len);
         return ring(shmem, pe, false);
     }
-    if (pe == shmem->rank) {
+    if (pe == shmem->joint.rank) {
         memmove(dest, source, len);
         umx_memh_notify(shmem->memh);
         return UMX_OK;
@@ -114,7 +114,7 @@ umx_shmem_get_buffer(umx_shmem *shmem, const umx_buffer *dest,
         atomic_thread_fence(memory_order_acquire);
         return copy_to(dest, shmem->pes[pe].base + item.offset);
     }
-    if (pe == shmem->rank) {
+    if (pe == shmem->joint.rank) {
         return copy_to(dest, source);
     }
     return ended(shmem, pe,
@@ -227,8 +227,8 @@ copy_items(char *dest, const char *source, const umx_shmem_stride *it)
 static bool
 is_stored_to(const umx_shmem *shmem, int pe)
 {
-    return pe == shmem->rank ||
-           (shmem->pes[pe].base != NULL && !shmem->is_lost);
+    return pe == shmem->joint.rank ||
+           (shmem->pes[pe].base != NULL && !shmem->joint.is_lost);
 }
 
 /* Post items of a PE that is not mapped: of `near` here. */
@@ -341,7 +341,7 @@ umx_shmem_put_signal(umx_shmem *shmem, void *dest, const void *source,
         (void)umi_atomic_apply(&atomic, shmem->pes[pe].base + atomic.offset);
         return ring(shmem, pe, true);
     }
-    if (pe == shmem->rank) {
+    if (pe == shmem->joint.rank) {
         memmove(dest, source, len);
         (void)umi_atomic_apply(&atomic, signal);
         umx_memh_notify(shmem->memh);
@@ -373,7 +373,7 @@ umx_shmem_atomic(umx_shmem *shmem, void *target, const umx_atomic *atomic,
     if (!umi_atomic_is_valid(&it)) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (pe == shmem->rank) {
+    if (pe == shmem->joint.rank) {
         before = umi_atomic_apply(&it, target);
         if (old != NULL) {
             *old = before;

@@ -72,10 +72,10 @@ post_part(umx_request *req, const umx_condition *until,
     umx_op_params   params = umx_layer_op_params(on_done, req);
 
     return (until != NULL) ?
-               umx_memh_wait_until(shmem->worker, shmem->memh, until, &params,
-                                   &wait->part) :
-               umx_memh_wait_until_many(shmem->worker, shmem->memh, conditions,
-                                        &params, &wait->part);
+               umx_memh_wait_until(shmem->joint.worker, shmem->memh, until,
+                                   &params, &wait->part) :
+               umx_memh_wait_until_many(shmem->joint.worker, shmem->memh,
+                                        conditions, &params, &wait->part);
 }
 
 static umx_status
@@ -90,7 +90,7 @@ wait_for(umx_shmem *shmem, const umx_condition *until,
     if (status != UMX_OK) {
         return status;
     }
-    req = umx_request_create(shmem->worker, &wait_class, op);
+    req = umx_request_create(shmem->joint.worker, &wait_class, op);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -104,7 +104,7 @@ wait_for(umx_shmem *shmem, const umx_condition *until,
     }
     umi_shmem_hold(shmem);
     umi_list_append(&shmem->waits, &wait->node);
-    if (shmem->is_lost) { /* who would store may be gone */
+    if (shmem->joint.is_lost) { /* who would store may be gone */
         wait->status = UMX_ERR_RANK_FAILED;
         (void)umx_request_cancel(wait->part);
     }

@@ -95,7 +95,7 @@ world_params(world *w, int rank)
         .size       = w->size,
         .addr       = (struct sockaddr *)&addr,
         .addr_len   = sizeof(addr),
-        .timeout_ns = 20 * SECOND_NS,
+        .timeout_ns = (w->timeout_ns != 0) ? w->timeout_ns : 20 * SECOND_NS,
     };
 }
 

@@ -18,6 +18,7 @@ typedef struct world {
     umx_worker  *workers[MAX_RANKS];
     umx_comm    *comms[MAX_RANKS];
     uint16_t     port;
+    uint64_t     timeout_ns;            /* until all have come; 0: 20 s */
     bool         is_stopped[MAX_RANKS]; /* makes no progress */
     unsigned     num_idle;
 } world;

@@ -146,7 +146,7 @@ def compile_layer(tree: Path) -> Iterator[Path]:
     for name in new_files(LAYER):
         if name.startswith("src/"):
             target = tree / f"{Path(name).stem}.o"
-            run(tree, *compiler, *flags, "-Iinclude", "-c", name, "-o", target)
+            run(tree, *compiler, *flags, "-Iinclude", "-Isrc", "-c", name, "-o", target)
             yield target
 
 

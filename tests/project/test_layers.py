@@ -43,9 +43,12 @@ BELOW["data"] = BELOW["topology"] = {"util"}
 BELOW["comm"] = BELOW["library"] | {"library"}
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
 BELOW["region"] = BELOW["comm"] | {"comm"}
-BELOW["outputs"] = BELOW["shmem"] = BELOW["region"] | {"region"}
-BELOW["proxy"] = BELOW["moe"] = BELOW["region"] | {"region"}
-ON_TOP = {"comm", "shuffle", "outputs", "region", "shmem", "proxy", "moe"}
+BELOW["joint"] = BELOW["region"] | {"region"}
+BELOW["outputs"] = BELOW["shmem"] = BELOW["joint"] | {"joint"}
+BELOW["proxy"] = BELOW["moe"] = BELOW["joint"] | {"joint"}
+ON_TOP = {"comm", "shuffle", "outputs", "region", "joint", "shmem", "proxy", "moe"}
+# What layers include and call of another one, beside what is public.
+SHARED = {"util", "joint"}
 MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 
 # Rooms in which files need each other, and why.
@@ -127,10 +130,11 @@ UNLOCKED = {
         umx_moe_call_info umx_moe_pack umx_moe_sum umx_moe_unpack""",
     "it never changes": """
         umx_outputs_block_query umx_outputs_num_maps umx_outputs_num_partitions
-        umx_shuffle_chunk_query umx_comm_get_worker umx_comm_member umx_comm_name
-        umx_comm_rank
+        umx_shuffle_chunk_query umx_comm_get_timeout umx_comm_get_worker
+        umx_comm_member umx_comm_name umx_comm_rank
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
-        umx_request_buffer umx_request_state
+        umx_request_buffer umx_request_state umx_shmem_joint umx_outputs_joint
+        umx_moe_joint umx_moe_num_ranks umx_proxy_joint
         umx_region_length umx_region_pointer umx_region_record umx_region_rkey
         umx_shmem_addr_accessible umx_shmem_base umx_shmem_get_pes umx_shmem_memh
         umx_shmem_lost umx_shmem_my_pe umx_shmem_num_pes umx_shmem_pe_accessible
@@ -140,10 +144,11 @@ UNLOCKED = {
         umx_worker_number
        """,
     "the thread changes it, in one step": """
-        umx_moe_comm umx_moe_failed_rank umx_moe_is_masked umx_moe_masked_by
-        umx_moe_state""",
+        umx_moe_failed_rank umx_moe_is_masked umx_moe_masked_by
+        umx_moe_state umx_joint_status""",
     "the thread does not change it: only the owner": """
         umx_outputs_block_get umx_proxy_reason umx_shmem_reason
+        umx_joint_reason umx_region_find_late umx_region_get_failure
         umx_comm_reason umx_comm_result umx_ep_get_arg umx_message_copy_frames
         umx_message_data umx_message_frames umx_message_has_frames
         umx_message_header umx_message_info umx_request_info
@@ -158,8 +163,8 @@ UNLOCKED = {
         umx_copy_free umx_request_is_withdrawn umx_request_set_buffer
         umx_request_was_sent umx_timer_stop umx_worker_attach umx_worker_detach""",
     "it locks where it has to": """
-        umx_shmem_atomic umx_shmem_get umx_shmem_get_buffer umx_shmem_iget
-        umx_shmem_iput
+        umx_shmem_atomic umx_shmem_get umx_shmem_get_buffer umx_shmem_get_failure
+        umx_shmem_iget umx_shmem_iput
         umx_shmem_malloc umx_shmem_notify umx_shmem_put umx_shmem_put_signal
         umx_shmem_test
         umx_proxy_quiet umx_proxy_ring_retire
@@ -169,7 +174,7 @@ UNLOCKED = {
         umx_worker_unlock umx_worker_wait""",
 }
 LOCK = re.compile(
-    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_(?:COMM|SHUFFLE|OUTPUTS|SHMEM|MOE)_LOCK"
+    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_(?:COMM|SHUFFLE|JOINT|OUTPUTS|SHMEM|MOE)_LOCK"
     r"|UMX_LAYER_LOCK|umx_worker_lock)\w*\("
 )
 DECLARED = re.compile(r"UMX_API\b[^;{]*?\b(umx_\w+)\s*\(")
@@ -205,7 +210,7 @@ def test_libraries_on_top_include_public_headers():
         f"src/{path.parent.name}/{path.name} includes {header}"
         for path in files
         for header, first in includes(path)
-        if first in MAY_INCLUDE and first not in {path.parent.name, "util"}
+        if first in MAY_INCLUDE and first not in {path.parent.name} | SHARED
     ]
     assert wrong == []
 
@@ -305,6 +310,7 @@ NOUNS = {
     "comm": "comm",
     "shuffle": "shuffle",
     "outputs": "outputs",
+    "joint": "joint",
     "shmem": "shmem",
     "moe": "moe",
     "proxy": "proxy",
@@ -350,14 +356,14 @@ def test_a_type_has_one_meaning():
 
 
 def test_names_of_libraries_on_top_begin_with_the_room():
-    util = "".join(path.read_text() for path in sources("src/util/*.h"))
-    of_util = set(PRIVATE.findall(util))
+    headers = sources(*(f"src/{room}/*.h" for room in SHARED))
+    shared = set(PRIVATE.findall("".join(path.read_text() for path in headers)))
     wrong = {
         name
         for room in ON_TOP
         for path in sources(f"src/{room}/*.[ch]")
         for name in PRIVATE.findall(code_of(path))
-        if not name.lower().startswith(f"umi_{room}") and name not in of_util
+        if not name.lower().startswith(f"umi_{room}") and name not in shared
     }
     assert wrong == set()
 

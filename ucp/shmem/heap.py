@@ -57,7 +57,9 @@ class SymmetricHeap(_ext.SymmetricHeap):
         Raises:
             UCXError: the ranks give different sizes, or one cannot allocate: the
                 same on every rank.
-            UCXRankFailed: the communicator has failed.
+            UCXRankFailed: a rank has ended, or has cancelled the call.
+            UCXTimeout: not all ranks have come in the time that the communicator
+                was given for that.
             ValueError: ``nbytes`` is not 1 to 2**46.
         """
         self = cls(comm, nbytes)

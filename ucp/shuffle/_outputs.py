@@ -96,7 +96,9 @@ class MapOutputs(_ext.MapOutputs):
 
         Raises:
             UCXError: the ranks give different numbers.
-            UCXRankFailed: the communicator has failed.
+            UCXRankFailed: a rank has ended, or has cancelled the call.
+            UCXTimeout: not all ranks have come in the time that the communicator
+                was given for that.
             ValueError: a number that makes no sense, which the text names.
         """
         self = cls(comm, num_maps, num_partitions, window, max_mapped, lease)

@@ -5,7 +5,7 @@
 
 #include "request/event.h"
 
-bool event_drop_moe(WorkerObject *worker, umx_moe *moe);
+bool event_drop_moe(WorkerObject *worker, void *umx);
 bool event_drop_moe_call(WorkerObject *worker, umx_moe_call *call);
 
 #endif

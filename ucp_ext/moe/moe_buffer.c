@@ -11,12 +11,6 @@
 /* ---- errors --------------------------------------------------------------
  */
 
-int
-moe_check(const MoeBufferObject *self)
-{
-    return owned_check(self->worker, self->umx, "buffer");
-}
-
 /* Another rank goes on without this one. */
 static PyObject *
 masked_error(const MoeBufferObject *self, umx_status status, const char *op)
@@ -37,50 +31,18 @@ masked_error(const MoeBufferObject *self, umx_status status, const char *op)
     return exc;
 }
 
-/* A rank has failed, has cancelled a call, or has left. */
-static PyObject *
-rank_error(const MoeBufferObject *self, umx_status status, const char *op)
-{
-    const umx_comm *comm = (self->umx == NULL) ? NULL : umx_moe_comm(self->umx);
-    umx_comm_failure failure;
-    char             text[64];
-
-    if (comm != NULL && umx_moe_masked_by(self->umx) >= 0) {
-        return masked_error(self, status, op);
-    }
-    if (comm != NULL && umx_comm_get_failure(comm, &failure)) {
-        return comm_failure_error(self->worker->st, comm, op);
-    }
-    if (self->comm->umx != NULL &&
-        umx_comm_get_failure(self->comm->umx, &failure)) {
-        return comm_failure_error(self->worker->st, self->comm->umx, op);
-    }
-    if (self->umx == NULL || umx_moe_failed_rank(self->umx) < 0) {
-        return errors_new(self->worker->st, status, op,
-                          "a rank has left, or has cancelled the call");
-    }
-    failure = (umx_comm_failure){.rank   = umx_moe_failed_rank(self->umx),
-                                 .op     = op,
-                                 .cause  = UMX_ERR_PEER_CLOSED,
-                                 .member = -1};
-    snprintf(text, sizeof(text), "rank %d has closed its buffer, or has ended",
-             failure.rank);
-    return comm_lost_error(self->worker->st, &failure, text, op);
-}
-
 PyObject *
 moe_error(const MoeBufferObject *self, umx_status status, const char *op)
 {
-    mod_state  *st = self->worker->st;
     char        text[96];
     const char *detail = NULL;
 
     switch (status) {
     case UMX_ERR_RANK_FAILED:
-        return rank_error(self, status, op);
-    case UMX_ERR_CLOSED:
-        return errors_new_text(st, status, op,
-                               "the buffer or its communicator is closed");
+        if (self->umx != NULL && umx_moe_masked_by(self->umx) >= 0) {
+            return masked_error(self, status, op);
+        }
+        break;
     case UMX_ERR_CANCELED:
         detail = "a call was cancelled here, which has ended the buffer on all "
                  "ranks: make another one";
@@ -109,23 +71,11 @@ moe_error(const MoeBufferObject *self, umx_status status, const char *op)
     default:
         break;
     }
-    return errors_new(st, status, op, detail);
+    return joint_error(self, status, op, detail);
 }
 
 /* ---- operations ----------------------------------------------------------
  */
-
-RequestObject *
-moe_request(MoeBufferObject *self, PyObject *call, const op_type *type)
-{
-    RequestObject *req = request_new(self->worker, NULL, type);
-
-    if (req != NULL) {
-        TAIL_OF(req, moe_tail)->buffer = (MoeBufferObject *)Py_NewRef(self);
-        TAIL_OF(req, moe_tail)->call   = Py_XNewRef(call);
-    }
-    return req;
-}
 
 PyObject *
 moe_request_error(RequestObject *req)
@@ -134,35 +84,26 @@ moe_request_error(RequestObject *req)
                      req->type->name);
 }
 
-void
-moe_request_clear(RequestObject *req)
-{
-    Py_CLEAR(TAIL_OF(req, moe_tail)->call);
-    Py_CLEAR(TAIL_OF(req, moe_tail)->buffer);
-}
-
-int
-moe_request_traverse(const RequestObject *req, visitproc visit, void *arg)
-{
-    Py_VISIT(TAIL_OF(req, moe_tail)->call);
-    Py_VISIT(TAIL_OF(req, moe_tail)->buffer);
-    return 0;
-}
-
 /* ---- creation ------------------------------------------------------------
  */
 
 static umx_status
 create_post(RequestObject *req, const umx_op_params *params)
 {
-    MoeBufferObject *self   = TAIL_OF(req, moe_tail)->buffer;
-    MemoryObject    *memory = (MemoryObject *)self->memory;
+    MoeBufferObject *self   = joint_of(req);
+    umx_memh        *memh   = ((MemoryObject *)self->memory)->umx;
+    umx_status       status = joint_check_new(self);
+    umx_moe         *umx;
 
-    if (self->umx != NULL || self->comm->umx == NULL || memory->umx == NULL) {
+    if (status != UMX_OK || memh == NULL) {
         return UMX_ERR_CLOSED;
     }
-    return umx_moe_create(self->comm->umx, memory->umx, &self->params, params,
-                          &self->umx, &req->op);
+    status = umx_moe_create(self->comm->umx, memh, &self->params, params, &umx,
+                            &req->op);
+    if (status >= 0) {
+        joint_set(self, umx, umx_moe_joint(umx));
+    }
+    return status;
 }
 
 static const op_type op_create = {
@@ -170,8 +111,8 @@ static const op_type op_create = {
     .flags    = OP_PLAIN,
     .post     = create_post,
     .error    = moe_request_error,
-    .clear    = moe_request_clear,
-    .traverse = moe_request_traverse,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 PyDoc_STRVAR(create_doc, "_create($self, /)\n--\n\n"
@@ -180,10 +121,12 @@ PyDoc_STRVAR(create_doc, "_create($self, /)\n--\n\n"
 static PyObject *
 create(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    RequestObject *req = moe_request((MoeBufferObject *)op, NULL, &op_create);
+    RequestObject *req = joint_request(op, NULL, &op_create);
 
     return (req == NULL) ? NULL : request_post(req);
 }
+
+static const joint_kind buffer_kind = {"buffer", event_drop_moe};
 
 /* Numbers that the package has checked by moe_memory_size(). */
 static PyObject *
@@ -207,7 +150,7 @@ moe_buffer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
             &params.max_tokens, &params.max_topk, &params.hidden, &dtype,
             &timeout, &mask) ||
         args_timeout(timeout, UMX_TIMEOUT_INFINITE, &params.timeout_ns) < 0 ||
-        comm_check((CommObject *)comm) < 0 || memory_check_open(memory) < 0) {
+        memory_check_open(memory) < 0) {
         return NULL;
     }
     if (dtype > UMX_MOE_FP8) {
@@ -215,10 +158,8 @@ moe_buffer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     params.dtype = (umx_moe_dtype)dtype;
     params.flags = mask ? UMX_MOE_FLAG_MASK : 0;
-    self         = (MoeBufferObject *)type->tp_alloc(type, 0);
+    self = (MoeBufferObject *)joint_new(type, &buffer_kind, (CommObject *)comm);
     if (self != NULL) {
-        self->worker = (WorkerObject *)Py_NewRef(((CommObject *)comm)->worker);
-        self->comm   = (CommObject *)Py_NewRef(comm);
         self->memory = Py_NewRef(memory);
         self->params = params;
     }
@@ -229,33 +170,19 @@ moe_buffer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
  */
 
 static void
-give_back(PyObject *op)
-{
-    MoeBufferObject *self = (MoeBufferObject *)op;
-    umx_moe         *umx  = self->umx;
-
-    self->umx = NULL;
-    if (umx != NULL && event_drop_moe(self->worker, umx)) {
-        worker_schedule_drain(self->worker);
-    }
-}
-
-static void
 dealloc(PyObject *op)
 {
     PyObject *memory = ((MoeBufferObject *)op)->memory;
 
-    owned_dealloc_with(op, give_back,
-                       (PyObject *)((MoeBufferObject *)op)->comm);
+    joint_dealloc(op);
     Py_XDECREF(memory);
 }
 
 static int
 traverse(PyObject *op, visitproc visit, void *arg)
 {
-    Py_VISIT(((MoeBufferObject *)op)->comm);
     Py_VISIT(((MoeBufferObject *)op)->memory);
-    return owned_traverse(op, visit, arg);
+    return joint_traverse(op, visit, arg);
 }
 
 static umx_status
@@ -271,8 +198,8 @@ static const op_type op_leave = {
     .flags    = OP_PLAIN,
     .post     = leave_post,
     .error    = moe_request_error,
-    .clear    = moe_request_clear,
-    .traverse = moe_request_traverse,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 PyDoc_STRVAR(leave_doc, "_leave($self, /)\n--\n\n"
@@ -281,7 +208,7 @@ PyDoc_STRVAR(leave_doc, "_leave($self, /)\n--\n\n"
 static PyObject *
 leave(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    RequestObject *req = moe_request((MoeBufferObject *)op, NULL, &op_leave);
+    RequestObject *req = joint_request(op, NULL, &op_leave);
 
     return (req == NULL) ? NULL : request_post(req);
 }
@@ -291,23 +218,8 @@ PyDoc_STRVAR(abort_doc,
              "Leave at once: calls that are under way end, and other\n"
              "ranks fail, or mask this one, when they wait for it.");
 
-static PyObject *
-moe_buffer_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    give_back(op);
-    Py_RETURN_NONE;
-}
-
 PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\n"
                          "True after abort(), and when the worker has ended.");
-
-static PyObject *
-closed(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    const MoeBufferObject *self = (MoeBufferObject *)op;
-
-    return PyBool_FromLong(self->umx == NULL || self->worker->umx == NULL);
-}
 
 /* ---- calls and masks -----------------------------------------------------
  */
@@ -322,7 +234,7 @@ check(PyObject *op, PyObject *name)
     const char            *text = PyUnicode_AsUTF8(name);
     umx_status             status;
 
-    if (text == NULL || moe_check(self) < 0) {
+    if (text == NULL || joint_check(self) < 0) {
         return NULL;
     }
     status = umx_moe_state(self->umx);
@@ -340,7 +252,7 @@ cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     const MoeBufferObject *self = (MoeBufferObject *)op;
 
-    if (moe_check(self) < 0) {
+    if (joint_check(self) < 0) {
         return NULL;
     }
     umx_moe_cancel(self->umx);
@@ -359,7 +271,7 @@ set_mask(PyObject *op, PyObject *args)
     int              rank, is_masked;
 
     if (!PyArg_ParseTuple(args, "ip:_set_mask", &rank, &is_masked) ||
-        moe_check(self) < 0) {
+        joint_check(self) < 0) {
         return NULL;
     }
     if (umx_moe_set_mask(self->umx, rank, is_masked != 0) != UMX_OK) {
@@ -381,7 +293,7 @@ is_masked(PyObject *op, PyObject *number)
     const MoeBufferObject *self = (MoeBufferObject *)op;
     long                   rank = PyLong_AsLong(number);
 
-    if ((rank == -1 && PyErr_Occurred()) || moe_check(self) < 0) {
+    if ((rank == -1 && PyErr_Occurred()) || joint_check(self) < 0) {
         return NULL;
     }
     return PyBool_FromLong(rank >= 0 && rank < INT_MAX &&
@@ -396,8 +308,8 @@ static PyMethodDef methods[] = {
     {"_set_mask", set_mask, METH_VARARGS, set_mask_doc},
     {"_is_masked", is_masked, METH_O, is_masked_doc},
     {"_leave", leave, METH_NOARGS, leave_doc},
-    {"abort", moe_buffer_abort, METH_NOARGS, abort_doc},
-    {"closed", closed, METH_NOARGS, closed_doc},
+    {"abort", joint_abort, METH_NOARGS, abort_doc},
+    {"closed", joint_closed, METH_NOARGS, closed_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -119,7 +119,7 @@ moe_call_begin(PyObject *op, PyObject *args)
         check_len(&idx, "topk_idx",
                   (size_t)num_tokens * (size_t)num_topk * sizeof(int64_t)) <
             0 ||
-        moe_check(buffer) < 0) {
+        joint_check(buffer) < 0) {
         goto out;
     }
     if (like != Py_None && (!PyObject_TypeCheck(like, st->moe_call_type) ||
@@ -139,20 +139,19 @@ moe_call_begin(PyObject *op, PyObject *args)
     }
     self->worker = (WorkerObject *)Py_NewRef(buffer->worker);
     self->buffer = (MoeBufferObject *)Py_NewRef(buffer);
-    if (moe_check(buffer) < 0) { /* collecting may have closed it */
+    if (joint_check(buffer) < 0) { /* collecting may have closed it */
         Py_CLEAR(self);
         goto out;
     }
-    routing = (umx_moe_routing){
-        .topk_idx    = idx.buf,
-        .num_tokens  = (size_t)num_tokens,
-        .num_topk    = (size_t)num_topk,
-        .num_experts = buffer->params.num_experts,
-        .num_ranks   = umx_comm_size(umx_moe_comm(buffer->umx))};
-    status = (like == Py_None) ?
-                 umx_moe_begin(buffer->umx, &routing, flags, &self->umx) :
-                 umx_moe_begin_like(((MoeCallObject *)like)->umx, flags,
-                                    &self->umx);
+    routing = (umx_moe_routing){.topk_idx    = idx.buf,
+                                .num_tokens  = (size_t)num_tokens,
+                                .num_topk    = (size_t)num_topk,
+                                .num_experts = buffer->params.num_experts,
+                                .num_ranks   = umx_moe_num_ranks(buffer->umx)};
+    status  = (like == Py_None) ?
+                  umx_moe_begin(buffer->umx, &routing, flags, &self->umx) :
+                  umx_moe_begin_like(((MoeCallObject *)like)->umx, flags,
+                                     &self->umx);
     if (status != UMX_OK) {
         Py_CLEAR(self);
         (void)errors_set(moe_error(buffer, status, "dispatch"));
@@ -184,28 +183,28 @@ post(RequestObject *req, const umx_op_params *params, step_fn *step)
     return step(call->umx, params, &req->op);
 }
 
-#define STEP(noun, text, function)                                          \
-    static umx_status noun##_post(RequestObject       *req,                 \
-                                  const umx_op_params *params)              \
-    {                                                                       \
-        return post(req, params, function);                                 \
-    }                                                                       \
-                                                                            \
-    static const op_type op_##noun = {                                      \
-        .name     = text,                                                   \
-        .flags    = OP_PLAIN,                                               \
-        .post     = noun##_post,                                            \
-        .error    = moe_request_error,                                      \
-        .clear    = moe_request_clear,                                      \
-        .traverse = moe_request_traverse,                                   \
-    };                                                                      \
-                                                                            \
-    static PyObject *noun(PyObject *op, PyObject *Py_UNUSED(ignored))       \
-    {                                                                       \
-        RequestObject *req = moe_request(((MoeCallObject *)op)->buffer, op, \
-                                         &op_##noun);                       \
-                                                                            \
-        return (req == NULL) ? NULL : request_post(req);                    \
+#define STEP(noun, text, function)                                            \
+    static umx_status noun##_post(RequestObject       *req,                   \
+                                  const umx_op_params *params)                \
+    {                                                                         \
+        return post(req, params, function);                                   \
+    }                                                                         \
+                                                                              \
+    static const op_type op_##noun = {                                        \
+        .name     = text,                                                     \
+        .flags    = OP_PLAIN,                                                 \
+        .post     = noun##_post,                                              \
+        .error    = moe_request_error,                                        \
+        .clear    = joint_request_clear,                                      \
+        .traverse = joint_request_traverse,                                   \
+    };                                                                        \
+                                                                              \
+    static PyObject *noun(PyObject *op, PyObject *Py_UNUSED(ignored))         \
+    {                                                                         \
+        RequestObject *req = joint_request(((MoeCallObject *)op)->buffer, op, \
+                                           &op_##noun);                       \
+                                                                              \
+        return (req == NULL) ? NULL : request_post(req);                      \
     }
 
 STEP(tell_counts, "dispatch", umx_moe_count)
@@ -357,12 +356,12 @@ info(PyObject *op, PyObject *Py_UNUSED(ignored))
     umx_moe_info          i;
     size_t                count;
 
-    if (check(self) < 0 || moe_check(self->buffer) < 0) {
+    if (check(self) < 0 || joint_check(self->buffer) < 0) {
         return NULL;
     }
     umx_moe_call_info(self->umx, &i);
     count = ((self->flags & UMX_MOE_UNIQUE) != 0) ?
-                (size_t)umx_comm_size(umx_moe_comm(self->buffer->umx)) :
+                (size_t)umx_moe_num_ranks(self->buffer->umx) :
                 params->num_experts;
     return Py_BuildValue("(Innnnnny#I)", (unsigned)i.dtype, (Py_ssize_t)i.rows,
                          (Py_ssize_t)i.scales, (Py_ssize_t)i.outputs,

@@ -112,8 +112,8 @@ static const op_type op_block_get = {
     .flags    = OP_SEND | OP_PLAIN,
     .post     = get_post,
     .error    = get_error,
-    .clear    = outputs_request_clear,
-    .traverse = outputs_request_traverse,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 PyDoc_STRVAR(get_doc, "_get($self, buffer, /)\n--\n\n"
@@ -123,7 +123,7 @@ static PyObject *
 map_block_get(PyObject *op, PyObject *buffer)
 {
     BlockObject   *self = (BlockObject *)op;
-    RequestObject *req  = outputs_request(self->outputs, op, &op_block_get);
+    RequestObject *req  = joint_request(self->outputs, op, &op_block_get);
 
     if (req == NULL) {
         return NULL;

@@ -5,7 +5,7 @@
 
 #include "request/event.h"
 
-bool event_drop_outputs(WorkerObject *worker, umx_outputs *outputs);
+bool event_drop_outputs(WorkerObject *worker, void *umx);
 bool event_drop_map_writer(WorkerObject *worker, umx_outputs_writer *writer);
 bool event_drop_map_reader(WorkerObject *worker, umx_outputs_reader *reader);
 bool event_drop_map_fetch(WorkerObject *worker, umx_outputs_fetch *fetch);

@@ -242,8 +242,8 @@ static const op_type op_fetch_wait = {
     .flags    = OP_PLAIN,
     .post     = wait_post,
     .error    = wait_error,
-    .clear    = outputs_request_clear,
-    .traverse = outputs_request_traverse,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 PyDoc_STRVAR(wait_doc, "wait($self, /)\n--\n\n"
@@ -253,8 +253,8 @@ static PyObject *
 fetch_wait(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FetchObject   *self = (FetchObject *)op;
-    RequestObject *req  = outputs_request(self->reader->outputs, op,
-                                          &op_fetch_wait);
+    RequestObject *req  = joint_request(self->reader->outputs, op,
+                                        &op_fetch_wait);
 
     return (req == NULL) ? NULL : request_post(req);
 }

@@ -9,13 +9,6 @@
 /* ---- errors --------------------------------------------------------------
  */
 
-int
-outputs_check(const OutputsObject *self)
-{
-    return owned_check(self->worker, self->is_closed ? NULL : self->umx,
-                       "outputs");
-}
-
 /* A file cannot be written, or read: "[Errno 28] No space left on device". */
 static PyObject *
 file_error(mod_state *st, umx_status status, const char *op, PyObject *path,
@@ -69,7 +62,7 @@ outputs_error(const OutputsObject *self, umx_status status, const char *op,
     default:
         break;
     }
-    return errors_new(st, status, op, detail);
+    return joint_error(self, status, op, detail);
 }
 
 static int
@@ -95,38 +88,11 @@ outputs_with_owner(PyObject *exc, uint32_t map, int rank)
 /* ---- operations ----------------------------------------------------------
  */
 
-RequestObject *
-outputs_request(OutputsObject *self, PyObject *object, const op_type *type)
-{
-    RequestObject *req = request_new(self->worker, NULL, type);
-
-    if (req != NULL) {
-        TAIL_OF(req, outputs_tail)->outputs = (OutputsObject *)Py_NewRef(self);
-        TAIL_OF(req, outputs_tail)->object  = Py_XNewRef(object);
-    }
-    return req;
-}
-
 PyObject *
 outputs_request_error(RequestObject *req)
 {
     return outputs_error(TAIL_OF(req, outputs_tail)->outputs, req->status,
                          req->type->name, NULL, 0);
-}
-
-void
-outputs_request_clear(RequestObject *req)
-{
-    Py_CLEAR(TAIL_OF(req, outputs_tail)->outputs);
-    Py_CLEAR(TAIL_OF(req, outputs_tail)->object);
-}
-
-int
-outputs_request_traverse(const RequestObject *req, visitproc visit, void *arg)
-{
-    Py_VISIT(TAIL_OF(req, outputs_tail)->outputs);
-    Py_VISIT(TAIL_OF(req, outputs_tail)->object);
-    return 0;
 }
 
 int
@@ -153,42 +119,28 @@ outputs_parse_number(PyObject *value, const char *what, uint32_t below,
 static umx_status
 create_post(RequestObject *req, const umx_op_params *params)
 {
-    OutputsObject *self = TAIL_OF(req, outputs_tail)->outputs;
+    OutputsObject *self   = joint_of(req);
+    umx_status     status = joint_check_new(self);
+    umx_outputs   *umx;
 
-    if (self->umx != NULL || self->comm == NULL || self->comm->umx == NULL) {
-        return UMX_ERR_CLOSED;
+    if (status != UMX_OK) {
+        return status;
     }
-    return umx_outputs_create(self->comm->umx, &self->params, params,
-                              &self->umx, &req->op);
-}
-
-/* The ranks have not met: the communicator has failed, or a rank has cancelled
- * its call. */
-static PyObject *
-create_error(RequestObject *req)
-{
-    OutputsObject   *self = TAIL_OF(req, outputs_tail)->outputs;
-    mod_state       *st   = req->worker->st;
-    umx_comm_failure failure;
-
-    if (req->status != UMX_ERR_RANK_FAILED && req->status != UMX_ERR_CLOSED) {
-        return outputs_request_error(req);
+    status = umx_outputs_create(self->comm->umx, &self->params, params, &umx,
+                                &req->op);
+    if (status >= 0) {
+        joint_set(self, umx, umx_outputs_joint(umx));
     }
-    if (self->comm->umx != NULL && !self->comm->is_closed &&
-        !umx_comm_get_failure(self->comm->umx, &failure)) {
-        return errors_new(st, req->status, req->type->name,
-                          "a rank has cancelled the call");
-    }
-    return comm_error(self->comm, req->status, req->type->name, -1);
+    return status;
 }
 
 static const op_type op_create = {
     .name     = "create",
     .flags    = OP_PLAIN,
     .post     = create_post,
-    .error    = create_error,
-    .clear    = outputs_request_clear,
-    .traverse = outputs_request_traverse,
+    .error    = joint_request_error,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 PyDoc_STRVAR(create_doc, "_create($self, /)\n--\n\n"
@@ -197,7 +149,7 @@ PyDoc_STRVAR(create_doc, "_create($self, /)\n--\n\n"
 static PyObject *
 create(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    RequestObject *req = outputs_request((OutputsObject *)op, NULL, &op_create);
+    RequestObject *req = joint_request(op, NULL, &op_create);
 
     return (req == NULL) ? NULL : request_post(req);
 }
@@ -291,8 +243,10 @@ parse(umx_outputs_params *params, PyObject *args, PyObject *kwargs,
         return -1;
     }
     *comm_p = (CommObject *)comm;
-    return comm_check(*comm_p);
+    return 0;
 }
+
+static const joint_kind outputs_kind = {"outputs", event_drop_outputs};
 
 static PyObject *
 map_outputs_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -305,10 +259,8 @@ map_outputs_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (st == NULL || parse(&params, args, kwargs, st, &comm) < 0) {
         return NULL;
     }
-    self = (OutputsObject *)type->tp_alloc(type, 0);
+    self = (OutputsObject *)joint_new(type, &outputs_kind, comm);
     if (self != NULL) {
-        self->worker = (WorkerObject *)Py_NewRef(comm->worker);
-        self->comm   = (CommObject *)Py_NewRef(comm);
         self->params = params;
     }
     return (PyObject *)self;
@@ -316,32 +268,6 @@ map_outputs_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 /* ---- life ----------------------------------------------------------------
  */
-
-static void
-give_back(PyObject *op)
-{
-    OutputsObject *self = (OutputsObject *)op;
-    umx_outputs   *umx  = self->umx;
-
-    self->umx       = NULL;
-    self->is_closed = true;
-    if (umx != NULL && event_drop_outputs(self->worker, umx)) {
-        worker_schedule_drain(self->worker);
-    }
-}
-
-static void
-dealloc(PyObject *op)
-{
-    owned_dealloc_with(op, give_back, (PyObject *)((OutputsObject *)op)->comm);
-}
-
-static int
-traverse(PyObject *op, visitproc visit, void *arg)
-{
-    Py_VISIT(((OutputsObject *)op)->comm);
-    return owned_traverse(op, visit, arg);
-}
 
 static umx_status
 close_post(RequestObject *req, const umx_op_params *params)
@@ -361,8 +287,8 @@ static const op_type op_close_outputs = {
     .flags    = OP_PLAIN,
     .post     = close_post,
     .error    = outputs_request_error,
-    .clear    = outputs_request_clear,
-    .traverse = outputs_request_traverse,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 PyDoc_STRVAR(close_doc, "_close($self, timeout, /)\n--\n\n"
@@ -378,7 +304,7 @@ map_outputs_close(PyObject *op, PyObject *timeout)
     if (args_timeout(timeout, UMX_TIMEOUT_INFINITE, &timeout_ns) < 0) {
         return NULL;
     }
-    req = outputs_request((OutputsObject *)op, NULL, &op_close_outputs);
+    req = joint_request(op, NULL, &op_close_outputs);
     if (req == NULL) {
         return NULL;
     }
@@ -391,25 +317,9 @@ PyDoc_STRVAR(abort_doc,
              "Give the outputs up without waiting: what was committed here is\n"
              "lost for ranks that have not read it, but for files.");
 
-static PyObject *
-map_outputs_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    give_back(op);
-    Py_RETURN_NONE;
-}
-
 PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\n"
                          "True after close() or abort(), and when the worker\n"
                          "has ended.");
-
-static PyObject *
-closed(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    OutputsObject *self = (OutputsObject *)op;
-
-    return PyBool_FromLong(self->is_closed || self->umx == NULL ||
-                           self->worker->umx == NULL);
-}
 
 /* ---- what is committed ---------------------------------------------------
  */
@@ -427,7 +337,7 @@ find(PyObject *op, PyObject *number)
     umx_status       status;
 
     if (outputs_parse_number(number, "map", self->params.num_maps, &map) < 0 ||
-        outputs_check(self) < 0) {
+        joint_check(self) < 0) {
         return NULL;
     }
     status = umx_outputs_find(self->umx, map, &info);
@@ -476,8 +386,8 @@ static const op_type op_publish_file = {
     .flags    = OP_PLAIN,
     .post     = publish_post,
     .error    = publish_error,
-    .clear    = outputs_request_clear,
-    .traverse = outputs_request_traverse,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 PyDoc_STRVAR(publish_doc, "_publish_file($self, map_id, path, flags, /)\n--\n\n"
@@ -504,7 +414,7 @@ publish_file(PyObject *op, PyObject *args)
                              (Py_ssize_t)sizeof(params), path);
     Py_DECREF(path);
     if (call != NULL) {
-        req = outputs_request(self, call, &op_publish_file);
+        req = joint_request(self, call, &op_publish_file);
         Py_DECREF(call);
     }
     return (req == NULL) ? NULL : request_post(req);
@@ -516,7 +426,7 @@ get_mapped(PyObject *op, void *Py_UNUSED(closure))
     OutputsObject *self = (OutputsObject *)op;
     size_t         now, most;
 
-    if (outputs_check(self) < 0) {
+    if (joint_check(self) < 0) {
         return NULL;
     }
     umx_outputs_mapped(self->umx, &now, &most);
@@ -541,8 +451,8 @@ static PyMethodDef methods[] = {
     {"_close", map_outputs_close, METH_O, close_doc},
     {"_find", find, METH_O, find_doc},
     {"_publish_file", publish_file, METH_VARARGS, publish_doc},
-    {"abort", map_outputs_abort, METH_NOARGS, abort_doc},
-    {"closed", closed, METH_NOARGS, closed_doc},
+    {"abort", joint_abort, METH_NOARGS, abort_doc},
+    {"closed", joint_closed, METH_NOARGS, closed_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -564,8 +474,8 @@ PyDoc_STRVAR(map_outputs_doc,
 static PyType_Slot slots[] = {
     {Py_tp_doc, (void *)map_outputs_doc},
     {Py_tp_new, map_outputs_new},
-    {Py_tp_dealloc, dealloc},
-    {Py_tp_traverse, traverse},
+    {Py_tp_dealloc, joint_dealloc},
+    {Py_tp_traverse, joint_traverse},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
     {Py_tp_members, owned_members},

@@ -5,29 +5,22 @@
 
 #include "request/request.h"
 
-#include "comm/communicator.h"
+#include "comm/joint.h"
 
 typedef struct OutputsObject {
-    OWNED_HEAD;
-    umx_outputs *umx; /* NULL until they begin to be made, and once they
-                         are given back */
-    CommObject        *comm;
+    JOINT_HEAD;
     umx_outputs_params params;
-    bool               is_closed;
 } OutputsObject;
 
 /* The tail of the operations of this room. */
 typedef struct TAIL outputs_tail {
     OutputsObject *outputs;
-    PyObject      *object; /* whose operation it is; or NULL */
+    PyObject      *object; /* whose operation it is; or NULL: as joint_tail */
     union {
         uint64_t    timeout_ns;
         const char *text; /* of `path` */
     };
 } outputs_tail;
-
-/* -1 with an exception unless this thread may call libumx with it. */
-int outputs_check(const OutputsObject *outputs);
 
 /* Has the communicator been closed, so that nobody can be reached? */
 static inline bool
@@ -43,15 +36,8 @@ PyObject *outputs_error(const OutputsObject *outputs, umx_status status,
 /* Set map_id and rank of `exc`, which may be NULL; returns it, or NULL. */
 PyObject *outputs_with_owner(PyObject *exc, uint32_t map, int rank);
 
-/* Begin an operation; `object` may be NULL. NULL with an exception. */
-RequestObject *outputs_request(OutputsObject *outputs, PyObject *object,
-                               const op_type *type);
-
-/* op_type.error(), op_type.clear() and op_type.traverse() of operations. */
+/* op_type.error() of operations. */
 PyObject *outputs_request_error(RequestObject *req);
-void      outputs_request_clear(RequestObject *req);
-int       outputs_request_traverse(const RequestObject *req, visitproc visit,
-                                   void *arg);
 
 /* The number of a map or partition, at most 2**32 - 1; `what` is for errors. -1
  * with an exception. */

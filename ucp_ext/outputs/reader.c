@@ -55,7 +55,7 @@ reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     self->worker  = (WorkerObject *)Py_NewRef(outputs->worker);
     self->outputs = (OutputsObject *)Py_NewRef(outputs);
-    if (outputs_check(outputs) < 0) {
+    if (joint_check(outputs) < 0) {
         Py_DECREF(self);
         return NULL;
     }

@@ -81,7 +81,7 @@ create(PyTypeObject *type, OutputsObject *outputs,
         params->field_mask |= UMX_OUTPUTS_WRITER_FIELD_PATH;
         self->path = PyUnicode_DecodeFSDefault(params->path);
     }
-    if ((path != NULL && self->path == NULL) || outputs_check(outputs) < 0) {
+    if ((path != NULL && self->path == NULL) || joint_check(outputs) < 0) {
         Py_DECREF(self);
         return NULL;
     }
@@ -204,8 +204,8 @@ static const op_type op_commit = {
     .flags    = OP_SEND | OP_PLAIN,
     .post     = commit_post,
     .error    = commit_error,
-    .clear    = outputs_request_clear,
-    .traverse = outputs_request_traverse,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 PyDoc_STRVAR(commit_doc, "_commit($self, /)\n--\n\n"
@@ -220,7 +220,7 @@ writer_commit(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (check(self) < 0) {
         return NULL;
     }
-    req = outputs_request(self->outputs, op, &op_commit);
+    req = joint_request(self->outputs, op, &op_commit);
     return (req == NULL) ? NULL : request_post(req);
 }
 

@@ -2,4 +2,4 @@
 /* event.c: callbacks of libumx about proxies: see base/event.h. */
 #include "proxy/event.h"
 
-EVENT_DROP(drop_proxy, umx_proxy, umx_proxy_destroy)
+EVENT_DROP(drop_proxy, void, umx_proxy_destroy)

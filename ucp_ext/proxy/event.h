@@ -7,6 +7,6 @@
 
 #include <umx/proxy.h>
 
-bool event_drop_proxy(WorkerObject *worker, umx_proxy *proxy);
+bool event_drop_proxy(WorkerObject *worker, void *umx);
 
 #endif

@@ -8,13 +8,6 @@
 #include "worker/worker.h"
 
 int
-proxy_check(const ProxyObject *self)
-{
-    return owned_check(self->worker, self->is_closed ? NULL : self->umx,
-                       "proxy");
-}
-
-int
 proxy_parse_memory(PyObject *memory, const char *name, umx_memh **memh_p)
 {
     *memh_p = NULL;
@@ -36,58 +29,12 @@ proxy_parse_memory(PyObject *memory, const char *name, umx_memh **memh_p)
 /* ---- operations ----------------------------------------------------------
  */
 
-RequestObject *
-proxy_request(ProxyObject *self, PyObject *object, const op_type *type)
-{
-    RequestObject *req = request_new(self->worker, NULL, type);
-
-    if (req != NULL) {
-        TAIL_OF(req, proxy_tail)->proxy  = (ProxyObject *)Py_NewRef(self);
-        TAIL_OF(req, proxy_tail)->object = Py_XNewRef(object);
-    }
-    return req;
-}
-
-void
-proxy_request_clear(RequestObject *req)
-{
-    Py_CLEAR(TAIL_OF(req, proxy_tail)->proxy);
-    Py_CLEAR(TAIL_OF(req, proxy_tail)->object);
-}
-
-int
-proxy_request_traverse(const RequestObject *req, visitproc visit, void *arg)
-{
-    Py_VISIT(TAIL_OF(req, proxy_tail)->proxy);
-    Py_VISIT(TAIL_OF(req, proxy_tail)->object);
-    return 0;
-}
-
-/* Has the communicator failed, so that it is known which rank has? */
-static bool
-is_rank_known(const ProxyObject *self, umx_status status)
-{
-    umx_comm_failure failure;
-
-    return status == UMX_ERR_RANK_FAILED && self->comm != NULL &&
-           self->comm->umx != NULL &&
-           umx_comm_get_failure(self->comm->umx, &failure);
-}
-
 static PyObject *
 request_failed(RequestObject *req)
 {
-    const ProxyObject *self   = TAIL_OF(req, proxy_tail)->proxy;
-    const char        *detail = NULL;
+    const char *detail = NULL;
 
-    if (is_rank_known(self, req->status)) {
-        return comm_failure_error(req->worker->st, self->comm->umx,
-                                  req->type->name);
-    }
     switch (req->status) {
-    case UMX_ERR_CLOSED:
-        return errors_new_text(req->worker->st, req->status, req->type->name,
-                               "the proxy or its communicator is closed");
     case UMX_ERR_TIMED_OUT:
         detail = "commands are left in the rings, and lost";
         break;
@@ -103,7 +50,7 @@ request_failed(RequestObject *req)
     default:
         break;
     }
-    return errors_new(req->worker->st, req->status, req->type->name, detail);
+    return joint_error(joint_of(req), req->status, req->type->name, detail);
 }
 
 /* ---- creation ------------------------------------------------------------
@@ -112,38 +59,28 @@ request_failed(RequestObject *req)
 static umx_status
 create_post(RequestObject *req, const umx_op_params *params)
 {
-    ProxyObject *self = TAIL_OF(req, proxy_tail)->proxy;
+    ProxyObject *self   = joint_of(req);
+    umx_status   status = joint_check_new(self);
+    umx_proxy   *umx;
 
-    if (self->umx != NULL || self->comm == NULL || self->comm->umx == NULL) {
-        return UMX_ERR_CLOSED;
+    if (status != UMX_OK) {
+        return status;
     }
-    return umx_proxy_create(self->comm->umx, &self->params, params, &self->umx,
-                            &req->op);
-}
-
-static PyObject *
-create_error(RequestObject *req)
-{
-    const ProxyObject *self = TAIL_OF(req, proxy_tail)->proxy;
-    const char *reason = (self->umx == NULL) ? "" : umx_proxy_reason(self->umx);
-
-    if (*reason != '\0' && !is_rank_known(self, req->status)) {
-        return errors_new(req->worker->st, req->status, req->type->name,
-                          reason);
+    status = umx_proxy_create(self->comm->umx, &self->params, params, &umx,
+                              &req->op);
+    if (status >= 0) {
+        joint_set(self, umx, umx_proxy_joint(umx));
     }
-    if (req->status == UMX_ERR_RANK_FAILED || req->status == UMX_ERR_CLOSED) {
-        return comm_error(self->comm, req->status, req->type->name, -1);
-    }
-    return request_failed(req);
+    return status;
 }
 
 static const op_type op_create = {
     .name     = "create",
     .flags    = OP_PLAIN,
     .post     = create_post,
-    .error    = create_error,
-    .clear    = proxy_request_clear,
-    .traverse = proxy_request_traverse,
+    .error    = joint_request_error,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 PyDoc_STRVAR(create_doc, "_create($self, /)\n--\n\n"
@@ -152,7 +89,7 @@ PyDoc_STRVAR(create_doc, "_create($self, /)\n--\n\n"
 static PyObject *
 create(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    RequestObject *req = proxy_request((ProxyObject *)op, NULL, &op_create);
+    RequestObject *req = joint_request(op, NULL, &op_create);
 
     return (req == NULL) ? NULL : request_post(req);
 }
@@ -184,6 +121,8 @@ parse(umx_proxy_params *params, PyObject *cpu, PyObject *spin,
     return args_timeout(timeout, UMX_TIMEOUT_INFINITE, &params->timeout_ns);
 }
 
+static const joint_kind proxy_kind = {"proxy", event_drop_proxy};
+
 static PyObject *
 proxy_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -198,14 +137,11 @@ proxy_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOO:Proxy", keywords,
                                      st->comm_type, &comm, &cpu, &spin,
                                      &timeout) ||
-        parse(&params, cpu, spin, timeout) < 0 ||
-        comm_check((CommObject *)comm) < 0) {
+        parse(&params, cpu, spin, timeout) < 0) {
         return NULL;
     }
-    self = (ProxyObject *)type->tp_alloc(type, 0);
+    self = (ProxyObject *)joint_new(type, &proxy_kind, (CommObject *)comm);
     if (self != NULL) {
-        self->worker = (WorkerObject *)Py_NewRef(((CommObject *)comm)->worker);
-        self->comm   = (CommObject *)Py_NewRef(comm);
         self->params = params;
     }
     return (PyObject *)self;
@@ -259,8 +195,8 @@ static const op_type op_add_region = {
     .post     = region_post,
     .result   = region_result,
     .error    = request_failed,
-    .clear    = proxy_request_clear,
-    .traverse = proxy_request_traverse,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 PyDoc_STRVAR(add_region_doc, "_add_region($self, memory, source, /)\n--\n\n"
@@ -282,39 +218,13 @@ add_region(PyObject *op, PyObject *args)
     if (both == NULL) {
         return NULL;
     }
-    req = proxy_request((ProxyObject *)op, both, &op_add_region);
+    req = joint_request(op, both, &op_add_region);
     Py_DECREF(both);
     return (req == NULL) ? NULL : request_post(req);
 }
 
 /* ---- life ----------------------------------------------------------------
  */
-
-static void
-give_back(PyObject *op)
-{
-    ProxyObject *self = (ProxyObject *)op;
-    umx_proxy   *umx  = self->umx;
-
-    self->umx       = NULL;
-    self->is_closed = true;
-    if (umx != NULL && event_drop_proxy(self->worker, umx)) {
-        worker_schedule_drain(self->worker);
-    }
-}
-
-static void
-dealloc(PyObject *op)
-{
-    owned_dealloc_with(op, give_back, (PyObject *)((ProxyObject *)op)->comm);
-}
-
-static int
-traverse(PyObject *op, visitproc visit, void *arg)
-{
-    Py_VISIT(((ProxyObject *)op)->comm);
-    return owned_traverse(op, visit, arg);
-}
 
 static umx_status
 close_post(RequestObject *req, const umx_op_params *params)
@@ -333,8 +243,8 @@ static const op_type op_close_proxy = {
     .flags    = OP_PLAIN,
     .post     = close_post,
     .error    = request_failed,
-    .clear    = proxy_request_clear,
-    .traverse = proxy_request_traverse,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 PyDoc_STRVAR(close_doc, "_close($self, timeout, /)\n--\n\n"
@@ -349,7 +259,7 @@ close_proxy(PyObject *op, PyObject *timeout)
     if (args_timeout(timeout, UMX_TIMEOUT_INFINITE, &timeout_ns) < 0) {
         return NULL;
     }
-    req = proxy_request((ProxyObject *)op, NULL, &op_close_proxy);
+    req = joint_request(op, NULL, &op_close_proxy);
     if (req == NULL) {
         return NULL;
     }
@@ -360,25 +270,9 @@ close_proxy(PyObject *op, PyObject *timeout)
 PyDoc_STRVAR(abort_doc, "abort($self, /)\n--\n\n"
                         "End without waiting for the commands of the rings.");
 
-static PyObject *
-abort_proxy(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    give_back(op);
-    Py_RETURN_NONE;
-}
-
 PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\n"
                          "True after close() or abort(), and when the worker\n"
                          "has ended.");
-
-static PyObject *
-closed(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    ProxyObject *self = (ProxyObject *)op;
-
-    return PyBool_FromLong(self->is_closed || self->umx == NULL ||
-                           self->worker->umx == NULL);
-}
 
 static PyObject *
 get_numbers(PyObject *op, void *Py_UNUSED(closure))
@@ -386,7 +280,7 @@ get_numbers(PyObject *op, void *Py_UNUSED(closure))
     ProxyObject    *self = (ProxyObject *)op;
     umx_proxy_stats stats;
 
-    if (proxy_check(self) < 0) {
+    if (joint_check(self) < 0) {
         return NULL;
     }
     umx_proxy_query(self->umx, &stats);
@@ -398,8 +292,8 @@ static PyMethodDef methods[] = {
     {"_create", create, METH_NOARGS, create_doc},
     {"_add_region", add_region, METH_VARARGS, add_region_doc},
     {"_close", close_proxy, METH_O, close_doc},
-    {"abort", abort_proxy, METH_NOARGS, abort_doc},
-    {"closed", closed, METH_NOARGS, closed_doc},
+    {"abort", joint_abort, METH_NOARGS, abort_doc},
+    {"closed", joint_closed, METH_NOARGS, closed_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -416,7 +310,7 @@ PyDoc_STRVAR(proxy_doc, "Proxy(comm, cpu=None, spin=None, timeout=None)\n--\n\n"
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, (void *)proxy_doc}, {Py_tp_new, proxy_new},
-    {Py_tp_dealloc, dealloc},       {Py_tp_traverse, traverse},
+    {Py_tp_dealloc, joint_dealloc}, {Py_tp_traverse, joint_traverse},
     {Py_tp_methods, methods},       {Py_tp_getset, getset},
     {Py_tp_members, owned_members}, {0, NULL},
 };

@@ -222,8 +222,8 @@ static const op_type op_quiet = {
     .flags    = OP_PLAIN,
     .post     = quiet_post,
     .error    = wait_error,
-    .clear    = proxy_request_clear,
-    .traverse = proxy_request_traverse,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 static const op_type op_retire = {
@@ -231,8 +231,8 @@ static const op_type op_retire = {
     .flags    = OP_PLAIN,
     .post     = retire_post,
     .error    = wait_error,
-    .clear    = proxy_request_clear,
-    .traverse = proxy_request_traverse,
+    .clear    = joint_request_clear,
+    .traverse = joint_request_traverse,
 };
 
 PyDoc_STRVAR(quiet_doc, "_quiet($self, rings, /)\n--\n\n"
@@ -255,7 +255,7 @@ quiet(PyObject *op, PyObject *rings)
         return NULL;
     }
     PyMem_Free(handles);
-    req = proxy_request(self->proxy, rings, &op_quiet);
+    req = joint_request(self->proxy, rings, &op_quiet);
     return (req == NULL) ? NULL : request_post(req);
 }
 
@@ -277,7 +277,7 @@ retire(PyObject *op, PyObject *value)
     if (alone == NULL) {
         return NULL;
     }
-    req = proxy_request(self->proxy, alone, &op_retire);
+    req = joint_request(self->proxy, alone, &op_retire);
     Py_DECREF(alone);
     if (req == NULL) {
         return NULL;
@@ -438,7 +438,7 @@ ring_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
             args, kwargs, "O!OpOOpO:Ring", keywords, st->proxy_type, &proxy,
             &capacity, &is_several, &in_flight, &memory, &is_device, &first) ||
         parse(&params, capacity, is_several, in_flight, first) < 0 ||
-        proxy_check((ProxyObject *)proxy) < 0 ||
+        joint_check((ProxyObject *)proxy) < 0 ||
         proxy_parse_memory(memory, "memory", &params.memh) < 0) {
         return NULL;
     }

@@ -5,13 +5,6 @@
 #include "shmem/heap.h"
 #include "worker/worker.h"
 
-int
-shmem_check(const SymmetricHeapObject *heap)
-{
-    return owned_check(heap->worker, heap->is_closed ? NULL : heap->umx,
-                       "heap");
-}
-
 /* ---- requests ------------------------------------------------------------
  */
 
@@ -61,54 +54,6 @@ shmem_request_traverse(const RequestObject *req, visitproc visit, void *arg)
     return 0;
 }
 
-static PyObject *
-closed_error(mod_state *st, const char *name)
-{
-    return errors_new_text(st, UMX_ERR_CLOSED, name,
-                           "the heap or its communicator is closed");
-}
-
-/* A rank has failed: which? */
-static PyObject *
-rank_error(const SymmetricHeapObject *heap, const char *name)
-{
-    mod_state       *st = heap->worker->st;
-    umx_comm_failure failure;
-    const char      *why;
-
-    if (heap->comm->umx != NULL &&
-        umx_comm_get_failure(heap->comm->umx, &failure)) {
-        return comm_failure_error(st, heap->comm->umx, name);
-    }
-    if (heap->umx != NULL && umx_shmem_get_failure(heap->umx, &failure, &why)) {
-        return comm_lost_error(st, &failure, why, name);
-    }
-    if (heap->is_closed) {
-        return closed_error(st, name);
-    }
-    return errors_new(st, UMX_ERR_RANK_FAILED, name,
-                      "a rank has left the heap, or cancelled a call of all "
-                      "ranks");
-}
-
-PyObject *
-shmem_error(const SymmetricHeapObject *heap, umx_status status,
-            const char *name)
-{
-    mod_state  *st     = heap->worker->st;
-    const char *reason = (heap->umx != NULL) ? umx_shmem_reason(heap->umx) : "";
-
-    switch (status) {
-    case UMX_ERR_RANK_FAILED:
-        return rank_error(heap, name);
-    case UMX_ERR_CLOSED:
-        return closed_error(st, name);
-    default:
-        return (reason[0] != '\0') ? errors_new_text(st, status, name, reason) :
-                                     errors_new(st, status, name, NULL);
-    }
-}
-
 PyObject *
 shmem_request_error(RequestObject *req)
 {
@@ -122,7 +67,7 @@ shmem_request_error(RequestObject *req)
     if (call != NULL && call->pe >= 0 && heap->umx != NULL) {
         status = umx_shmem_doubt(heap->umx, call->pe, status);
     }
-    return shmem_error(heap, status, req->type->name);
+    return joint_error(heap, status, req->type->name, NULL);
 }
 
 PyObject *

@@ -199,12 +199,12 @@ heap_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
     SymmetricHeapObject *self = (SymmetricHeapObject *)op;
     umx_status           status;
 
-    if (shmem_check(self) < 0) {
+    if (joint_check(self) < 0) {
         return NULL;
     }
     status = umx_shmem_fence(self->umx);
     if (status != UMX_OK) {
-        return errors_set(shmem_error(self, status, "fence"));
+        return errors_set(joint_error(self, status, "fence", NULL));
     }
     Py_RETURN_NONE;
 }

@@ -2,4 +2,4 @@
 /* event.c: callbacks of libumx about symmetric heaps: see base/event.h. */
 #include "shmem/event.h"
 
-EVENT_DROP(drop_symmetric_heap, umx_shmem, umx_shmem_destroy)
+EVENT_DROP(drop_symmetric_heap, void, umx_shmem_destroy)

@@ -5,6 +5,6 @@
 
 #include "request/event.h"
 
-bool event_drop_symmetric_heap(WorkerObject *worker, umx_shmem *shmem);
+bool event_drop_symmetric_heap(WorkerObject *worker, void *umx);
 
 #endif

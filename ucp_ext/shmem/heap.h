@@ -5,20 +5,16 @@
 
 #include "request/request.h"
 
-#include "comm/communicator.h"
+#include "comm/joint.h"
 
 #include <umx/shmem_direct.h>
 
 typedef struct SymmetricHeapObject {
-    OWNED_HEAD;
-    umx_shmem *umx; /* NULL until it begins to be made, and once it is
-                       given back */
-    CommObject      *comm;
+    JOINT_HEAD;
     uint64_t         size;
     umx_shmem_direct direct;  /* once it is made */
     const bool      *is_lost; /* has a rank failed? umx_shmem_lost() */
     int              num_pes;
-    bool             is_closed;
 } SymmetricHeapObject;
 
 /* Bytes of a heap, at the same offset on every rank. */
@@ -65,9 +61,6 @@ typedef struct TAIL shmem_tail {
     shmem_call          *call; /* or NULL */
 } shmem_tail;
 
-/* -1 with an exception unless this thread may call libumx with it. */
-int shmem_check(const SymmetricHeapObject *heap);
-
 /* Begin an operation with a call of zeros. NULL with an exception. */
 RequestObject *shmem_request(SymmetricHeapObject *heap, const op_type *type);
 
@@ -82,10 +75,6 @@ shmem_of(const RequestObject *req)
 {
     return TAIL_OF(req, shmem_tail)->heap->umx;
 }
-
-/* Make the exception of an operation that is called `name`. */
-PyObject *shmem_error(const SymmetricHeapObject *heap, umx_status status,
-                      const char *name);
 
 /* op_type.error(), op_type.late() of calls of all ranks, op_type.clear() and
  * op_type.traverse() of operations. */

@@ -14,11 +14,18 @@ create_post(RequestObject *req, const umx_op_params *params)
 {
     SymmetricHeapObject *self = TAIL_OF(req, shmem_tail)->heap;
 
-    if (self->umx != NULL || self->comm->umx == NULL) {
-        return UMX_ERR_CLOSED;
+    umx_status status = joint_check_new(self);
+    umx_shmem *umx;
+
+    if (status != UMX_OK) {
+        return status;
     }
-    return umx_shmem_create(self->comm->umx, self->size, params, &self->umx,
-                            &req->op);
+    status = umx_shmem_create(self->comm->umx, self->size, params, &umx,
+                              &req->op);
+    if (status >= 0) {
+        joint_set(self, umx, umx_shmem_joint(umx));
+    }
+    return status;
 }
 
 static PyObject *
@@ -54,6 +61,8 @@ create(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (req == NULL) ? NULL : request_post(req);
 }
 
+static const joint_kind heap_kind = {"heap", event_drop_symmetric_heap};
+
 static PyObject *
 heap_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -77,47 +86,15 @@ heap_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return PyErr_Format(PyExc_ValueError,
                             "nbytes is %zd, and not 1 to 2**46", size);
     }
-    if (comm_check(comm) < 0) {
-        return NULL;
-    }
-    self = (SymmetricHeapObject *)type->tp_alloc(type, 0);
+    self = (SymmetricHeapObject *)joint_new(type, &heap_kind, comm);
     if (self != NULL) {
-        self->worker = (WorkerObject *)Py_NewRef(comm->worker);
-        self->comm   = (CommObject *)Py_NewRef(comm);
-        self->size   = (uint64_t)size;
+        self->size = (uint64_t)size;
     }
     return (PyObject *)self;
 }
 
 /* ---- the end -------------------------------------------------------------
  */
-
-static void
-give_back(PyObject *op)
-{
-    SymmetricHeapObject *self = (SymmetricHeapObject *)op;
-    umx_shmem           *umx  = self->umx;
-
-    self->umx       = NULL;
-    self->is_closed = true;
-    if (umx != NULL && event_drop_symmetric_heap(self->worker, umx)) {
-        worker_schedule_drain(self->worker);
-    }
-}
-
-static void
-dealloc(PyObject *op)
-{
-    owned_dealloc_with(op, give_back,
-                       (PyObject *)((SymmetricHeapObject *)op)->comm);
-}
-
-static int
-traverse(PyObject *op, visitproc visit, void *arg)
-{
-    Py_VISIT(((SymmetricHeapObject *)op)->comm);
-    return owned_traverse(op, visit, arg);
-}
 
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
@@ -206,12 +183,12 @@ heap_notify(PyObject *op, PyObject *number)
     umx_status           status;
     int                  pe;
 
-    if (shmem_parse_pe(self, number, &pe) < 0 || shmem_check(self) < 0) {
+    if (shmem_parse_pe(self, number, &pe) < 0 || joint_check(self) < 0) {
         return NULL;
     }
     status = umx_shmem_notify(self->umx, pe);
     if (status != UMX_OK) {
-        return errors_set(shmem_error(self, status, "notify"));
+        return errors_set(joint_error(self, status, "notify", NULL));
     }
     worker_drain_if_due(self->worker);
     Py_RETURN_NONE;
@@ -228,7 +205,7 @@ get_available(PyObject *op, void *Py_UNUSED(closure))
 {
     SymmetricHeapObject *self = (SymmetricHeapObject *)op;
 
-    if (shmem_check(self) < 0) {
+    if (joint_check(self) < 0) {
         return NULL;
     }
     return PyLong_FromUnsignedLongLong(umx_shmem_available(self->umx));
@@ -293,7 +270,7 @@ PyDoc_STRVAR(heap_doc, "SymmetricHeap(comm, nbytes)\n--\n\n"
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, (void *)heap_doc},  {Py_tp_new, heap_new},
-    {Py_tp_dealloc, dealloc},       {Py_tp_traverse, traverse},
+    {Py_tp_dealloc, joint_dealloc}, {Py_tp_traverse, joint_traverse},
     {Py_tp_methods, methods},       {Py_tp_getset, getset},
     {Py_tp_members, owned_members}, {0, NULL},
 };

@@ -134,7 +134,7 @@ memory_test(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
     umx_status             status;
 
     if (parse_condition(self, args, nargs, "test", &until) < 0 ||
-        shmem_check(self->heap) < 0) {
+        joint_check(self->heap) < 0) {
         return NULL;
     }
     worker_catch_up(self->heap->worker);
@@ -333,7 +333,7 @@ memory_look_many(PyObject *op, PyObject *args)
     if (until == NULL) {
         return NULL;
     }
-    if (shmem_check(self->heap) < 0) {
+    if (joint_check(self->heap) < 0) {
         PyMem_Free(until);
         Py_DECREF(seen);
         return NULL;

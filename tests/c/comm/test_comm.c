@@ -743,6 +743,75 @@ test_a_receive_of_any_rank_ends_with_the_last(void **state)
     assert_int_equal(world_wait_one(w, &sent), UMX_OK);
 }
 
+/* Watch a rank, or all, of the communicator of rank 0. */
+static void
+watch(world *w, int source, job *j)
+{
+    umx_op_params params = job_params(j);
+    umx_request  *req    = NULL;
+
+    job_posted(j, umx_comm_watch(w->comms[0], source, &params, &req), &req);
+}
+
+static void
+test_a_watch_ends_with_the_rank_and_takes_no_message(void **state)
+{
+    world  *w = *state;
+    job     one, all, later, sent;
+    receipt r;
+    char    byte = 0;
+
+    world_open(w, 3);
+    watch(w, 1, &one);
+    watch(w, UMX_ANY_SOURCE, &all);
+    send_to(w, 1, 0, 5, "z", 1, &sent);
+    umx_comm_close(w->comms[1]);
+    while (umx_comm_iprobe(w->comms[0], 1, 5, UINT64_MAX, &r.got) != UMX_OK) {
+        world_step(w);
+    }
+    assert_int_equal(world_wait_one(w, &one), UMX_ERR_RANK_FAILED);
+    assert_int_equal(all.status, UMX_INPROGRESS);
+    recv_from(w, 0, 1, 5, UINT64_MAX, &byte, 1, &r);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+    umx_comm_close(w->comms[2]);
+    assert_int_equal(world_wait_one(w, &all), UMX_ERR_RANK_FAILED);
+    watch(w, UMX_ANY_SOURCE, &later);
+    assert_int_equal(later.status, UMX_ERR_RANK_FAILED);
+}
+
+static void
+test_a_watch_ends_with_the_communicator(void **state)
+{
+    world *w = *state;
+    job    one, all, cancelled, wrong;
+
+    world_open(w, 2);
+    watch(w, 2, &wrong);
+    assert_int_equal(wrong.status, UMX_ERR_OUT_OF_RANGE);
+    watch(w, 1, &one);
+    watch(w, UMX_ANY_SOURCE, &all);
+    watch(w, 1, &cancelled);
+    (void)umx_request_cancel(cancelled.req);
+    assert_int_equal(world_wait_one(w, &cancelled), UMX_ERR_CANCELED);
+    umx_comm_abort(w->comms[1], "enough");
+    assert_int_equal(world_wait_one(w, &one), UMX_ERR_RANK_FAILED);
+    assert_int_equal(world_wait_one(w, &all), UMX_ERR_RANK_FAILED);
+}
+
+static void
+test_the_time_limit_is_kept(void **state)
+{
+    world    *w = *state;
+    umx_comm *made;
+
+    w->timeout_ns = 7 * SECOND_NS;
+    world_open(w, 2);
+    assert_int_equal(umx_comm_derive(w->comms[0], 1, &made), UMX_OK);
+    assert_int_equal(umx_comm_get_timeout(made), 7 * SECOND_NS);
+    umx_comm_destroy(made);
+}
+
 static void
 expect_failure(world *w, int rank, int failed)
 {
@@ -1688,6 +1757,9 @@ main(void)
         WORLD_TEST(test_a_message_that_is_lost_while_its_sender_leaves),
         WORLD_TEST(test_a_rank_that_dies_while_it_leaves),
         WORLD_TEST(test_a_receive_of_any_rank_ends_with_the_last),
+        WORLD_TEST(test_a_watch_ends_with_the_rank_and_takes_no_message),
+        WORLD_TEST(test_a_watch_ends_with_the_communicator),
+        WORLD_TEST(test_the_time_limit_is_kept),
         WORLD_TEST(test_a_rank_that_dies_ends_it_for_all),
         WORLD_TEST(test_abort_says_why),
         WORLD_TEST(test_abort_names_whose_fault_it_is),

@@ -494,6 +494,7 @@ test_a_cancelled_dispatch_ends_all(void **state)
 {
     layer            l = {.dtype = UMX_MOE_F32};
     umx_comm_failure failure;
+    const char      *why;
 
     open_layer(&l, *state, 2);
     fill(&l);
@@ -508,7 +509,8 @@ test_a_cancelled_dispatch_ends_all(void **state)
         world_step(l.w);
     }
     assert_int_equal(umx_moe_state(l.moes[1]), UMX_ERR_RANK_FAILED);
-    assert_true(umx_comm_get_failure(umx_moe_comm(l.moes[1]), &failure));
+    assert_true(
+        umx_joint_get_failure(umx_moe_joint(l.moes[1]), &failure, &why));
     assert_int_equal(failure.rank, 0);
     assert_false(umx_comm_get_failure(l.w->comms[1], &failure));
     close_layer(&l);

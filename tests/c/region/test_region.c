@@ -260,18 +260,27 @@ let_rank_1_hear(world *w)
 static void
 test_a_creation_that_is_cancelled_fails_on_every_rank(void **state)
 {
-    regions r;
+    umx_comm_failure failure;
+    const char      *why;
+    regions          r;
+    int              late[UMX_COMM_LATE_MAX];
 
     make_memories(&r, *state, 2);
     create(&r, 0);
     assert_int_equal(r.jobs[0].status, UMX_INPROGRESS);
+    assert_false(umx_region_get_failure(r.regions[0], &failure, &why));
+    assert_int_equal(umx_region_find_late(r.regions[0], late), 1);
+    assert_int_equal(late[0], 1);
     (void)umx_request_cancel(r.jobs[0].req);
     (void)world_wait_one(r.w, &r.jobs[0]);
     assert_int_not_equal(r.jobs[0].status, UMX_OK);
     let_rank_1_hear(r.w);
     create(&r, 1);
-    (void)world_wait_one(r.w, &r.jobs[1]);
-    assert_int_not_equal(r.jobs[1].status, UMX_OK);
+    assert_int_equal(world_wait_one(r.w, &r.jobs[1]), UMX_ERR_RANK_FAILED);
+    assert_true(umx_region_get_failure(r.regions[1], &failure, &why));
+    assert_int_equal(failure.rank, 0);
+    assert_int_equal(failure.cause, UMX_ERR_CANCELED);
+    assert_true(why[0] != '\0');
     give_back(&r);
 }
 
