@@ -56,6 +56,10 @@ UMX_API umx_request *umx_request_create(umx_worker              *worker,
  * if it is kept. */
 UMX_API void *umx_request_state(const umx_request *req);
 
+/** What the state of a request points to, where it is a pointer to a `type`: the
+ * layer's own object. An lvalue. */
+#define UMX_REQUEST_OF(req, type) (*(type **)umx_request_state(req))
+
 /** Has umx_request_cancel() been called? */
 UMX_API bool umx_request_is_cancelled(const umx_request *req);
 

@@ -212,8 +212,7 @@ on_late(umx_timer *timer)
 static void
 cancel_create(umx_request *req)
 {
-    umi_comm_bootstrap *bootstrap = *(umi_comm_bootstrap **)umx_request_state(
-        req);
+    umi_comm_bootstrap *bootstrap = UMX_REQUEST_OF(req, umi_comm_bootstrap);
 
     if (bootstrap != NULL) {
         umi_comm_bootstrap_cancel(bootstrap->group, UMX_ERR_CANCELED);
@@ -279,8 +278,8 @@ begin(umx_comm *comm, const umx_comm_params *params, const umx_op_params *op,
         free_bootstrap(bootstrap);
         return status;
     }
-    *(umi_comm_bootstrap **)umx_request_state(bootstrap->req) = bootstrap;
-    *req_p                                                    = bootstrap->req;
+    UMX_REQUEST_OF(bootstrap->req, umi_comm_bootstrap) = bootstrap;
+    *req_p                                             = bootstrap->req;
     if (bootstrap->timeout_ns != UMX_TIMEOUT_INFINITE) {
         umx_timer_start(worker, &bootstrap->timer,
                         bootstrap->timeout_ns +

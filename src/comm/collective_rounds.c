@@ -183,8 +183,8 @@ end_request(umi_comm_coll *coll)
     umx_request *req = coll->req;
 
     if (req != NULL) {
-        coll->req                                 = NULL;
-        *(umi_comm_coll **)umx_request_state(req) = NULL;
+        coll->req                          = NULL;
+        UMX_REQUEST_OF(req, umi_comm_coll) = NULL;
         umx_request_complete(req, coll->status);
     }
 }
@@ -376,7 +376,7 @@ on_timer(umx_timer *timer)
 static void
 cancel(umx_request *req)
 {
-    umi_comm_coll *coll = *(umi_comm_coll **)umx_request_state(req);
+    umi_comm_coll *coll = UMX_REQUEST_OF(req, umi_comm_coll);
     char           text[64];
 
     if (coll->status == UMX_INPROGRESS) {
@@ -511,9 +511,9 @@ umi_comm_coll_start(umi_comm_coll *coll, const umx_op_params *params,
            umi_comm_coll_check_early(coll));
     coll->is_moving = false;
     if (!move(coll) && !spin(coll)) {
-        coll->req                                 = req;
-        *(umi_comm_coll **)umx_request_state(req) = coll;
-        *req_p                                    = req;
+        coll->req                          = req;
+        UMX_REQUEST_OF(req, umi_comm_coll) = coll;
+        *req_p                             = req;
         start_timer(coll);
         if (coll->status != UMX_INPROGRESS) {
             umi_comm_coll_end_request_early(coll);

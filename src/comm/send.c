@@ -24,8 +24,8 @@ end_send_request(umi_comm_send *send, umx_status status)
     umx_request *req = send->req;
 
     if (req != NULL) {
-        send->req                                 = NULL;
-        *(umi_comm_send **)umx_request_state(req) = NULL;
+        send->req                          = NULL;
+        UMX_REQUEST_OF(req, umi_comm_send) = NULL;
         umx_request_complete(req, status);
     }
 }
@@ -98,7 +98,7 @@ cancel_sub(umi_comm_send *send)
 static void
 cancel_send(umx_request *req)
 {
-    umi_comm_send *send = *(umi_comm_send **)umx_request_state(req);
+    umi_comm_send *send = UMX_REQUEST_OF(req, umi_comm_send);
 
     if (send->sub != NULL) {
         if (cancel_sub(send)) {
@@ -152,7 +152,7 @@ new_send(umx_comm *comm, int dest, const umx_buffer *buf,
         free(send);
         return NULL;
     }
-    *(umi_comm_send **)umx_request_state(send->req) = send;
+    UMX_REQUEST_OF(send->req, umi_comm_send) = send;
     umi_list_append(&comm->sends, &send->node);
     send->comm = comm;
     send->dest = dest;

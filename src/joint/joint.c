@@ -15,7 +15,7 @@
 void
 umi_joint_put(umx_joint *joint)
 {
-    if (atomic_fetch_sub_explicit(&joint->refs, 1, memory_order_acq_rel) != 1) {
+    if (!umi_shared_refs_put(&joint->refs)) {
         return;
     }
     assert(joint->state == UMI_JOINT_ENDED);
@@ -326,7 +326,7 @@ on_met(umx_request *part, umx_status status, void *arg)
 static void
 cancel_create(umx_request *req)
 {
-    umi_joint_end(*(umx_joint **)umx_request_state(req), UMX_ERR_CANCELED);
+    umi_joint_end(UMX_REQUEST_OF(req, umx_joint), UMX_ERR_CANCELED);
 }
 
 static const umx_request_class create_class = {.name   = "create",
@@ -383,8 +383,8 @@ meet(umx_joint *joint, const umi_joint_offer *offer, const umx_op_params *op,
     if (joint->req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    *(umx_joint **)umx_request_state(joint->req) = joint;
-    *req_p                                       = joint->req;
+    UMX_REQUEST_OF(joint->req, umx_joint) = joint;
+    *req_p                                = joint->req;
     if (joint->state == UMI_JOINT_ENDED) {
         complete(joint, status_of_creation(joint));
     }
@@ -416,7 +416,7 @@ umi_joint_init(umx_joint *joint, const umi_joint_class *cls, umx_comm *comm)
     joint->failure = (umx_comm_failure){
         .rank = -1, .op = "", .cause = UMX_ERR_PEER_CLOSED, .member = -1};
     joint->dependent.on_destroy = on_destroy;
-    atomic_init(&joint->refs, 1);
+    umi_shared_refs_init(&joint->refs);
     umi_node_init((umi_node *)(void *)&joint->dependent);
     umx_timer_init(&joint->late, on_late);
     status = UMX_ERR_CLOSED;

@@ -17,6 +17,8 @@
 #include <umx/layer.h>
 #include <umx/region.h>
 
+#include "util/refcnt.h"
+
 enum {
     UMI_JOINT_REASON = 320 /* bytes */
 };
@@ -60,13 +62,13 @@ struct umx_joint {
     umx_dependent          dependent;
     umx_worker            *worker; /* NULL: it is being destroyed */
     umi_joint_state        state;
-    bool        is_lost; /* somebody has failed; any thread reads it */
-    umx_status  status;  /* ENDED: why */
-    atomic_uint refs;    /* the user's, and of parts under way */
-    int         rank;
-    int         size;
-    umx_comm   *comm;   /* derived, owned; NULL once it is left */
-    umx_region *region; /* NULL: there is none */
+    bool            is_lost; /* somebody has failed; any thread reads it */
+    umx_status      status;  /* ENDED: why */
+    umi_shared_refs refs;    /* the user's, and of parts under way */
+    int             rank;
+    int             size;
+    umx_comm       *comm;   /* derived, owned; NULL once it is left */
+    umx_region     *region; /* NULL: there is none */
     /* the meeting */
     umx_request *req;     /* the creator's; NULL: it is complete */
     umx_request *meeting; /* under way */
@@ -138,7 +140,7 @@ void umi_joint_put(umx_joint *joint);
 static inline void
 umi_joint_hold(umx_joint *joint)
 {
-    atomic_fetch_add_explicit(&joint->refs, 1, memory_order_relaxed);
+    umi_shared_refs_get(&joint->refs);
 }
 
 /* UMX_OK, UMX_ERR_CLOSED. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "moe/moe.h"
+#include "util/count.h"
 
 static void
 free_call(umx_moe_call *call)
@@ -26,7 +27,7 @@ free_call(umx_moe_call *call)
 void
 umi_moe_call_put(umx_moe_call *call)
 {
-    if (--call->refs == 0) {
+    if (umi_refs_put(&call->refs)) {
         free_call(call);
     }
 }
@@ -46,8 +47,8 @@ umi_moe_new_call(umx_moe *moe, unsigned flags, size_t num_tokens,
     }
     umi_moe_hold(moe);
     umi_node_init(&call->node);
-    call->moe        = moe;
-    call->refs       = 1;
+    call->moe = moe;
+    umi_refs_init(&call->refs);
     call->flags      = flags;
     call->num_tokens = num_tokens;
     call->num_topk   = num_topk;
@@ -210,7 +211,7 @@ umx_moe_call_destroy(umx_moe_call *call)
         moe->live[index] = NULL;
         if (call->step < UMI_MOE_SENDING && call->number == moe->num_calls &&
             !call->has_counted) {
-            moe->num_calls--; /* nobody has heard of it */
+            UMI_DECREMENT(moe->num_calls); /* nobody has heard of it */
         } else if (call->step < UMI_MOE_SENDING) {
             umi_moe_fail(moe, UMX_ERR_CANCELED, -1);
         } else if (call->step < UMI_MOE_READY_ALL) {

@@ -23,6 +23,7 @@
 
 #include "joint/joint.h"
 #include "util/list.h"
+#include "util/refcnt.h"
 
 /* What a flag tells of the rank that sets it. */
 typedef enum umi_moe_flag {
@@ -183,7 +184,7 @@ typedef struct umi_moe_parcel {
 
 struct umx_moe_call {
     umx_moe       *moe;
-    unsigned       refs; /* operations under way count */
+    umi_refs       refs; /* operations under way count */
     umi_moe_step   step;
     unsigned       flags;
     uint64_t       number; /* from 1 */

@@ -128,7 +128,7 @@ begin_part(umx_moe_call *call, int rank, umx_op_params *params)
     }
     *p      = (part){.call = call, .rank = rank};
     *params = umx_layer_op_params(on_part, p);
-    call->refs++;
+    umi_refs_get(&call->refs);
     call->num_pending[rank]++;
     return true;
 }
@@ -140,7 +140,7 @@ note_part(umx_moe_call *call, umx_op_params *params, umx_status status)
     if (status != UMX_INPROGRESS) {
         call->num_pending[((part *)params->arg)->rank]--;
         free(params->arg);
-        call->refs--;
+        (void)umi_refs_put(&call->refs);
     }
     return (status == UMX_INPROGRESS) ? UMX_OK : status;
 }
@@ -497,7 +497,7 @@ on_time(umx_timer *timer)
     bool          is_late = now >= call->deadline_ns;
 
     umi_moe_hold(moe);
-    call->refs++;
+    umi_refs_get(&call->refs);
     (void)umi_moe_look(moe);
     for (int i = 0; i < moe->joint.size && call->req != NULL; i++) {
         if (!is_missing(call, i)) {
@@ -527,7 +527,7 @@ on_time(umx_timer *timer)
 static void
 cancel(umx_request *req)
 {
-    umx_moe_call *call = *(umx_moe_call **)umx_request_state(req);
+    umx_moe_call *call = UMX_REQUEST_OF(req, umx_moe_call);
 
     umi_moe_fail(call->moe, UMX_ERR_CANCELED, -1);
 }
@@ -536,7 +536,7 @@ cancel(umx_request *req)
 static umx_status
 cancel_complete(umx_request *req, umx_status status)
 {
-    umx_moe_call *call = *(umx_moe_call **)umx_request_state(req);
+    umx_moe_call *call = UMX_REQUEST_OF(req, umx_moe_call);
 
     (void)status;
     umi_moe_fail(call->moe, UMX_ERR_CANCELED, -1);
@@ -576,11 +576,11 @@ wait_for_all(umx_moe_call *call, const umx_op_params *op, umx_request **req_p)
         umi_moe_fail(moe, UMX_ERR_NO_MEMORY, -1);
         return UMX_ERR_NO_MEMORY;
     }
-    call->refs++;
+    umi_refs_get(&call->refs);
     call->deadline_ns = (timeout < UINT64_MAX - now) ? now + timeout :
                                                        UINT64_MAX;
-    *(umx_moe_call **)umx_request_state(call->req) = call;
-    *req_p                                         = call->req;
+    UMX_REQUEST_OF(call->req, umx_moe_call) = call;
+    *req_p                                  = call->req;
     umi_list_append(&moe->waits, &call->node);
     umx_timer_init(&call->timer, on_time);
     start_timer(call, now);

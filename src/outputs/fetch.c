@@ -43,7 +43,7 @@ umi_outputs_fetch_drop(umx_outputs_fetch *fetch)
 void
 umi_outputs_fetch_put(umx_outputs_fetch *fetch)
 {
-    if (--fetch->refs == 0) {
+    if (umi_refs_put(&fetch->refs)) {
         umi_outputs_reader_put(fetch->reader);
         free(fetch);
     }
@@ -340,7 +340,7 @@ new_fetch(umx_outputs_reader *reader, const umx_outputs_fetch_params *params)
     umi_list_init(&fetch->ready);
     umx_timer_init(&fetch->timer, on_timeout);
     umx_timer_init(&fetch->doubts, on_doubts);
-    fetch->refs       = 1;
+    umi_refs_init(&fetch->refs);
     fetch->reader     = reader;
     fetch->max_bytes  = ((fields & UMX_OUTPUTS_FETCH_FIELD_BYTES) != 0) ?
                             params->max_bytes :
@@ -416,7 +416,7 @@ umx_outputs_take(umx_outputs_fetch *fetch, umx_outputs_block **block_p)
 static void
 cancel(umx_request *req)
 {
-    complete(*(umx_outputs_fetch **)umx_request_state(req), UMX_ERR_CANCELED);
+    complete(UMX_REQUEST_OF(req, umx_outputs_fetch), UMX_ERR_CANCELED);
 }
 
 static const umx_request_class wait_class = {.name = "wait", .cancel = cancel};
@@ -439,8 +439,8 @@ umx_outputs_wait(umx_outputs_fetch *fetch, const umx_op_params *op,
     if (fetch->req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    *(umx_outputs_fetch **)umx_request_state(fetch->req) = fetch;
-    fetch->waits_since_ns                                = umi_clock_ns();
+    UMX_REQUEST_OF(fetch->req, umx_outputs_fetch) = fetch;
+    fetch->waits_since_ns                         = umi_clock_ns();
     if (fetch->timeout_ns != UMX_TIMEOUT_INFINITE) {
         umx_timer_start(outputs->joint.worker, &fetch->timer,
                         fetch->timeout_ns);

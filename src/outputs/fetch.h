@@ -6,11 +6,12 @@
 #include <errno.h>
 
 #include "outputs/outputs.h"
+#include "util/refcnt.h"
 
 struct umx_outputs_fetch {
     umi_node            node;   /* reader->fetches */
     umx_outputs_reader *reader; /* held */
-    unsigned            refs;   /* the user's, and of groups */
+    umi_refs            refs;   /* the user's, and of groups */
     unsigned            flags;
     size_t              max_bytes;
     uint64_t            timeout_ns;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "outputs/transfer.h"
+#include "util/count.h"
 
 enum {
     GROUP_BYTES = 8 << 20 /* that are read together, if not in one partition */
@@ -79,7 +80,7 @@ retry_group(umi_outputs_group *group, const umx_outputs_failed *failed)
         return;
     }
     item->entry = group->entry;
-    group->entry->refs++;
+    umi_refs_get(&group->entry->refs);
     umi_outputs_item_retry(group->fetch, item, failed);
 }
 
@@ -89,7 +90,7 @@ end_group(umi_outputs_group *group, umx_status status)
     umx_outputs_fetch *fetch = group->fetch;
     umx_outputs_failed failed;
 
-    fetch->num_reading--;
+    UMI_DECREMENT(fetch->num_reading);
     fetch->held -= group->len;
     if (fetch->status == UMX_OK && status == UMX_OK) {
         if (!land(group, &failed)) {
@@ -112,7 +113,7 @@ on_read(umx_status status, void *arg)
     umi_outputs_group *group = arg;
     umx_outputs_fetch *fetch = group->fetch;
 
-    fetch->refs++;
+    umi_refs_get(&fetch->refs);
     end_group(group, status);
     umi_outputs_fetch_serve(fetch);
     umi_outputs_fetch_put(fetch);
@@ -159,8 +160,8 @@ umi_outputs_item_read(umx_outputs_fetch *fetch, umi_outputs_item *item)
     group->len    = (size_t)len;
     group->fetch  = fetch;
     group->entry  = entry;
-    fetch->refs++;
-    entry->refs++;
+    umi_refs_get(&fetch->refs);
+    umi_refs_get(&entry->refs);
     fetch->num_reading++;
     fetch->held += group->len;
     fetch->reader->info.num_reads++;

@@ -121,7 +121,7 @@ on_pause(umx_timer *timer)
 static void
 cancel_close(umx_request *req)
 {
-    umx_outputs *outputs = *(umx_outputs **)umx_request_state(req);
+    umx_outputs *outputs = UMX_REQUEST_OF(req, umx_outputs);
 
     end_close(outputs, UMX_ERR_CANCELED);
 }
@@ -153,7 +153,7 @@ umx_outputs_close(umx_outputs *outputs, uint64_t timeout_ns,
     if (outputs->close_req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    *(umx_outputs **)umx_request_state(outputs->close_req) = outputs;
+    UMX_REQUEST_OF(outputs->close_req, umx_outputs) = outputs;
     outputs->close_deadline_ns = (timeout_ns < UINT64_MAX - now) ?
                                      now + timeout_ns :
                                      UINT64_MAX;

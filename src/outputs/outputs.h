@@ -21,6 +21,7 @@
 #include "outputs/slot.h"
 #include "util/list.h"
 #include "util/map.h"
+#include "util/refcnt.h"
 #include "util/slots.h"
 
 enum {
@@ -170,7 +171,7 @@ void   umi_outputs_free_committed(umx_outputs *outputs);
 typedef struct umi_outputs_region {
     struct umi_outputs_region *next;  /* store->unused */
     umi_outputs_store         *store; /* it goes there; or NULL */
-    atomic_uint                refs;
+    umi_shared_refs            refs;
     char                      *data;
     size_t                     len;
     uint64_t                   offset;  /* of the data in the output */
@@ -254,7 +255,7 @@ typedef enum umi_outputs_entry_state {
 } umi_outputs_entry_state;
 
 struct umi_outputs_entry {
-    unsigned                refs;   /* the reader's, of items, of transfers */
+    umi_refs                refs;   /* the reader's, of items, of transfers */
     umx_outputs_reader     *reader; /* NULL: it has gone */
     umi_outputs_entry_state state;
     umx_outputs_failed      failed; /* FAILED */
@@ -279,7 +280,7 @@ struct umx_outputs_reader {
     umi_node                node;    /* outputs->readers */
     umx_outputs            *outputs; /* held */
     unsigned                flags;
-    unsigned                refs;
+    umi_refs                refs;
     bool                    is_gone;
     umi_outputs_entry     **entries; /* by map */
     umi_outputs_store      *store;   /* for what is copied */

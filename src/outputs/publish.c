@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "outputs/outputs.h"
+#include "util/count.h"
 
 enum {
     MAX_TRIES = 64 /* commits that others have crossed */
@@ -46,7 +47,7 @@ forget_output(umx_outputs *outputs, umi_outputs_output *output)
     }
     if (umi_node_is_linked(&output->node)) {
         umi_node_remove(&output->node);
-        outputs->num_committed--;
+        UMI_DECREMENT(outputs->num_committed);
     }
 }
 
@@ -288,7 +289,7 @@ count_down(umi_outputs_publication *publish, umx_status *status_p)
     umx_outputs *outputs = publish->outputs;
     uint64_t     other;
 
-    if (--publish->num_pending != 0) {
+    if (UMI_DECREMENT(publish->num_pending) != 0) {
         return false;
     }
     if (publish->status == UMX_OK) {
@@ -398,8 +399,8 @@ go_on(umi_outputs_publication *publish, uint64_t other, umx_status *status_p)
 static void
 cancel(umx_request *req)
 {
-    umi_outputs_publication *publish = *(
-        umi_outputs_publication **)umx_request_state(req);
+    umi_outputs_publication *publish = UMX_REQUEST_OF(req,
+                                                      umi_outputs_publication);
 
     publish->req = NULL;
     umx_request_complete(req, UMX_ERR_CANCELED);
@@ -444,8 +445,8 @@ umi_outputs_publish(umx_outputs *outputs, umi_outputs_output *output,
     }
     umi_list_append(&outputs->committed, &output->node);
     outputs->num_committed++;
-    *(umi_outputs_publication **)umx_request_state(publish->req) = publish;
-    *req_p                                                       = publish->req;
+    UMX_REQUEST_OF(publish->req, umi_outputs_publication) = publish;
+    *req_p                                                = publish->req;
     (void)begin(publish, 1, &status);
     return UMX_INPROGRESS;
 }

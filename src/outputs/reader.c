@@ -15,13 +15,13 @@
 void
 umi_outputs_reader_hold(umx_outputs_reader *reader)
 {
-    reader->refs++;
+    umi_refs_get(&reader->refs);
 }
 
 void
 umi_outputs_reader_put(umx_outputs_reader *reader)
 {
-    if (--reader->refs == 0) {
+    if (umi_refs_put(&reader->refs)) {
         umi_outputs_put(reader->outputs);
         umi_outputs_store_end(reader->store);
         free(reader->entries);
@@ -55,7 +55,7 @@ umx_outputs_reader_create(umx_outputs *outputs, unsigned flags,
         return UMX_ERR_NO_MEMORY;
     }
     umi_outputs_hold(outputs);
-    reader->refs    = 1;
+    umi_refs_init(&reader->refs);
     reader->outputs = outputs;
     reader->flags   = flags;
     umi_list_init(&reader->fetches);
@@ -113,7 +113,7 @@ umx_outputs_reader_query(umx_outputs_reader      *reader,
 void
 umi_outputs_entry_put(umi_outputs_entry *entry)
 {
-    if (--entry->refs != 0) {
+    if (!umi_refs_put(&entry->refs)) {
         return;
     }
     if (entry->words != NULL &&
@@ -155,7 +155,7 @@ new_entry(umx_outputs_reader *reader, uint32_t map,
         return NULL;
     }
     umi_outputs_reader_hold(reader);
-    entry->refs           = 1;
+    umi_refs_init(&entry->refs);
     entry->reader         = reader;
     entry->map            = map;
     entry->epoch          = where->epoch;
@@ -240,7 +240,7 @@ umi_outputs_entry_get_head(umi_outputs_entry *entry)
     status = umi_outputs_transfer(entry, 0, entry->words, (size_t)entry->head,
                                   on_head, entry);
     if (status == UMX_INPROGRESS) {
-        entry->refs++;
+        umi_refs_get(&entry->refs);
     }
     return status;
 }
@@ -406,7 +406,7 @@ get_overflow(umi_outputs_entry *entry, const umi_outputs_where *where)
           .buf = umx_host_buffer(overflow->data, overflow->len)};
     status = umx_rma_get(rkey, &item, &params, &req);
     if (status == UMX_INPROGRESS) {
-        entry->refs++;
+        umi_refs_get(&entry->refs);
         return status;
     }
     end_overflow(overflow, status);
@@ -473,7 +473,7 @@ umi_outputs_entry_get(umx_outputs_reader *reader, uint32_t map,
             entry = opened;
         }
     }
-    entry->refs++;
+    umi_refs_get(&entry->refs);
     return entry;
 }
 

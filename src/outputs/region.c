@@ -15,7 +15,7 @@ region_new(void *data, size_t len)
     umi_outputs_region *region = calloc(1, sizeof(*region));
 
     if (region != NULL) {
-        atomic_init(&region->refs, 1);
+        umi_shared_refs_init(&region->refs);
         region->data = data;
         region->len  = len;
     }
@@ -153,7 +153,7 @@ umi_outputs_region_alloc(umi_outputs_store *store, size_t len)
         (void)pthread_mutex_unlock(&store->lock);
     }
     if (region != NULL) {
-        atomic_init(&region->refs, 1);
+        umi_shared_refs_init(&region->refs);
         return region;
     }
     data   = malloc(len);
@@ -229,14 +229,13 @@ umi_outputs_region_map(int fd, uint64_t offset, size_t len, int *error)
 void
 umi_outputs_region_hold(umi_outputs_region *region)
 {
-    atomic_fetch_add_explicit(&region->refs, 1, memory_order_relaxed);
+    umi_shared_refs_get(&region->refs);
 }
 
 void
 umi_outputs_region_put(umi_outputs_region *region)
 {
-    if (atomic_fetch_sub_explicit(&region->refs, 1, memory_order_acq_rel) !=
-        1) {
+    if (!umi_shared_refs_put(&region->refs)) {
         return;
     }
     if (region->store != NULL) {

@@ -37,7 +37,7 @@ new_reading(umi_outputs_entry *entry, uint64_t offset, void *data, size_t len,
 
     if (reading != NULL) {
         umi_node_init(&reading->node);
-        entry->refs++;
+        umi_refs_get(&entry->refs);
         reading->entry   = entry;
         reading->outputs = entry->reader->outputs;
         reading->offset  = offset;

@@ -14,7 +14,9 @@
 
 #include "outputs/post.h"
 #include "util/clock.h"
+#include "util/count.h"
 #include "util/hash.h"
+#include "util/refcnt.h"
 #include "util/slots.h"
 
 enum {
@@ -27,8 +29,8 @@ enum {
 /* Bytes that are mapped; they go when the last transfer has ended, in any
  * thread. */
 typedef struct umi_outputs_mapped {
-    atomic_size_t bytes;
-    atomic_uint   refs;
+    atomic_size_t   bytes;
+    umi_shared_refs refs;
 } umi_outputs_mapped;
 
 typedef struct umi_outputs_window {
@@ -69,8 +71,7 @@ struct umi_outputs_windows {
 static void
 mapped_put(umi_outputs_mapped *mapped)
 {
-    if (atomic_fetch_sub_explicit(&mapped->refs, 1, memory_order_acq_rel) ==
-        1) {
+    if (umi_shared_refs_put(&mapped->refs)) {
         free(mapped);
     }
 }
@@ -125,7 +126,7 @@ register_part(umi_outputs_windows *windows, umi_outputs_region *region,
         free(lent);
         return status;
     }
-    atomic_fetch_add_explicit(&windows->mapped->refs, 1, memory_order_relaxed);
+    umi_shared_refs_get(&windows->mapped->refs);
     mapped = atomic_fetch_add_explicit(&windows->mapped->bytes, lent->len,
                                        memory_order_relaxed) +
              lent->len;
@@ -281,7 +282,7 @@ answer(umi_outputs_windows *windows, const umi_outputs_message *ask,
     }
     if (umi_outputs_send(outputs, rank, &message, key, len) != UMX_OK &&
         window != NULL) {
-        window->num_leases--; /* nobody has it */
+        UMI_DECREMENT(window->num_leases); /* nobody has it */
     }
 }
 
@@ -399,7 +400,7 @@ umi_outputs_on_return(umx_outputs *outputs, const umi_outputs_message *message)
     umi_outputs_window  *window = umi_slots_get(&windows->ids, message->window);
 
     if (window != NULL && window->num_leases != 0) {
-        window->num_leases--;
+        UMI_DECREMENT(window->num_leases);
         serve_waiting(windows);
     }
 }
@@ -420,7 +421,7 @@ umi_outputs_windows_new(umx_outputs *outputs, const umx_outputs_params *params,
         free(mapped);
         return UMX_ERR_NO_MEMORY;
     }
-    atomic_init(&mapped->refs, 1);
+    umi_shared_refs_init(&mapped->refs);
     windows->mapped     = mapped;
     windows->outputs    = outputs;
     windows->size       = ((fields & UMX_OUTPUTS_FIELD_WINDOW) != 0) ?

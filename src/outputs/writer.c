@@ -221,7 +221,7 @@ make_memory(umx_outputs_writer *writer, umi_outputs_output *output)
 static void
 writer_put(umx_outputs_writer *writer)
 {
-    if (--writer->refs == 0) {
+    if (umi_refs_put(&writer->refs)) {
         umi_outputs_put(writer->outputs);
         free(writer->lens);
         free(writer);
@@ -254,7 +254,7 @@ umx_outputs_writer_create(umx_outputs                     *outputs,
         return UMX_ERR_NO_MEMORY;
     }
     umi_outputs_hold(outputs);
-    writer->refs    = 1;
+    umi_refs_init(&writer->refs);
     writer->outputs = outputs;
     writer->map     = params->map;
     if ((params->field_mask & UMX_OUTPUTS_WRITER_FIELD_FLAGS) != 0) {
@@ -339,7 +339,7 @@ umx_outputs_commit(umx_outputs_writer *writer, const umx_op_params *op,
         return status;
     }
     writer->is_over = true;
-    writer->refs++;
+    umi_refs_get(&writer->refs);
     free_pieces(writer);
     return umi_outputs_publish(outputs, output, on_published, on_publish_over,
                                writer, op, req_p);

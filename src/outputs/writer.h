@@ -4,6 +4,7 @@
 #define UMI_OUTPUTS_WRITER_H
 
 #include "outputs/outputs.h"
+#include "util/refcnt.h"
 
 typedef struct umi_outputs_chunk umi_outputs_chunk;
 typedef struct umi_outputs_file  umi_outputs_file;
@@ -20,7 +21,7 @@ typedef struct umi_outputs_piece {
 
 struct umx_outputs_writer {
     umx_outputs       *outputs; /* held */
-    unsigned           refs;    /* the user's, and of a commit */
+    umi_refs           refs;    /* the user's, and of a commit */
     uint32_t           map;
     unsigned           flags;
     uint64_t          *lens; /* of the partitions */

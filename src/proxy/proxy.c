@@ -39,8 +39,8 @@ umi_proxy_task_new(umx_proxy *proxy, void (*run)(umi_proxy_task *, umx_status),
             free(task);
             return NULL;
         }
-        *(umi_proxy_task **)umx_request_state(task->req) = task;
-        task->is_of_home                                 = true;
+        UMX_REQUEST_OF(task->req, umi_proxy_task) = task;
+        task->is_of_home                          = true;
         umi_list_append(&proxy->tasks, &task->home);
     }
     umi_proxy_hold(proxy);
@@ -241,7 +241,7 @@ begin_close(umi_proxy_task *task, umx_status status)
 static void
 cancel_close(umx_request *req)
 {
-    umi_proxy_task *task = *(umi_proxy_task **)umx_request_state(req);
+    umi_proxy_task *task = UMX_REQUEST_OF(req, umi_proxy_task);
 
     umi_proxy_give_up(task->proxy);
     umi_proxy_complete(task, UMX_ERR_CANCELED);

@@ -16,6 +16,7 @@
 
 #include "joint/joint.h"
 #include "util/list.h"
+#include "util/refcnt.h"
 
 enum {
     UMI_PROXY_REASON_MAX = 320 /* bytes */
@@ -99,13 +100,13 @@ typedef struct umi_proxy_op {
 } umi_proxy_op;
 
 struct umx_proxy_ring {
-    atomic_uint refs;
-    umx_proxy  *proxy; /* held */
-    umx_ring    view;
-    void       *memory; /* the library's; or NULL */
-    umx_memh   *memh;   /* held; or NULL */
-    bool        is_device;
-    unsigned    limit; /* of `in_flight` */
+    umi_shared_refs refs;
+    umx_proxy      *proxy; /* held */
+    umx_ring        view;
+    void           *memory; /* the library's; or NULL */
+    umx_memh       *memh;   /* held; or NULL */
+    bool            is_device;
+    unsigned        limit; /* of `in_flight` */
     /* The proxy's thread. */
     umx_ring_u64   tail; /* the next command */
     umi_proxy_held held;

@@ -19,7 +19,7 @@ enum {
 void
 umi_proxy_ring_hold(umx_proxy_ring *ring)
 {
-    atomic_fetch_add_explicit(&ring->refs, 1, memory_order_relaxed);
+    umi_shared_refs_get(&ring->refs);
 }
 
 void
@@ -27,7 +27,7 @@ umi_proxy_ring_put(umx_proxy_ring *ring)
 {
     umx_proxy *proxy = ring->proxy;
 
-    if (atomic_fetch_sub_explicit(&ring->refs, 1, memory_order_acq_rel) != 1) {
+    if (!umi_shared_refs_put(&ring->refs)) {
         return;
     }
     if (ring->memh != NULL) {
@@ -294,7 +294,7 @@ umx_proxy_ring_create(umx_proxy *proxy, const umx_proxy_ring_params *params,
     if (ring == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    atomic_init(&ring->refs, 1);
+    umi_shared_refs_init(&ring->refs);
     umi_proxy_hold(proxy);
     ring->proxy = proxy;
     status      = init_ring(ring, params);

@@ -16,6 +16,7 @@
 
 #include "util/bytes.h"
 #include "util/list.h"
+#include "util/refcnt.h"
 
 enum {
     REASON      = 320,  /* bytes */
@@ -40,7 +41,7 @@ struct umx_region {
     umx_memh     *memh;   /* held; or NULL */
     int           rank;
     int           size;
-    unsigned      refs; /* the user's, and of the creation */
+    umi_refs      refs; /* the user's, and of the creation */
     member       *members;
     uint8_t      *messages; /* of all ranks, and this one's once more */
     /* the creation */
@@ -73,7 +74,7 @@ leave_comm(umx_region *region)
 static void
 put(umx_region *region)
 {
-    if (--region->refs != 0) {
+    if (!umi_refs_put(&region->refs)) {
         return;
     }
     leave_comm(region);
@@ -306,7 +307,7 @@ on_exchanged(umx_request *part, umx_status status, void *arg)
 static void
 cancel(umx_request *req)
 {
-    umx_region *region = *(umx_region **)umx_request_state(req);
+    umx_region *region = UMX_REQUEST_OF(req, umx_region);
 
     if (region->part != NULL) {
         (void)umx_request_cancel(region->part);
@@ -353,7 +354,7 @@ exchange(umx_region *region, const umx_op_params *op, umx_request **req_p)
         status = go_on(region, status);
     }
     if (status == UMX_INPROGRESS) {
-        region->refs++;
+        umi_refs_get(&region->refs);
     } else if (status == UMX_ERR_RANK_FAILED) {
         (void)end_creation(region, status);
     } else {
@@ -366,8 +367,8 @@ exchange(umx_region *region, const umx_op_params *op, umx_request **req_p)
         }
         return UMX_ERR_NO_MEMORY;
     }
-    *(umx_region **)umx_request_state(region->req) = region;
-    *req_p                                         = region->req;
+    UMX_REQUEST_OF(region->req, umx_region) = region;
+    *req_p                                  = region->req;
     if (status == UMX_ERR_RANK_FAILED) { /* the caller can ask who has */
         region->req = NULL;
         umx_request_complete(*req_p, status);
@@ -402,7 +403,7 @@ new_region(umx_comm *comm, umx_memh *memh)
     if (region == NULL) {
         return NULL;
     }
-    region->refs                 = 1;
+    umi_refs_init(&region->refs);
     region->worker               = umx_comm_get_worker(comm);
     region->rank                 = umx_comm_rank(comm);
     region->size                 = umx_comm_size(comm);

@@ -322,7 +322,7 @@ umi_shmem_proposals_drop(umx_shmem *shmem)
 static void
 cancel(umx_request *req)
 {
-    umi_shmem_proposal *it = *(umi_shmem_proposal **)umx_request_state(req);
+    umi_shmem_proposal *it = UMX_REQUEST_OF(req, umi_shmem_proposal);
 
     if (it->part != NULL) {
         (void)umx_request_cancel(it->part);
@@ -380,8 +380,8 @@ propose(umx_shmem *shmem, const wish *own, void **address_p,
         }
         return UMX_ERR_NO_MEMORY;
     }
-    *(umi_shmem_proposal **)umx_request_state(it->req) = it;
-    *req_p                                             = it->req;
+    UMX_REQUEST_OF(it->req, umi_shmem_proposal) = it;
+    *req_p                                      = it->req;
     return UMX_INPROGRESS;
 }
 

@@ -8,6 +8,7 @@
 #include <umx/endpoint.h>
 
 #include "shmem/shmem.h"
+#include "util/count.h"
 
 typedef struct umi_shmem_quiet umi_shmem_quiet;
 
@@ -72,7 +73,7 @@ umi_shmem_nbi_done(umx_shmem *shmem, umx_status status)
     if (status != UMX_OK && shmem->nbi_status == UMX_OK) {
         shmem->nbi_status = status;
     }
-    shmem->num_nbi--;
+    UMI_DECREMENT(shmem->num_nbi);
     while ((node = umi_list_turn(&shmem->quiets, &left)) != NULL) {
         end_if_over(umi_container_of(node, umi_shmem_quiet, node));
     }
@@ -87,7 +88,7 @@ on_flushed(umx_request *part, umx_status status, void *arg)
 
     (void)part;
     status = umi_shmem_blame(quiet->shmem, flush->pe, status);
-    quiet->num_flushes--;
+    UMI_DECREMENT(quiet->num_flushes);
     if (status != UMX_OK && quiet->status == UMX_OK) {
         quiet->status = status;
     }
@@ -98,7 +99,7 @@ on_flushed(umx_request *part, umx_status status, void *arg)
 static void
 cancel(umx_request *req)
 {
-    umi_shmem_quiet *quiet = *(umi_shmem_quiet **)umx_request_state(req);
+    umi_shmem_quiet *quiet = UMX_REQUEST_OF(req, umi_shmem_quiet);
 
     quiet->req = NULL;
     umx_request_complete(req, UMX_ERR_CANCELED);
@@ -201,8 +202,8 @@ umx_shmem_quiet(umx_shmem *shmem, const umx_op_params *op, umx_request **req_p)
     if (quiet->req == NULL) {
         return UMX_ERR_NO_MEMORY; /* the flushes end it */
     }
-    *(umi_shmem_quiet **)umx_request_state(quiet->req) = quiet;
-    *req_p                                             = quiet->req;
+    UMX_REQUEST_OF(quiet->req, umi_shmem_quiet) = quiet;
+    *req_p                                      = quiet->req;
     return UMX_INPROGRESS;
 }
 
