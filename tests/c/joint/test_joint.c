@@ -179,6 +179,7 @@ create(objects *o, int rank)
 static umx_joint *
 joint_of(const objects *o, int rank)
 {
+    assert_non_null(o->objects[rank]);
     return o->layer->joint(o->objects[rank]);
 }
 
