@@ -489,13 +489,13 @@ umi_charge_of(const umi_channel *channel, const umi_am_arrival *arrival)
     uint8_t        flags  = header[offsetof(umi_header, flags)];
 
     if (umi_credit_counts_all(&channel->ep->own_limits) &&
-        (arrival->is_rndv || arrival->len == 0)) {
+        (umi_am_is_announced(arrival) || arrival->len == 0)) {
         return (umi_charge){.kind = UMI_CHARGE_ANY};
     }
     if (flags & UMI_FLAG_RESERVE) {
         return (umi_charge){.kind = UMI_CHARGE_RESERVE};
     }
-    if (arrival->is_rndv) {
+    if (umi_am_is_announced(arrival)) {
         return (umi_charge){.kind = UMI_CHARGE_RNDV};
     }
     return umi_charge_eager(arrival->len,

@@ -152,12 +152,26 @@ is_transferred(const umx_request *req)
            umi_transfer_may_send(req, umi_send_of(req)->header_len);
 }
 
+enum {
+    WAY_LOAN,
+    WAY_PIECES,
+    WAY_RNDV,
+    NUM_WAYS
+};
+
 /* A message is posted by a way that not all take: log the first. */
 static inline void
-note_way(const umx_request *req, umi_way way)
+note_way(const umx_request *req, unsigned way)
 {
+    static const char *const words[NUM_WAYS] = {
+        [WAY_LOAN]   = "lent to the peer, which reads them here",
+        [WAY_PIECES] = "announced, and sent in pieces",
+        [WAY_RNDV]   = "announced, and moved by UCX's rendezvous",
+    };
+
     if (umi_log_is_on(UMI_LOG_DEBUG)) {
-        umi_endpoint_log_way(umi_endpoint_of(req->ep), way, req->buf.len);
+        umi_endpoint_log_way(umi_endpoint_of(req->ep), way, words[way],
+                             req->buf.len);
     }
 }
 
@@ -181,7 +195,7 @@ post_message(umx_request *req, const void *header, bool is_rndv)
     size_t len = umi_send_of(req)->header_len;
 
     if (is_transferred(req)) {
-        note_way(req, UMI_WAY_PIECES);
+        note_way(req, WAY_PIECES);
         return umi_transfer_send(req, header, len, is_rndv, place_of(req));
     }
     if (!is_rndv && is_followed(req)) {
@@ -190,7 +204,7 @@ post_message(umx_request *req, const void *header, bool is_rndv)
     umi_send_of(req)->is_loan =
         is_rndv && umi_lend_may_send(req, len, umi_send_of(req)->is_lent);
     if (is_rndv) {
-        note_way(req, umi_send_of(req)->is_loan ? UMI_WAY_LOAN : UMI_WAY_RNDV);
+        note_way(req, umi_send_of(req)->is_loan ? WAY_LOAN : WAY_RNDV);
     }
     return umi_send_of(req)->is_loan ?
                umi_lend_send(req, header, len) :

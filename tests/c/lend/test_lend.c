@@ -357,16 +357,6 @@ test_it_is_given_back_without_memory(void **state)
 }
 
 static void
-test_an_odd_address_is_no_loan(void **state)
-{
-    char bytes[2];
-
-    (void)state;
-    assert_false(umi_lend_is_loan(bytes));
-    assert_false(umi_lend_is_loan(bytes + 1));
-}
-
-static void
 test_it_goes_where_memory_has_gaps(void **state)
 {
     pair         *p      = *state;
@@ -1074,7 +1064,6 @@ main(void)
         TEST(test_a_message_that_is_dropped_is_not_read),
         TEST(test_a_length_that_differs_is_told),
         TEST(test_it_is_given_back_without_memory),
-        TEST(test_an_odd_address_is_no_loan),
         TEST(test_it_goes_where_memory_has_gaps),
         TEST(test_a_cancelled_send_is_withdrawn),
         TEST(test_a_send_that_is_cancelled_while_it_is_read),
