@@ -669,7 +669,8 @@ test_what_would_be_eager_is_lent(void **state)
     pair *p = *state;
 
     open_lending_pair(p);
-    umi_channels_of(p->client)->rndv_thresh = SIZE_MAX;
+    umi_offer_limit(p->client, UMI_OFFER_RNDV,
+                    (umi_lengths){.min = SIZE_MAX, .max = SIZE_MAX});
     assert_int_equal(pass(p, out, SIZE, in, SIZE), UMX_OK);
     check_pattern(in, SIZE, 1);
     assert_int_equal(sys.reads, 1);
