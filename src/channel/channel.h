@@ -13,6 +13,7 @@
 
 #include "channel/land.h"
 #include "channel/message.h"
+#include "channel/offer.h"
 #include "codec/header.h"
 #include "endpoint/endpoint.h"
 #include "mem/gather.h"
@@ -141,11 +142,11 @@ typedef struct umi_channels {
     umi_list     due;       /* messages came that receives wait for */
     uint32_t     num_ours;  /* channels that we send on, without 0 */
     uint32_t     num_peers; /* that the peer sends on */
-    size_t       rndv_thresh;
-    size_t       follow_min;      /* bytes follow from here on: ops/follow.h */
-    size_t       transfer_min;    /* in pieces from here on: transfer.h */
-    size_t       lend_min;        /* may be lent from here on: lend/lend.h */
-    umi_endpoint_counts tx_sent;  /* running totals */
+    /* Messages shorter than that go eagerly, if their memory is the host's and
+     * there is credit. */
+    size_t              plain_below;
+    umi_lengths         lengths[UMI_NUM_OFFERS]; /* what may go by which way */
+    umi_endpoint_counts tx_sent;                 /* running totals */
     umi_endpoint_counts tx_limit; /* what the peer allows of them */
     umi_endpoint_counts rx_read;
     umi_endpoint_counts rx_granted;
@@ -282,15 +283,16 @@ typedef struct umi_send {
     umx_message *memory; /* that they are in; or NULL */
     umi_channel *channel;
     uint32_t     header_len;
-    bool         is_rndv : 1;
-    bool         is_unread : 1; /* rendezvous: the peer has closed before */
-    bool         is_lent : 1;   /* UMX_OP_FLAG_LEND */
-    bool         is_loan : 1;   /* it went as one */
-    bool         is_part : 1;   /* it is not withdrawn by itself */
-    bool         is_sent : 1;   /* the peer counts it */
-    bool         is_queued : 1; /* it waits in channel->waiting */
-    bool         is_short : 1;  /* announced for lack of credit alone */
-    bool         has_place : 1; /* in `info.seq` */
+    uint8_t      way; /* umi_offer_id; decided as it goes, like the next two */
+    bool         is_rndv : 1;       /* it is announced */
+    bool         must_announce : 1; /* whatever credit there is */
+    bool         is_unread : 1;     /* is_rndv: the peer has closed before */
+    bool         is_lent : 1;       /* UMX_OP_FLAG_LEND */
+    bool         is_part : 1;       /* it is not withdrawn by itself */
+    bool         is_sent : 1;       /* the peer counts it */
+    bool         is_queued : 1;     /* it waits in channel->waiting */
+    bool         is_short : 1;      /* announced for lack of credit alone */
+    bool         has_place : 1;     /* in `info.seq` */
 } umi_send;
 
 UMI_REQUEST_TAIL(umi_send, umi_send_of);
@@ -357,7 +359,23 @@ umx_status umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
                              umx_recv_info *info);
 
 /* True if a message of `len` bytes is announced for its length alone. */
-bool umi_channel_is_long(const umx_ep *ep, size_t len);
+static inline bool
+umi_channel_is_long(const umx_ep *ep, size_t len)
+{
+    return len >= umi_channels_of(ep)->lengths[UMI_OFFER_RNDV].min;
+}
+
+/* True if the bytes of a send are in device memory. */
+static inline bool
+umi_channel_is_of_device(const umx_request *req)
+{
+    return umi_send_of(req)->staged != NULL ||
+           !umi_memtype_is_host_readable(&req->buf);
+}
+
+/* Give the place of a send among all that are not with the peer at once, which
+ * a flush looks at. */
+uint32_t umi_channel_place(umx_request *req);
 
 /* Post what credit and state allow of `waiting`. */
 void umi_channel_send_waiting(umi_channel *channel);
@@ -492,13 +510,13 @@ umi_charge_of(const umi_channel *channel, const umi_am_arrival *arrival)
     uint8_t        flags  = header[offsetof(umi_header, flags)];
 
     if (umi_credit_counts_all(&channel->ep->own_limits) &&
-        (arrival->is_rndv || arrival->len == 0)) {
+        (umi_am_is_announced(arrival) || arrival->len == 0)) {
         return (umi_charge){.kind = UMI_CHARGE_ANY};
     }
     if (flags & UMI_FLAG_RESERVE) {
         return (umi_charge){.kind = UMI_CHARGE_RESERVE};
     }
-    if (arrival->is_rndv) {
+    if (umi_am_is_announced(arrival)) {
         return (umi_charge){.kind = UMI_CHARGE_RNDV};
     }
     return umi_charge_eager(arrival->len,

@@ -18,10 +18,7 @@ umi_channels_init(umx_ep *ep)
     umi_list_init(&channels->others);
     umi_list_init(&channels->due);
     umi_table_init(&channels->by_id);
-    channels->rndv_thresh =
-        umi_endpoint_worker(ep)->context->config.rndv_thresh_net;
-    channels->follow_min = SIZE_MAX;
-    channels->lend_min   = SIZE_MAX;
+    umi_offer_init(ep);
 }
 
 void

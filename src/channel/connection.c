@@ -3,12 +3,8 @@
  * ends: umi_endpoint_hooks. */
 #include "channel/channel.h"
 #include "core/trip.h"
-#include "ops/follow.h"
+#include "endpoint/log.h"
 #include "ops/transfer.h"
-
-enum {
-    BYTES_PER_US = 1250 /* of a network of 10 Gbit/s */
-};
 
 /* Give the channel after `channel`, for EACH_CHANNEL(); NULL: none. */
 static umi_channel *
@@ -29,15 +25,6 @@ next_channel(const umx_ep *ep, const umi_channel *channel)
 /* ---- an open connection --------------------------------------------------
  */
 
-/* True if bytes may follow behind their header. Where UCX has another lane it
- * may hear by that of the peer's end while messages of the peer lie in the
- * queue: their headers still arrive, and bytes of streams do not. */
-static bool
-may_follow(const umi_link *link)
-{
-    return link->has_shm && link->num_lanes <= 1;
-}
-
 /* Give the time of a round trip; 0 for a peer on this host. */
 static uint64_t
 trip_of(const umx_ep *ep)
@@ -47,53 +34,26 @@ trip_of(const umx_ep *ep)
                umi_socket_trip_ns(&ep->socket);
 }
 
-/* Give the length from which a message waits for its receiver. That costs a
- * round trip: less than that time are the bytes that a quick network moves in
- * it. How many bytes go unasked for, the credit says. */
-static size_t
-long_min(const umx_ep *ep, const umx_config *config)
+static void
+log_offers(const umx_ep *ep)
 {
-    const umi_link *link  = ep->base.link;
-    uint64_t        moved = umi_channels_of(ep)->trip_ns * BYTES_PER_US / 1000;
+    char name[UMI_ENDPOINT_NAME], ways[UMI_OFFERS_TEXT];
 
-    if (link->has_shm) {
-        return config->rndv_thresh_shm;
-    }
-    if (moved > config->credit_bytes_max) {
-        moved = config->credit_bytes_max;
-    }
-    return (link->has_tcp && !link->has_hardware &&
-            moved > config->rndv_thresh_net) ?
-               (size_t)moved :
-               config->rndv_thresh_net;
-}
-
-/* True if long messages go in pieces of ours: over a network, where one of
- * UCX's own would hold up all others. Not where hardware reads the memory by
- * itself, nor where UCX divides a message among several lanes. A peer that is
- * in this network namespace is reached by no network. */
-static bool
-may_transfer(const umx_ep *ep)
-{
-    const umi_link *link = ep->base.link;
-
-    return link->has_tcp && !link->has_shm && !link->has_hardware &&
-           link->num_lanes == 1 && !ep->socket.is_local;
+    umi_endpoint_name(ep, name);
+    umi_offer_text(ep, ways);
+    umi_log_line(UMI_LOG_DEBUG, "%s: ways of messages: %s", name, ways);
 }
 
 void
 umi_channels_open(umx_ep *ep)
 {
-    umi_channels     *channels = umi_channels_of(ep);
-    const umx_config *config   = &umi_endpoint_worker(ep)->context->config;
-    bool              has_shm  = ep->base.link->has_shm;
+    umi_channels *channels = umi_channels_of(ep);
 
-    channels->trip_ns        = trip_of(ep);
-    channels->rndv_thresh    = long_min(ep, config);
-    channels->follow_min     = may_follow(ep->base.link) ? UMI_FOLLOW_MIN :
-                                                           SIZE_MAX;
-    channels->transfer_min   = may_transfer(ep) ? UMI_TRANSFER_MIN : SIZE_MAX;
-    channels->lend_min       = has_shm ? config->cma_min : SIZE_MAX;
+    channels->trip_ns = trip_of(ep);
+    umi_offer_open(ep);
+    if (umi_log_is_on(UMI_LOG_DEBUG)) {
+        log_offers(ep);
+    }
     channels->tx_limit.bytes = ep->peer_limits.bytes;
     channels->tx_limit.rndv  = ep->peer_limits.rndv;
     umi_channels_limit(ep);

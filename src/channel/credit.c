@@ -304,7 +304,7 @@ umi_credit_waited(umi_channel *channel, size_t len)
     umi_channels *channels = umi_channels_of(channel->ep);
     uint64_t      now;
 
-    if (channels->trip_ns == 0 || len >= channels->rndv_thresh ||
+    if (channels->trip_ns == 0 || umi_channel_is_long(channel->ep, len) ||
         channels->rx_kept.bytes >= channels->rx_window / 4) {
         return;
     }

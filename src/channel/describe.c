@@ -157,7 +157,12 @@ void
 umi_channels_describe(const umx_ep *ep, const umi_lines *lines)
 {
     const umi_channels *channels = umi_channels_of(ep);
+    char                ways[UMI_OFFERS_TEXT];
 
+    if (ep->state == UMX_EP_OPEN) {
+        umi_offer_text(ep, ways);
+        umi_lines_add(lines, "    ways of messages: %s", ways);
+    }
     describe_channel(&channels->channel0, lines);
     UMI_LIST_FOREACH(node, &channels->others) {
         describe_channel(umi_container_of(node, umi_channel, node), lines);

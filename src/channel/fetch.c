@@ -60,7 +60,7 @@ umi_channel_fetch_one(umi_channel *channel, umx_message *message)
     (void)umi_landing_init(req, channel); /* memory of the host */
     umi_recv_of(req)->message = message;
     ep->num_announced--;
-    status           = umi_land(req, message->data, len);
+    status           = umi_land(req, message->way, message->data, len);
     message->storage = UMI_STORAGE_LANDING;
     message->lander  = req;
     umi_channel_count_unread(message, -1);

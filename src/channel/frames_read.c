@@ -259,9 +259,10 @@ static void
 read_part(umx_request *req, umx_message *message, const umi_part *part,
           umx_request *lander)
 {
-    umx_ep     *ep     = umi_endpoint_of(req->ep);
-    umi_frames *frames = umi_frames_op_of(req)->message->frames;
-    void       *desc   = message->data;
+    umx_ep        *ep     = umi_endpoint_of(req->ep);
+    umi_frames    *frames = umi_frames_op_of(req)->message->frames;
+    const umi_way *way    = message->way;
+    void          *data   = message->data;
 
     if (lander != NULL) {
         ep->num_announced--;
@@ -270,12 +271,12 @@ read_part(umx_request *req, umx_message *message, const umi_part *part,
         set_status(req, umi_endpoint_end_status(ep, UMX_ERR_CLOSED));
     } else {
         set_status(
-            req, copy_part(frames, part, desc, umi_frames_op_of(req)->buffers));
+            req, copy_part(frames, part, data, umi_frames_op_of(req)->buffers));
     }
     umi_channel_credit(umi_frames_op_of(req)->all.channel, message);
     umi_message_free(message);
     if (lander != NULL) {
-        umi_piece_land(lander, desc, part->len);
+        umi_piece_land(lander, way, data, part->len);
     }
     if (ep->has_goodbye) {
         umi_endpoint_due(ep, UMI_DUE_ACK);

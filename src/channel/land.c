@@ -2,9 +2,6 @@
 #include "channel/land.h"
 
 #include "channel/channel.h"
-#include "lend/lend.h"
-#include "ops/follow.h"
-#include "ops/transfer.h"
 
 /* ---- one message ---------------------------------------------------------
  */
@@ -50,18 +47,11 @@ umi_land_unstage(umx_request *req, umx_status status, size_t len)
 }
 
 umx_status
-umi_land(umx_request *req, void *desc, size_t len)
+umi_land(umx_request *req, const umi_way *way, void *desc, size_t len)
 {
     umi_landing_of(req)->is_landing = true;
     umi_endpoint_of(req->ep)->num_landing++;
-    if (umi_follow_is(desc)) {
-        return umi_follow_recv(req, desc, len);
-    }
-    if (umi_transfer_is(desc)) {
-        return umi_transfer_recv(req, desc);
-    }
-    return umi_lend_is_loan(desc) ? umi_lend_read(req, desc) :
-                                    umi_am_recv(req, desc, len);
+    return way->recv(req, desc, len);
 }
 
 /* End a landing, for which a close of either side may have waited. */
@@ -153,12 +143,12 @@ umi_piece_new(umx_request *req, const umi_request_ops *ops)
 }
 
 void
-umi_piece_land(umx_request *piece, void *desc, size_t len)
+umi_piece_land(umx_request *piece, const umi_way *way, void *desc, size_t len)
 {
     umx_status status;
 
     umi_assembly_of(piece->arg)->num_landing++;
-    status = umi_land(piece, desc, len);
+    status = umi_land(piece, way, desc, len);
     if (status == UMX_ERR_WITHDRAWN) { /* which a part never is */
         status = UMX_ERR_CONNECTION_RESET;
     }

@@ -18,6 +18,7 @@
 #include "core/request.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
+#include "ops/way.h"
 
 struct umi_channel;
 
@@ -56,9 +57,11 @@ umi_landing_init(umx_request *req, struct umi_channel *channel)
            umi_land_stage(req);
 }
 
-/* Have `len` bytes of an announcement, or of a loan, written into `req->buf`.
- * As umi_am_recv(); umi_land_end() follows, also after a failure. */
-umx_status umi_land(umx_request *req, void *desc, size_t len);
+/* Have `len` bytes that are elsewhere written into `req->buf`, by the way in
+ * which they come. As umi_way.recv(); umi_land_end() follows, also after a
+ * failure. */
+umx_status umi_land(umx_request *req, const umi_way *way, void *desc,
+                    size_t len);
 
 /* End a landing: the bytes are there, or will not come. */
 void umi_land_end(umx_request *req);
@@ -95,7 +98,8 @@ UMI_REQUEST_TAIL(umi_assembly, umi_assembly_of);
 umx_request *umi_piece_new(umx_request *req, const umi_request_ops *ops);
 
 /* Land a piece by umi_land(); the piece completes in any case. */
-void umi_piece_land(umx_request *piece, void *desc, size_t len);
+void umi_piece_land(umx_request *piece, const umi_way *way, void *desc,
+                    size_t len);
 
 /* End the landing of a piece. */
 void umi_piece_end(umx_request *piece);

@@ -6,7 +6,6 @@
 #include "channel/channel.h"
 #include "channel/frames.h"
 #include "channel/stream.h"
-#include "ops/follow.h"
 
 static const umi_channel_ops *
 ops_of(uint32_t id)
@@ -81,7 +80,8 @@ keep(umi_channel *channel, const umx_recv_info *info,
     message->info       = *info;
     message->charge     = charge;
     message->is_refused = is_refused;
-    if (arrival->is_followed && !umi_channel_fetch_one(channel, message)) {
+    if (!umi_am_is_at_hand(arrival) && !arrival->way->is_announced &&
+        !umi_channel_fetch_one(channel, message)) {
         umi_message_free(message);
         umi_endpoint_protocol_error(channel->ep, "out of memory for a message");
         return UMI_AM_REFUSED;
@@ -107,7 +107,7 @@ arrive_in_order(umi_channel *channel, const umx_recv_info *info,
     }
     arrived = channel->ops->arrive(channel, info, arrival);
     if (arrived == UMI_ARRIVED) {
-        if (arrival->is_rndv && !info->is_device) {
+        if (umi_am_is_announced(arrival) && !info->is_device) {
             umi_credit_waited(channel, arrival->len);
         }
         return UMI_AM_CONSUMED;
@@ -145,6 +145,20 @@ unpark(umi_channel *channel)
     }
 }
 
+/* Tell what is wrong with the way in which a message comes; NULL: nothing. */
+static const char *
+check_way(const umi_header *header, const umi_am_arrival *arrival)
+{
+    if (!umi_am_is_at_hand(arrival) && arrival->way->is_for_messages &&
+        header->kind != UMI_KIND_MESSAGE) {
+        return "bytes that follow a message of that kind";
+    }
+    return ((header->flags & UMI_FLAG_RESERVE) && arrival->len != 0 &&
+            !umi_am_is_announced(arrival)) ?
+               "bytes beyond their credit" :
+               NULL;
+}
+
 static int
 arrive(umi_channel *channel, const umi_header *header,
        const umi_am_arrival *arrival)
@@ -157,18 +171,12 @@ arrive(umi_channel *channel, const umi_header *header,
         .is_device   = (header->flags & UMI_FLAG_DEVICE) != 0,
         .channel     = channel->id,
     };
-    int32_t ahead = umi_seq_diff(header->seq, channel->rx_seq);
-    int     verdict;
+    int32_t     ahead = umi_seq_diff(header->seq, channel->rx_seq);
+    const char *why   = check_way(header, arrival);
+    int         verdict;
 
-    if (arrival->is_followed && umi_follow_is(arrival->data) &&
-        header->kind != UMI_KIND_MESSAGE) {
-        umi_endpoint_protocol_error(channel->ep,
-                                    "bytes that follow a message of that kind");
-        return UMI_AM_REFUSED;
-    }
-    if ((header->flags & UMI_FLAG_RESERVE) && !arrival->is_rndv &&
-        arrival->len != 0) {
-        umi_endpoint_protocol_error(channel->ep, "bytes beyond their credit");
+    if (why != NULL) {
+        umi_endpoint_protocol_error(channel->ep, why);
         return UMI_AM_REFUSED;
     }
     if (ahead < 0) {

@@ -9,10 +9,7 @@
 #include "channel/frames.h"
 #include "core/request.h"
 #include "core/worker.h"
-#include "lend/lend.h"
 #include "mem/memtype.h"
-#include "ops/follow.h"
-#include "ops/transfer.h"
 
 /* Keeping a descriptor costs no copy but may pin a whole transport segment
  * for a few bytes; beyond these limits bytes are copied instead. */
@@ -132,13 +129,6 @@ should_keep_desc(const umx_ep *ep, const umi_am_arrival *arrival)
             umi_channels_of(ep)->num_descs < MAX_SMALL_DESCS);
 }
 
-/* True if the bytes are not here yet. */
-static bool
-is_elsewhere(const umi_am_arrival *arrival)
-{
-    return arrival->is_rndv || arrival->is_followed;
-}
-
 /* Keep the bytes that arrive, copied, or as they are. */
 static bool
 keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
@@ -146,7 +136,7 @@ keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
     umx_ep *ep = message->ep;
 
     message->info.length = arrival->len;
-    if (!is_elsewhere(arrival) && !should_keep_desc(ep, arrival)) {
+    if (umi_am_is_at_hand(arrival) && !should_keep_desc(ep, arrival)) {
         *verdict_p = UMI_AM_CONSUMED;
         if (!umi_message_make_room(message, arrival->len)) {
             return false;
@@ -156,13 +146,14 @@ keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
         }
         return true;
     }
+    message->way  = arrival->way;
     message->data = arrival->data;
-    if (is_elsewhere(arrival)) {
-        message->storage = UMI_STORAGE_RNDV;
-        ep->num_announced++;
-    } else {
+    if (umi_am_is_at_hand(arrival)) {
         message->storage = UMI_STORAGE_EAGER;
         umi_channels_of(ep)->num_descs++;
+    } else {
+        message->storage = UMI_STORAGE_RNDV;
+        ep->num_announced++;
     }
     *verdict_p = UMI_AM_KEPT;
     return true;
@@ -187,19 +178,11 @@ umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival, int *verdict_p)
     return message;
 }
 
-/* Kept data is UCX's, or a loan, or follows and nobody gets it. */
 static void
-release(const umi_ep_base *ep, void *data)
+release(const umx_message *message)
 {
-    if (umi_follow_is(data)) {
-        return;
-    }
-    if (umi_transfer_is(data)) {
-        umi_transfer_release(data);
-    } else if (umi_lend_is_loan(data)) {
-        umi_lend_release(ep->engine->worker, data);
-    } else {
-        umi_am_release(ep, data);
+    if (message->way->release != NULL) {
+        message->way->release(&message->ep->base, message->data);
     }
 }
 
@@ -220,11 +203,11 @@ umi_message_release_bytes(umx_message *message, umx_worker *worker)
         break;
     case UMI_STORAGE_EAGER:
         umi_channels_of(ep)->num_descs--;
-        release(&ep->base, message->data);
+        release(message);
         break;
     case UMI_STORAGE_RNDV:
         ep->num_announced--;
-        release(&ep->base, message->data);
+        release(message);
         break;
     case UMI_STORAGE_INLINE:
     case UMI_STORAGE_LANDING:

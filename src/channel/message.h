@@ -8,7 +8,7 @@
  *   COPY     in `copy`, that of a cancelled receive
  *   BLOCK    in one of the worker's blocks
  *   EAGER    in UCX's descriptor, kept
- *   RNDV     with the sender; UCX's descriptor is the announcement
+ *   RNDV     with the sender, or on their way: `data` is the way's
  *   LANDING  on their way into the buffer of `lander`
  *   MOVED    nowhere: a receive has them
  * Thread: the worker's owner. */
@@ -85,6 +85,7 @@ struct umx_message {
     umi_charge         charge;
     uint32_t           header_len;
     void              *header; /* the user's; in `bytes`, or of malloc */
+    const umi_way     *way;    /* EAGER, RNDV: how `data` is taken */
     void              *data;
     struct umi_spare  *copy;   /* COPY: what `data` is in */
     size_t             read;   /* of a stream: bytes that receives have got */

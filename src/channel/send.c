@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* send.c: the sending half of channel.h: eager, by rendezvous, or as a loan.
+/* send.c: the sending half of channel.h. How a message goes is decided once, as
+ * it goes: credit says whether it is announced, and offer.h by which way.
  * Memory that UCX cannot read is staged by a copy that is made at once, which
  * umi_message_rebuild() does; land.c stages by room that is copied from later.
  */
@@ -11,22 +12,12 @@
 #include "endpoint/log.h"
 #include "lend/lend.h"
 #include "mem/memtype.h"
-#include "ops/follow.h"
-#include "ops/turns.h"
+#include "ops/transfer.h"
 
 enum {
     SHORT_MAX =
         1024 /* bytes of messages that wait for their channel's credit */
 };
-
-/* True if the bytes are in device memory: the receiver allocates its own before
- * it takes them. */
-static bool
-is_of_device(const umx_request *req)
-{
-    return umi_send_of(req)->staged != NULL ||
-           !umi_memtype_is_host_readable(&req->buf);
-}
 
 /* The header in front of the message; UCX reads it until the send is over. */
 static char *
@@ -35,42 +26,6 @@ header_of(umx_request *req)
     umx_message *longer = umi_send_of(req)->longer;
 
     return (longer != NULL) ? longer->data : (char *)umi_send_of(req)->header;
-}
-
-bool
-umi_channel_is_long(const umx_ep *ep, size_t len)
-{
-    return len >= umi_channels_of(ep)->rndv_thresh;
-}
-
-static bool
-must_announce(umx_ep *ep, const umx_request *req)
-{
-    size_t len = req->buf.len;
-
-    return umi_channel_is_long(ep, len) ||
-           ((umi_send_of(req)->is_lent ||
-             len >= umi_channels_of(ep)->lend_min) &&
-            umi_lend_is_agreed(&ep->base, len, umi_send_of(req)->is_lent)) ||
-           (len != 0 && is_of_device(req));
-}
-
-/* True if a message of that length goes in pieces of ours. */
-static bool
-is_in_pieces(const umx_ep *ep, size_t len)
-{
-    size_t min = umi_channels_of(ep)->transfer_min;
-
-    return len >= min || (len >= UMI_TRANSFER_BUSY_MIN && min != SIZE_MAX &&
-                          umi_turns_are_waited_for(ep->base.link));
-}
-
-/* True if not too many messages wait already to go in pieces, or the message
- * goes whole. */
-static bool
-has_room(const umx_ep *ep, const umx_request *req)
-{
-    return !is_in_pieces(ep, req->buf.len) || umi_transfer_has_room(&ep->base);
 }
 
 static umi_charge
@@ -97,17 +52,18 @@ waits_for_own_credit(const umi_channel *channel, const umx_request *req)
            channel->tx_sent.messages == channel->tx_limits.messages;
 }
 
-/* Decide how a message goes, eagerly or by rendezvous, and whether credit
- * allows that. Without credit for eager messages a message is announced, so
- * that its bytes stay here; without credit for announcements it may be of the
- * channel's reserve. */
+/* Find out whether a message is announced, and if credit allows what it costs.
+ * Without credit for eager messages a message is announced, so that its bytes
+ * stay here; without credit for announcements it may be of the channel's
+ * reserve. */
 static bool
-choose_charge(const umi_channel *channel, umx_request *req,
+choose_charge(const umi_channel *channel, umx_request *req, bool has_room,
               umi_charge *charge_p)
 {
-    if (!must_announce(channel->ep, req) && has_room(channel->ep, req) &&
-        !(req->buf.len == 0 &&
-          umi_credit_counts_all(&channel->ep->peer_limits))) {
+    bool counts_all = umi_credit_counts_all(&channel->ep->peer_limits);
+
+    if (!umi_send_of(req)->must_announce && has_room &&
+        !(req->buf.len == 0 && counts_all)) {
         *charge_p = charge_eager(req);
         if (umi_credit_allows(channel, *charge_p)) {
             return true;
@@ -116,7 +72,7 @@ choose_charge(const umi_channel *channel, umx_request *req,
             return false;
         }
     }
-    if (umi_credit_counts_all(&channel->ep->peer_limits)) {
+    if (counts_all) {
         *charge_p = (umi_charge){.kind = UMI_CHARGE_ANY};
         return umi_credit_allows(channel, *charge_p);
     }
@@ -132,69 +88,73 @@ choose_charge(const umi_channel *channel, umx_request *req,
     return umi_credit_allows(channel, *charge_p);
 }
 
-/* True if the bytes of an eager message go by themselves. */
-static bool
-is_followed(const umx_request *req)
+/* True if a message goes eagerly where there is credit: nearly all do. */
+static inline bool
+is_plain(const umi_channel *channel, const umx_request *req)
 {
-    const umi_channel *channel = umi_send_of(req)->channel;
-
-    return req->buf.len >= umi_channels_of(channel->ep)->follow_min &&
-           channel->id >> 16 == UMI_KIND_MESSAGE && umi_follow_may_move(req);
+    return req->buf.len < umi_channels_of(channel->ep)->plain_below &&
+           !umi_send_of(req)->is_lent &&
+           (req->buf.len == 0 || !umi_channel_is_of_device(req));
 }
 
-/* True if the bytes go in pieces of ours. */
+/* Decide how a message goes, by what is known of it here, and keep that in the
+ * send. False: it waits for credit. */
 static bool
-is_transferred(const umx_request *req)
+decide(const umi_channel *channel, umx_request *req, umi_charge *charge_p)
 {
-    const umi_channel *channel = umi_send_of(req)->channel;
+    umi_send *send  = umi_send_of(req);
+    bool      plain = is_plain(channel, req);
 
-    return is_in_pieces(channel->ep, req->buf.len) &&
-           umi_transfer_may_send(req, umi_send_of(req)->header_len);
-}
-
-/* A message is posted by a way that not all take: log the first. */
-static inline void
-note_way(const umx_request *req, umi_way way)
-{
-    if (umi_log_is_on(UMI_LOG_DEBUG)) {
-        umi_endpoint_log_way(umi_endpoint_of(req->ep), way, req->buf.len);
+    send->must_announce = !plain && umi_offer_must_announce(req);
+    if (!choose_charge(channel, req, plain || umi_offer_has_room(req),
+                       charge_p)) {
+        return false;
     }
+    send->is_rndv = charge_p->kind != UMI_CHARGE_EAGER && req->buf.len != 0;
+    send->way     = (plain && !send->is_rndv) ?
+                        UMI_OFFER_EAGER :
+                        umi_offer_choose(req, send->is_rndv);
+    return true;
 }
 
-/* Give the place of a message among all that are not with the peer at once,
- * which a flush looks at. It is in `info.seq`, which means nothing else of a
- * send. */
-static uint32_t
-place_of(umx_request *req)
+uint32_t
+umi_channel_place(umx_request *req)
 {
-    if (!umi_send_of(req)->has_place) {
+    if (!umi_send_of(req)->has_place) { /* `info.seq` means nothing else here */
         umi_send_of(req)->has_place = true;
         req->info.seq = umi_channels_of(umi_endpoint_of(req->ep))->num_queued++;
     }
     return req->info.seq;
 }
 
-/* Post a message eagerly, by rendezvous, or as a loan. */
-static umx_status
-post_message(umx_request *req, const void *header, bool is_rndv)
+/* Post a message by a way that not all take; log the first. */
+static __attribute__((noinline)) umx_status
+post_by_way(umx_request *req, const void *header)
 {
-    size_t len = umi_send_of(req)->header_len;
+    const umi_send  *send  = umi_send_of(req);
+    const umi_offer *offer = &umi_offers[send->way];
 
-    if (is_transferred(req)) {
-        note_way(req, UMI_WAY_PIECES);
-        return umi_transfer_send(req, header, len, is_rndv, place_of(req));
+    if (umi_log_is_on(UMI_LOG_DEBUG)) {
+        umi_endpoint_log_way(umi_endpoint_of(req->ep), send->way, offer->how,
+                             req->buf.len);
     }
-    if (!is_rndv && is_followed(req)) {
-        return umi_follow_send(req, header, len);
-    }
-    umi_send_of(req)->is_loan =
-        is_rndv && umi_lend_may_send(req, len, umi_send_of(req)->is_lent);
-    if (is_rndv) {
-        note_way(req, umi_send_of(req)->is_loan ? UMI_WAY_LOAN : UMI_WAY_RNDV);
-    }
-    return umi_send_of(req)->is_loan ?
-               umi_lend_send(req, header, len) :
-               umi_am_send(req, UMI_AM_DATA, header, len, is_rndv);
+    return offer->send(req, header, send->header_len, send->is_rndv);
+}
+
+static umx_status
+post_message(umx_request *req, const void *header)
+{
+    return (umi_send_of(req)->way == UMI_OFFER_EAGER) ?
+               umi_am_send(req, UMI_AM_DATA, header,
+                           umi_send_of(req)->header_len, false) :
+               post_by_way(req, header);
+}
+
+/* True if the bytes are lent to the peer. */
+static bool
+is_loan(const umx_request *req)
+{
+    return umi_send_of(req)->way == UMI_OFFER_LOAN;
 }
 
 static inline void
@@ -216,9 +176,9 @@ note_announced(umx_request *req)
 {
     umx_ep *ep = umi_endpoint_of(req->ep);
 
-    umi_send_of(req)->is_short = !must_announce(ep, req);
+    umi_send_of(req)->is_short = !umi_send_of(req)->must_announce;
     if (umi_send_of(req)->is_short) {
-        (void)place_of(req);
+        (void)umi_channel_place(req);
         umi_channels_of(ep)->num_short++;
     }
 }
@@ -241,7 +201,6 @@ post(umi_channel *channel, umx_request *req, umi_charge charge)
 {
     uint32_t   seq      = channel->tx_seq;
     uint64_t   endpoint = channel->ep->base.remote_id;
-    bool       is_rndv  = charge.kind != UMI_CHARGE_EAGER && req->buf.len != 0;
     char      *header   = header_of(req);
     umx_status status;
 
@@ -251,10 +210,9 @@ post(umi_channel *channel, umx_request *req, umi_charge charge)
     if (charge.kind == UMI_CHARGE_RESERVE) {
         header[offsetof(umi_header, flags)] |= UMI_FLAG_RESERVE;
     }
-    umi_send_of(req)->is_rndv   = is_rndv;
     umi_send_of(req)->is_unread = false;
-    status                      = post_message(req, header, is_rndv);
-    if (status == UMX_INPROGRESS && is_rndv) {
+    status                      = post_message(req, header);
+    if (status == UMX_INPROGRESS && umi_send_of(req)->is_rndv) {
         note_announced(req);
     }
     if (status >= 0) {
@@ -370,7 +328,7 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     umi_send_of(req)->longer    = NULL;
     umi_send_of(req)->staged    = NULL;
     umi_send_of(req)->memory    = NULL;
-    umi_send_of(req)->is_loan   = false;
+    umi_send_of(req)->way       = UMI_OFFER_EAGER;
     umi_send_of(req)->is_part   = what->is_part;
     umi_send_of(req)->is_sent   = false;
     umi_send_of(req)->is_queued = false;
@@ -437,7 +395,7 @@ may_post(const umx_ep *ep)
 static void
 enqueue(umi_channel *channel, umx_request *req)
 {
-    (void)place_of(req);
+    (void)umi_channel_place(req);
     umi_list_append(&channel->waiting, &req->node);
     umi_send_of(req)->is_queued = true;
     req->worker->stats->waiting_sends++;
@@ -500,7 +458,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     }
     umi_link_look_first(&ep->base);
     if (!may_post(ep) || !umi_list_is_empty(&channel->waiting) ||
-        !choose_charge(channel, req, &charge)) {
+        !decide(channel, req, &charge)) {
         enqueue(channel, req);
         if (ep->state == UMX_EP_DRAINING) {
             umi_endpoint_due(ep, UMI_DUE_SEND);
@@ -555,7 +513,7 @@ umi_channel_send_waiting(umi_channel *channel)
         umx_status   status;
 
         if (channel->ep->base.handle == NULL ||
-            !choose_charge(channel, req, &charge)) {
+            !decide(channel, req, &charge)) {
             return;
         }
         umi_node_remove(&req->node);
@@ -578,7 +536,7 @@ send_finish(umx_request *req)
     leave_queue(req);
     end_short(req);
     count_finished(ep, req->buf.len);
-    if (umi_channels_of(ep)->transfer_min != SIZE_MAX) {
+    if (umi_channels_of(ep)->lengths[UMI_OFFER_PIECES].min != SIZE_MAX) {
         umi_endpoint_due(ep, UMI_DUE_SEND); /* a flush may wait for it */
     }
     if (req->status >= 0 && umi_send_of(req)->is_unread) {
@@ -642,7 +600,7 @@ withdraw(umx_request *req)
     memcpy(&control.u.withdraw.seq, header_of(req) + offsetof(umi_header, seq),
            sizeof(control.u.withdraw.seq));
     control.u.withdraw.channel = channel->id;
-    if (umi_send_of(req)->is_loan) {
+    if (is_loan(req)) {
         umi_lend_withdraw(req);
         (void)umi_endpoint_send_control(channel->ep, &control);
         return true;
@@ -676,7 +634,7 @@ may_withdraw(const umx_request *req)
         channel->ops == &umi_stream_ops || channel->ep->base.handle == NULL) {
         return false;
     }
-    return umi_send_of(req)->is_loan || umi_transfer_of(req) != NULL ||
+    return is_loan(req) || umi_transfer_of(req) != NULL ||
            (req->is_movable && req->moved == 0 &&
             req->ep->link->num_lanes <= 1);
 }
@@ -692,7 +650,7 @@ go_on_with_copy(umx_request *req)
         umi_endpoint_defer(umi_endpoint_of(req->ep));
         return;
     }
-    if (umi_send_of(req)->is_loan && umi_request_is_posted(req)) {
+    if (is_loan(req) && umi_request_is_posted(req)) {
         umi_lend_turn(req);
     }
     if (status < 0) {
@@ -747,7 +705,7 @@ send_describe(const umx_request *req, umx_trace_event *event)
     if (send->is_part) {
         event->flags |= UMX_TRACE_IS_PART;
     }
-    if (send->is_loan) {
+    if (is_loan(req)) {
         event->flags |= UMX_TRACE_IS_LOAN;
     } else if (send->is_sent && send->is_rndv) {
         event->flags |= UMX_TRACE_IS_RENDEZVOUS;

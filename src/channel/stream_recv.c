@@ -104,7 +104,8 @@ copy(umx_request *req, uint64_t place, const void *data, size_t len)
 /* Have an announced piece written into `req`, where it fits. False when out of
  * memory. */
 static bool
-land(umx_request *req, uint64_t place, void *desc, size_t len)
+land(umx_request *req, uint64_t place, const umi_way *way, void *desc,
+     size_t len)
 {
     umi_stream_recv *recv  = umi_stream_of(req);
     umx_request     *piece = umi_piece_new(req, &slice_ops);
@@ -122,7 +123,7 @@ land(umx_request *req, uint64_t place, void *desc, size_t len)
     slice_of(piece)->at = recv->filled;
     (void)umi_landing_init(piece, recv->all.channel); /* of the host */
     recv->filled += len;
-    umi_piece_land(piece, desc, len);
+    umi_piece_land(piece, way, desc, len);
     return true;
 }
 
@@ -155,15 +156,14 @@ fill_at_hand(umi_channel *channel, umx_request *req, umx_message *message)
 static bool
 fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
 {
-    void *desc = message->data;
-
     if (message->info.length > room(req)) {
         if (!is_satisfied(req) && !umi_channel_fetch_one(channel, message)) {
             umi_stream_of(req)->all.status = UMX_ERR_NO_MEMORY;
         }
         return false;
     }
-    if (!land(req, message->info.tag, desc, message->info.length)) {
+    if (!land(req, message->info.tag, message->way, message->data,
+              message->info.length)) {
         umi_stream_of(req)->all.status = UMX_ERR_NO_MEMORY;
         return false;
     }
@@ -260,9 +260,10 @@ arrive(umi_channel *channel, const umx_recv_info *info,
     if (arrival->len > room(req)) {
         return UMI_ARRIVED_TO_KEEP;
     }
-    if (!arrival->is_rndv && !arrival->is_followed) {
+    if (umi_am_is_at_hand(arrival)) {
         copy(req, channel->place, arrival->data, arrival->len);
-    } else if (!land(req, channel->place, arrival->data, arrival->len)) {
+    } else if (!land(req, channel->place, arrival->way, arrival->data,
+                     arrival->len)) {
         return UMI_ARRIVED_TO_KEEP;
     }
     channel->place += arrival->len;

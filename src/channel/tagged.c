@@ -6,7 +6,6 @@
 #include "channel/tagged.h"
 #include "core/observe.h"
 #include "mem/memtype.h"
-#include "ops/follow.h"
 
 /* ---- the queue of messages -----------------------------------------------
  */
@@ -110,16 +109,16 @@ end_landing(umx_request *req)
     umi_land_end(req);
 }
 
-/* Have the announced bytes written into `req->buf`. */
+/* Have bytes that are elsewhere written into `req->buf`. */
 static umx_status
-land(umx_request *req, void *desc, size_t len)
+land(umx_request *req, const umi_way *way, void *desc, size_t len)
 {
     umx_ep    *ep = umi_endpoint_of(req->ep);
     umx_status status;
 
     umi_recv_of(req)->phase   = UMI_RECV_LANDING;
     umi_recv_of(req)->message = NULL;
-    status                    = umi_land(req, desc, len);
+    status                    = umi_land(req, way, desc, len);
     if (status == UMX_INPROGRESS) {
         return status;
     }
@@ -173,16 +172,17 @@ umx_status
 umi_channel_deliver_announced(umi_channel *channel, umx_message *message,
                               umx_request *req)
 {
-    void    *desc = message->data;
-    size_t   len  = message->info.length;
-    uint32_t seq  = message->info.seq;
+    const umi_way *way  = message->way;
+    void          *desc = message->data;
+    size_t         len  = message->info.length;
+    uint32_t       seq  = message->info.seq;
 
     if (may_ask(channel) && !umi_channel_is_lost(channel, seq)) {
         channel->ep->num_announced--;
         message->storage = UMI_STORAGE_MOVED;
         umi_channel_credit(channel, message);
         umi_message_free(message);
-        return land(req, desc, len);
+        return land(req, way, desc, len);
     }
     umi_channel_credit(channel, message);
     umi_message_free(message);
@@ -258,10 +258,10 @@ arrive_at_request(umi_channel *channel, umx_request *req,
     umi_node_remove(&req->node);
     req->info = *info;
     umi_tagged_count(channel);
-    if (arrival->is_rndv || arrival->is_followed) {
-        status = land(req, arrival->data, arrival->len);
-    } else {
+    if (umi_am_is_at_hand(arrival)) {
         status = umi_copy_in(&req->buf, arrival->data, arrival->len);
+    } else {
+        status = land(req, arrival->way, arrival->data, arrival->len);
     }
     umi_credit_read(channel, umi_charge_of(channel, arrival));
     if (status != UMX_INPROGRESS) {
@@ -273,15 +273,14 @@ arrive_at_request(umi_channel *channel, umx_request *req,
 static bool
 takes_bytes(const umx_request *req, const umi_am_arrival *arrival)
 {
-    if (arrival->is_followed && !umi_follow_may_move(req)) {
+    if (!umi_am_suits(arrival, req)) {
         return false;
     }
     if (!(umi_recv_of(req)->flags & UMI_MATCH_WANT_MESSAGE)) {
         return true;
     }
     return req->buf.len != 0 && arrival->len <= req->buf.len &&
-           !arrival->is_rndv && !arrival->is_followed &&
-           arrival->header_len == UMI_HEADER_MIN;
+           umi_am_is_at_hand(arrival) && arrival->header_len == UMI_HEADER_MIN;
 }
 
 static umi_arrived

@@ -191,7 +191,7 @@ umi_endpoint_control_on_arrival(umx_worker           *worker,
         return UMI_AM_REFUSED;
     }
     ep->num_arrivals++;
-    if (arrival->is_rndv || arrival->len > UMI_CONTROL_MAX) {
+    if (!umi_am_is_at_hand(arrival) || arrival->len > UMI_CONTROL_MAX) {
         umi_endpoint_protocol_error(ep, "oversized control message");
         return UMI_AM_REFUSED;
     }

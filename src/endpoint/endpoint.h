@@ -183,7 +183,7 @@ struct umx_ep {
     uint32_t     peer_version;
     umx_ep_stats stats;
     uint64_t     begun_ns; /* when it was made */
-    unsigned     ways;     /* bits of umi_way: those that are logged */
+    unsigned     ways;     /* bits: those that are logged */
     uint64_t     unsent_bytes;
     uint64_t     recv_count;
     uint64_t     close_after;   /* 0: never */

@@ -146,21 +146,15 @@ umi_endpoint_log_end(const umx_ep *ep, umx_ep_state state, umx_status status)
 }
 
 void
-umi_endpoint_log_way(umx_ep *ep, umi_way way, size_t len)
+umi_endpoint_log_way(umx_ep *ep, unsigned way, const char *how, size_t len)
 {
-    static const char *const words[UMI_NUM_WAYS] = {
-        [UMI_WAY_LOAN]   = "lent to the peer, which reads them here",
-        [UMI_WAY_PIECES] = "announced, and sent in pieces",
-        [UMI_WAY_RNDV]   = "announced, and moved by UCX's rendezvous",
-    };
     char name[UMI_ENDPOINT_NAME];
 
     if ((ep->ways & (1u << way)) == 0) {
         ep->ways |= 1u << way;
         umi_endpoint_name(ep, name);
         umi_log_line(UMI_LOG_DEBUG,
-                     "%s: messages such as one of %zu bytes are "
-                     "%s",
-                     name, len, words[way]);
+                     "%s: messages such as one of %zu bytes are %s", name, len,
+                     how);
     }
 }

@@ -8,14 +8,6 @@
 #include "endpoint/endpoint.h"
 #include "util/log.h"
 
-/* How long messages go; each way is logged when it is first taken. */
-typedef enum umi_way {
-    UMI_WAY_LOAN,
-    UMI_WAY_PIECES,
-    UMI_WAY_RNDV,
-    UMI_NUM_WAYS
-} umi_way;
-
 enum {
     UMI_ENDPOINT_NAME = UMI_SOCKADDR_TEXT + 64,
     UMI_LANES_TEXT    = 128
@@ -47,7 +39,9 @@ void umi_endpoint_log_open(const umx_ep *ep);
 void umi_endpoint_log_end(const umx_ep *ep, umx_ep_state state,
                           umx_status status);
 
-/* A message of `len` bytes has gone by a way for the first time. */
-void umi_endpoint_log_way(umx_ep *ep, umi_way way, size_t len);
+/* A message of `len` bytes goes by the way of that number; `how` says what
+ * becomes of such messages. The first one is logged. */
+void umi_endpoint_log_way(umx_ep *ep, unsigned way, const char *how,
+                          size_t len);
 
 #endif

@@ -238,17 +238,11 @@ umi_lend_end(umi_ep_base *ep, umx_status status)
 /* ---- borrowing -----------------------------------------------------------
  */
 
-static borrowed *
-borrowed_of(void *desc)
-{
-    return (borrowed *)((uintptr_t)desc - UMI_LEND_MARK);
-}
-
 /* Give a loan back. Its memory is the note's: there is always some. */
 static void
 give_back(umx_worker *worker, void *desc, umx_status status)
 {
-    borrowed     *it   = borrowed_of(desc);
+    borrowed     *it   = desc;
     umi_ep_base  *ep   = umi_ids_get(&worker->eps_by_id, it->endpoint);
     umi_lend_note note = {.kind = UMI_LEND_RETURN, .status = status};
 
@@ -263,10 +257,10 @@ give_back(umx_worker *worker, void *desc, umx_status status)
     }
 }
 
-void
-umi_lend_release(umx_worker *worker, void *desc)
+static void
+loan_release(const umi_ep_base *ep, void *desc)
 {
-    give_back(worker, desc, UMX_OK);
+    give_back(ep->engine->worker, desc, UMX_OK);
 }
 
 /* Read what the peer of `link` lends; NULL: it is gone. What has been read of a
@@ -330,20 +324,27 @@ read_elsewhere(umx_request *req, const umi_link *link,
     return status;
 }
 
-umx_status
-umi_lend_read(umx_request *req, void *desc)
+static umx_status
+loan_recv(umx_request *req, void *desc, size_t len)
 {
-    const umi_lend_loan *loan   = &borrowed_of(desc)->loan;
+    const umi_lend_loan *loan   = &((const borrowed *)desc)->loan;
     const umi_link      *link   = req->ep->link;
     void                *memory = plain_memory(req);
     umx_status           status;
 
+    (void)len;
     status = (memory == NULL) ? read_elsewhere(req, link, loan) :
                                 read_loan(link, loan, memory);
     give_back(req->worker, desc,
               (status == UMX_OK) ? UMX_OK : UMX_ERR_CANCELED);
     return status;
 }
+
+const umi_way umi_way_loan = {
+    .is_announced = true,
+    .recv         = loan_recv,
+    .release      = loan_release,
+};
 
 /* ---- loans of layers ------------------------------------------------------
  */
@@ -451,9 +452,9 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
     }
     it->loan          = loan;
     it->endpoint      = endpoint;
-    message->data     = (void *)((uintptr_t)it + UMI_LEND_MARK);
+    message->way      = &umi_way_loan;
+    message->data     = it;
     message->len      = loan.len;
-    message->is_rndv  = true;
     message->can_keep = true;
     return true;
 }

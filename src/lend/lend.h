@@ -12,7 +12,7 @@
  * finds the bytes by the table, reads them when the program receives them, and
  * says RETURN (note.h). No address comes in a message, and none of a loan
  * that has ended is read: what the receiver has read by then is wiped, and
- * umi_lend_read() gives UMX_ERR_WITHDRAWN. Whose memory the table is in is
+ * the receive gives UMX_ERR_WITHDRAWN. Whose memory the table is in is
  * known from the kernel (agree.h). A process never reads its own memory, and
  * there are no loans between peers without shared memory.
  *
@@ -51,20 +51,9 @@ void umi_lend_turn(umx_request *req);
  * finds out; nobody is told. */
 void umi_lend_withdraw(umx_request *req);
 
-/* A bit that no address of a process has; UCX's addresses may be odd. */
-#define UMI_LEND_MARK (UINTPTR_MAX - UINTPTR_MAX / 2)
-
-/* True if `desc` of an arrival is a loan. */
-static inline bool
-umi_lend_is_loan(const void *desc)
-{
-    return ((uintptr_t)desc & UMI_LEND_MARK) != 0;
-}
-
-/* Receive or drop a loan, as umi_am_recv() and umi_am_release() do a message.
- * UMX_ERR_WITHDRAWN: its lender has ended it. */
-umx_status umi_lend_read(umx_request *req, void *desc);
-void       umi_lend_release(umx_worker *worker, void *desc);
+/* How a loan is taken: it is read in the call. UMX_ERR_WITHDRAWN: its lender
+ * has ended it. */
+extern const umi_way umi_way_loan;
 
 /* Lend memory to the peer, with no message: it must be told the loan. False: by
  * another way. Until umi_lend_take_back(), or the end of `ep`. */

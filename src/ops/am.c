@@ -14,7 +14,8 @@ on_arrival(void *arg, const void *header, size_t header_len, void *data,
                .header_len = header_len,
                .data       = data,
                .len        = len,
-               .is_rndv  = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0,
+               .way = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) ? &umi_way_rndv :
+                                                                        &umi_way_eager,
                .can_keep = (param->recv_attr & (UCP_AM_RECV_ATTR_FLAG_RNDV |
                                          UCP_AM_RECV_ATTR_FLAG_DATA)) != 0,
                .reply_ep = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) ?
@@ -26,7 +27,7 @@ on_arrival(void *arg, const void *header, size_t header_len, void *data,
     case UMI_AM_KEPT:
         return UCS_INPROGRESS;
     case UMI_AM_REFUSED:
-        return arrival.is_rndv ? UCS_ERR_CANCELED : UCS_OK;
+        return umi_am_is_at_hand(&arrival) ? UCS_OK : UCS_ERR_CANCELED;
     case UMI_AM_CONSUMED:
         break;
     }
@@ -173,3 +174,11 @@ umi_am_release(const umi_ep_base *ep, void *data)
 {
     ucp_am_data_release(ep->engine->ucp, data);
 }
+
+const umi_way umi_way_eager = {.release = umi_am_release};
+
+const umi_way umi_way_rndv = {
+    .is_announced = true,
+    .recv         = umi_am_recv,
+    .release      = umi_am_release,
+};

@@ -4,6 +4,7 @@
 #define UMI_AM_H
 
 #include "core/worker.h"
+#include "ops/way.h"
 
 /* UCX's ids of active messages. */
 enum {
@@ -20,15 +21,36 @@ enum {
 
 /* A message as it arrives, inside UCX's callback. */
 typedef struct umi_am_arrival {
-    const void *header;
-    size_t      header_len;
-    void       *data; /* bytes, or the announcement's descriptor */
-    size_t      len;  /* bytes of the message */
-    bool        is_rndv;
-    bool        can_keep;    /* `data` may be kept */
-    bool        is_followed; /* `data` is follow.h's */
-    ucp_ep_h    reply_ep;    /* the sender's, if it wants that; else NULL */
+    const void    *header;
+    size_t         header_len;
+    const umi_way *way;
+    void          *data;     /* the bytes, or what the way knows them by */
+    size_t         len;      /* bytes of the message */
+    bool           can_keep; /* `data` may be kept */
+    ucp_ep_h       reply_ep; /* the sender's, if it wants that; else NULL */
 } umi_am_arrival;
+
+/* True if the bytes are at `data`. */
+static inline bool
+umi_am_is_at_hand(const umi_am_arrival *arrival)
+{
+    return arrival->way == &umi_way_eager;
+}
+
+/* True if the bytes are with the sender until they are asked for. */
+static inline bool
+umi_am_is_announced(const umi_am_arrival *arrival)
+{
+    return !umi_am_is_at_hand(arrival) && arrival->way->is_announced;
+}
+
+/* True if the bytes can come straight into the memory of `req`. */
+static inline bool
+umi_am_suits(const umi_am_arrival *arrival, const umx_request *req)
+{
+    return umi_am_is_at_hand(arrival) || arrival->way->suits == NULL ||
+           arrival->way->suits(req);
+}
 
 typedef enum umi_am_verdict {
     UMI_AM_CONSUMED, /* the callee is done with `data` */

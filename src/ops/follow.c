@@ -120,16 +120,10 @@ typedef struct following {
     bool     is_taken; /* a receive for the bytes has been posted */
 } following;
 
-static following *
-following_of(void *desc)
+static umx_status
+follow_recv(umx_request *req, void *desc, size_t len)
 {
-    return (following *)((uintptr_t)desc - UMI_FOLLOW_MARK);
-}
-
-umx_status
-umi_follow_recv(umx_request *req, void *desc, size_t len)
-{
-    following          *it = following_of(desc);
+    following          *it = desc;
     size_t              count, received;
     void               *data;
     ucs_status_ptr_t    result;
@@ -150,6 +144,12 @@ umi_follow_recv(umx_request *req, void *desc, size_t len)
     it->is_taken = !UCS_PTR_IS_ERR(result);
     return umi_post_result(req, result, &req->ep->inflight);
 }
+
+const umi_way umi_way_follow = {
+    .is_for_messages = true,
+    .suits           = umi_follow_may_move,
+    .recv            = follow_recv,
+};
 
 static void
 on_dropped(void *request, ucs_status_t status, size_t len, void *arg)
@@ -237,11 +237,11 @@ on_followed(umx_worker *worker, const umi_am_arrival *arrival)
         give_up(worker, it.handle, UMX_ERR_PROTOCOL);
         return UMI_AM_CONSUMED;
     }
-    message.header      = (const char *)arrival->header + sizeof(len);
-    message.header_len  = arrival->header_len - sizeof(len);
-    message.data        = (void *)((uintptr_t)&it + UMI_FOLLOW_MARK);
-    message.len         = (size_t)len;
-    message.is_followed = true;
+    message.header     = (const char *)arrival->header + sizeof(len);
+    message.header_len = arrival->header_len - sizeof(len);
+    message.way        = &umi_way_follow;
+    message.data       = &it;
+    message.len        = (size_t)len;
     if (is_welcome(worker, arrival, &message, it.handle)) {
         (void)worker->am_handlers[UMI_AM_DATA].fn(worker, &message);
     }

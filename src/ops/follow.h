@@ -46,19 +46,8 @@ bool umi_follow_may_move(const umx_request *req);
 umx_status umi_follow_send(umx_request *req, const void *header,
                            size_t header_len);
 
-/* A bit that no address of a process has, and no loan. */
-#define UMI_FOLLOW_MARK (UINTPTR_MAX / 4 + 1)
-
-/* True if the bytes behind `desc` of an arrival follow: umi_follow_recv() must
- * be called before the handler returns, or nobody gets them. */
-static inline bool
-umi_follow_is(const void *desc)
-{
-    return ((uintptr_t)desc & ~(UINTPTR_MAX / 2)) == 0 &&
-           ((uintptr_t)desc & UMI_FOLLOW_MARK) != 0;
-}
-
-/* Receive the bytes, as umi_am_recv(). */
-umx_status umi_follow_recv(umx_request *req, void *desc, size_t len);
+/* How such bytes are taken. Nobody gets those that are not received before the
+ * handler returns. */
+extern const umi_way umi_way_follow;
 
 #endif

@@ -53,7 +53,7 @@ on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
     UMI_LIST_FOREACH(node, &worker->other_engines) {
         hear(umi_container_of(node, umi_engine, node), arrival);
     }
-    return arrival->is_rndv ? UMI_AM_REFUSED : UMI_AM_CONSUMED;
+    return umi_am_is_at_hand(arrival) ? UMI_AM_CONSUMED : UMI_AM_REFUSED;
 }
 
 static void

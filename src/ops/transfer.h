@@ -19,7 +19,7 @@
  * rendezvous.
  *
  *   sender      announced --ASK--> sending --the last piece is packed--> over
- *   receiver    offered --umi_transfer_recv()--> receiving --the last piece--> over
+ *   receiver    offered --umi_way.recv()--> receiving --the last piece--> over
  *
  * A piece is copied from the request's memory into a block of the library's,
  * and at the receiver from UCX's memory into the request's: where that is at
@@ -156,21 +156,10 @@ uint32_t umi_transfer_first(const umi_ep_base *ep, uint32_t none);
 /* ---- receiving -----------------------------------------------------------
  */
 
-/* A bit that no address of a process has, no loan, and nothing of follow.h. */
-#define UMI_TRANSFER_MARK (UINTPTR_MAX / 8 + 1)
-
-/* True if `desc` of an arrival is a transfer. */
-static inline bool
-umi_transfer_is(const void *desc)
-{
-    return ((uintptr_t)desc & ~(UINTPTR_MAX / 4)) == 0 &&
-           ((uintptr_t)desc & UMI_TRANSFER_MARK) != 0;
-}
-
-/* Receive a transfer, or drop one that was offered, as umi_am_recv() and
- * umi_am_release() do. */
-umx_status umi_transfer_recv(umx_request *req, void *desc);
-void       umi_transfer_release(void *desc);
+/* How a transfer is taken that is announced, and one whose bytes come unasked.
+ */
+extern const umi_way umi_way_pieces;
+extern const umi_way umi_way_pieces_unasked;
 
 /* The peer has withdrawn what `req` receives: no byte comes any more. True if
  * it was a transfer; then `req` completes with UMX_OK. */

@@ -4,6 +4,7 @@
 
 #include "codec/header.h"
 #include "core/datatype.h"
+#include "ops/follow.h"
 #include "ops/transfer.h"
 
 enum {
@@ -11,18 +12,6 @@ enum {
      * of which all is on its way. */
     GOT_MAX = 8 * UMI_TRANSFER_UNASKED_MAX
 };
-
-static umi_transfer *
-transfer_of(void *desc)
-{
-    return (umi_transfer *)((uintptr_t)desc - UMI_TRANSFER_MARK);
-}
-
-static void *
-desc_of(umi_transfer *transfer)
-{
-    return (void *)((uintptr_t)transfer + UMI_TRANSFER_MARK);
-}
 
 /* ---- receives ------------------------------------------------------------
  */
@@ -38,11 +27,12 @@ ask(const umi_transfer *transfer, bool is_over, umx_status status)
     return umi_transfer_tell(transfer->ep, UMI_AM_ASK, &note, sizeof(note));
 }
 
-umx_status
-umi_transfer_recv(umx_request *req, void *desc)
+static umx_status
+transfer_recv(umx_request *req, void *desc, size_t len)
 {
-    umi_transfer *transfer = transfer_of(desc);
+    umi_transfer *transfer = desc;
 
+    (void)len;
     if (transfer->is_announced) {
         umx_status status = ask(transfer, false, UMX_OK);
 
@@ -72,11 +62,24 @@ drop(umi_transfer *transfer, umx_status status)
     }
 }
 
-void
-umi_transfer_release(void *desc)
+static void
+transfer_release(const umi_ep_base *ep, void *desc)
 {
-    drop(transfer_of(desc), UMX_OK);
+    (void)ep;
+    drop(desc, UMX_OK);
 }
+
+const umi_way umi_way_pieces = {
+    .is_announced = true,
+    .recv         = transfer_recv,
+    .release      = transfer_release,
+};
+
+const umi_way umi_way_pieces_unasked = {
+    .suits   = umi_follow_may_move,
+    .recv    = transfer_recv,
+    .release = transfer_release,
+};
 
 bool
 umi_transfer_stop(umx_request *req)
@@ -126,11 +129,11 @@ take_start(umx_worker *worker, umi_ep_base *ep,
     }
     transfers->last_received++;
     transfer->is_announced      = start->is_announced;
-    message->data               = desc_of(transfer);
+    message->way                = start->is_announced ? &umi_way_pieces :
+                                                        &umi_way_pieces_unasked;
+    message->data               = transfer;
     message->len                = start->len;
-    message->is_rndv            = start->is_announced;
     message->can_keep           = start->is_announced;
-    message->is_followed        = !start->is_announced;
     worker->transfers->arriving = transfer;
     verdict = worker->am_handlers[UMI_AM_DATA].fn(worker, message);
     if (worker->transfers->arriving != NULL && verdict != UMI_AM_KEPT) {
@@ -196,7 +199,7 @@ on_piece(umx_worker *worker, const umi_am_arrival *arrival)
     umi_transfer    *transfer;
     umi_ep_base     *ep;
 
-    if (arrival->len <= sizeof(header) || arrival->is_rndv) {
+    if (arrival->len <= sizeof(header) || !umi_am_is_at_hand(arrival)) {
         worker->stats->protocol_errors++;
         umi_worker_stray(worker, 0);
         return UMI_AM_CONSUMED;

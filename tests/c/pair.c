@@ -288,8 +288,10 @@ pair_feed_control(umx_ep *ep, const umi_control *control)
 {
     uint8_t        bytes[UMI_CONTROL_MAX];
     uint64_t       header[] = {ep->base.wire_id, 0}; /* acknowledges nothing */
-    umi_am_arrival arrival  = {
-         .header = header, .header_len = sizeof(header), .data = bytes};
+    umi_am_arrival arrival  = {.header     = header,
+                               .header_len = sizeof(header),
+                               .way        = &umi_way_eager,
+                               .data       = bytes};
 
     arrival.len = umi_control_encode(control, bytes);
     assert_true(arrival.len > 0);

@@ -300,7 +300,7 @@ NOUNS = {
         heartbeat info network peer proof query settle silence strangers where""",
     "channel": """
         assembly channel channels charge credit frames land landing match
-        message misfit piece pieces recv split stream tagged withdraw""",
+        message misfit offer piece pieces recv split stream tagged withdraw""",
     "rma": "initiator rma target",
     "messenger": "batch send sender",
     "data": """

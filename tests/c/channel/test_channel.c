@@ -1174,6 +1174,7 @@ feed(umx_ep *ep, uint32_t seq, uint64_t tag, void *data, size_t len)
     umi_am_arrival arrival = {
         .header     = &header,
         .header_len = sizeof(header),
+        .way        = &umi_way_eager,
         .data       = data,
         .len        = len,
     };
@@ -1257,7 +1258,8 @@ test_a_malformed_header_is_refused_and_counted(void **state)
 {
     pair          *p       = *state;
     umi_header     header  = {.kind = 77};
-    umi_am_arrival arrival = {.header = &header, .header_len = sizeof(header)};
+    umi_am_arrival arrival = {
+        .header = &header, .header_len = sizeof(header), .way = &umi_way_eager};
     umx_worker_stats stats;
 
     pair_open(p);
@@ -1288,8 +1290,9 @@ test_guessed_endpoint_numbers_are_refused_and_counted(void **state)
 {
     pair          *p       = *state;
     umi_header     header  = {.kind = UMI_KIND_MESSAGE};
-    umi_am_arrival arrival = {.header = &header, .header_len = sizeof(header)};
-    unsigned       lines   = 0;
+    umi_am_arrival arrival = {
+        .header = &header, .header_len = sizeof(header), .way = &umi_way_eager};
+    unsigned         lines = 0;
     umx_worker_stats stats;
 
     pair_open(p);
@@ -1319,7 +1322,8 @@ test_data_of_an_endpoint_that_is_gone_is_refused(void **state)
 {
     pair          *p       = *state;
     umi_header     header  = {.kind = UMI_KIND_MESSAGE};
-    umi_am_arrival arrival = {.header = &header, .header_len = sizeof(header)};
+    umi_am_arrival arrival = {
+        .header = &header, .header_len = sizeof(header), .way = &umi_way_eager};
     umx_worker_stats stats;
 
     pair_open(p);
@@ -1443,8 +1447,11 @@ feed_on_channel(umx_ep *ep, uint16_t number)
     umi_header     header  = {.kind     = UMI_KIND_MESSAGE,
                               .channel  = number,
                               .endpoint = ep->base.wire_id};
-    umi_am_arrival arrival = {
-        .header = &header, .header_len = sizeof(header), .data = "x", .len = 1};
+    umi_am_arrival arrival = {.header     = &header,
+                              .header_len = sizeof(header),
+                              .way        = &umi_way_eager,
+                              .data       = "x",
+                              .len        = 1};
 
     return umi_channel_on_arrival(ep->base.worker, &arrival);
 }

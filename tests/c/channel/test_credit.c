@@ -913,7 +913,7 @@ feed_flags(umx_ep *ep, uint32_t seq, size_t len, bool is_rndv, uint8_t flags)
                               .header_len = sizeof(header),
                               .data       = bytes,
                               .len        = len,
-                              .is_rndv    = is_rndv};
+                              .way = is_rndv ? &umi_way_rndv : &umi_way_eager};
 
     return umi_channel_on_arrival(ep->base.worker, &arrival);
 }

@@ -347,7 +347,7 @@ test_garbage_drops_an_open_peer(void **state)
     pair             *p        = *state;
     const umi_control ping     = {.kind = UMI_PING};
     uint64_t          front[2] = {0};
-    umi_am_arrival    arrival  = {.data = bytes, .len = 20};
+    umi_am_arrival arrival = {.way = &umi_way_eager, .data = bytes, .len = 20};
 
     pair_listen(p);
     for (int i = 0; i < 3; i++) {
@@ -389,6 +389,7 @@ test_messages_that_overtake_the_handshake_wait(void **state)
     char           byte    = 'x';
     umi_am_arrival arrival = {.header     = &header,
                               .header_len = sizeof(header),
+                              .way        = &umi_way_eager,
                               .data       = &byte,
                               .len        = 1};
 

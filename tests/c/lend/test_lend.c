@@ -357,16 +357,6 @@ test_it_is_given_back_without_memory(void **state)
 }
 
 static void
-test_an_odd_address_is_no_loan(void **state)
-{
-    char bytes[2];
-
-    (void)state;
-    assert_false(umi_lend_is_loan(bytes));
-    assert_false(umi_lend_is_loan(bytes + 1));
-}
-
-static void
 test_it_goes_where_memory_has_gaps(void **state)
 {
     pair         *p      = *state;
@@ -679,7 +669,8 @@ test_what_would_be_eager_is_lent(void **state)
     pair *p = *state;
 
     open_lending_pair(p);
-    umi_channels_of(p->client)->rndv_thresh = SIZE_MAX;
+    umi_offer_limit(p->client, UMI_OFFER_RNDV,
+                    (umi_lengths){.min = SIZE_MAX, .max = SIZE_MAX});
     assert_int_equal(pass(p, out, SIZE, in, SIZE), UMX_OK);
     check_pattern(in, SIZE, 1);
     assert_int_equal(sys.reads, 1);
@@ -1074,7 +1065,6 @@ main(void)
         TEST(test_a_message_that_is_dropped_is_not_read),
         TEST(test_a_length_that_differs_is_told),
         TEST(test_it_is_given_back_without_memory),
-        TEST(test_an_odd_address_is_no_loan),
         TEST(test_it_goes_where_memory_has_gaps),
         TEST(test_a_cancelled_send_is_withdrawn),
         TEST(test_a_send_that_is_cancelled_while_it_is_read),

@@ -77,6 +77,7 @@ test_posted_receives_are_described(void **state)
     describe(p->server_worker);
     expect_said("listener on ");
     expect_said(": open, ");
+    expect_said("    ways of messages: ");
     expect_not_said("a receive waits");
 
     op_recv(&tagged, p->server, 3, pair_tag(77), bytes, sizeof(bytes));
@@ -338,6 +339,7 @@ test_the_life_of_a_connection_is_logged(void **state)
     expect_said(": connected after ");
     expect_said(": accepted after ");
     expect_said(" ms, by ");
+    expect_said(": ways of messages: ");
 
     bytes = calloc(1, len);
     assert_non_null(bytes);

@@ -10,7 +10,8 @@
 static void
 feed_probe(umx_worker *worker, uint64_t number)
 {
-    umi_am_arrival arrival = {.header = &number, .header_len = sizeof(number)};
+    umi_am_arrival arrival = {
+        .header = &number, .header_len = sizeof(number), .way = &umi_way_eager};
 
     (void)worker->am_handlers[UMI_AM_PROBE].fn(worker, &arrival);
 }

@@ -29,10 +29,12 @@ static op   sends[COUNT];
 
 /* Over loopback nothing goes in pieces by itself. */
 static void
-use_pieces(const umx_ep *ep)
+use_pieces(umx_ep *ep)
 {
-    assert_true(umi_channels_of(ep)->transfer_min == SIZE_MAX);
-    umi_channels_of(ep)->transfer_min = UMI_TRANSFER_MIN;
+    umi_lengths lengths = {.min = UMI_TRANSFER_MIN, .max = SIZE_MAX};
+
+    assert_true(umi_channels_of(ep)->lengths[UMI_OFFER_PIECES].min == SIZE_MAX);
+    umi_offer_limit(ep, UMI_OFFER_PIECES, lengths);
 }
 
 static void
