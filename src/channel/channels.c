@@ -5,6 +5,7 @@
 
 #include "channel/am.h"
 #include "channel/channel.h"
+#include "util/count.h"
 
 void
 umi_channels_init(umx_ep *ep)
@@ -153,7 +154,7 @@ umi_channels_limit(umx_ep *ep)
             continue;
         }
         channel->is_ours = false;
-        umi_channels_of(ep)->num_ours--;
+        UMI_DECREMENT(umi_channels_of(ep)->num_ours);
         umi_channel_fail_waiting(channel, UMX_ERR_CHANNEL_LIMIT);
     }
 }

@@ -6,6 +6,7 @@
 
 #include "channel/channel.h"
 #include "endpoint/endpoint.h"
+#include "util/count.h"
 
 static bool
 fetch_finish(umx_request *req)
@@ -59,7 +60,7 @@ umi_channel_fetch_one(umi_channel *channel, umx_message *message)
     req->buf = umx_host_buffer(data, len);
     (void)umi_landing_init(req, channel); /* memory of the host */
     umi_recv_of(req)->message = message;
-    ep->num_announced--;
+    UMI_DECREMENT(ep->num_announced);
     status           = umi_land(req, message->way, message->data, len);
     message->storage = UMI_STORAGE_LANDING;
     message->lander  = req;

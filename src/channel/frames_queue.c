@@ -16,6 +16,7 @@
 #include "channel/channel.h"
 #include "channel/frames.h"
 #include "mem/memtype.h"
+#include "util/count.h"
 
 static umi_frame_limits
 limits_of(const umi_channel *channel)
@@ -177,7 +178,7 @@ take_part(umi_channel *channel, umx_message *message)
     message->is_taken = true;
     message->worker   = umi_endpoint_worker(channel->ep);
     frames->next      = part.end;
-    frames->num_missing--;
+    UMI_DECREMENT(frames->num_missing);
     if (frames->num_missing == 0) {
         channel->open = NULL;
     }

@@ -8,6 +8,7 @@
 #include "channel/frames.h"
 #include "channel/tagged.h"
 #include "mem/memtype.h"
+#include "util/count.h"
 
 /* ---- copying -------------------------------------------------------------
  */
@@ -265,7 +266,7 @@ read_part(umx_request *req, umx_message *message, const umi_part *part,
     void          *data   = message->data;
 
     if (lander != NULL) {
-        ep->num_announced--;
+        UMI_DECREMENT(ep->num_announced);
         message->storage = UMI_STORAGE_MOVED;
     } else if (message->storage == UMI_STORAGE_RNDV) {
         set_status(req, umi_endpoint_end_status(ep, UMX_ERR_CLOSED));

@@ -2,6 +2,7 @@
 #include "channel/land.h"
 
 #include "channel/channel.h"
+#include "util/count.h"
 
 /* ---- one message ---------------------------------------------------------
  */
@@ -61,7 +62,7 @@ umi_land_end(umx_request *req)
     umx_ep *ep = umi_endpoint_of(req->ep);
 
     umi_landing_of(req)->is_landing = false;
-    ep->num_landing--;
+    UMI_DECREMENT(ep->num_landing);
     if (ep->has_goodbye) {
         umi_endpoint_due(ep, UMI_DUE_ACK);
     }
@@ -124,7 +125,7 @@ on_lost(umx_request *piece, umx_status status, void *arg)
     umi_request_lose(req, status);
     if (assembly->is_returning) {
         assembly->is_returning = false;
-        channel->num_returning--;
+        UMI_DECREMENT(channel->num_returning);
         umi_channel_lose(channel, channel->ops->place(&req->info), status);
         channel->ops->advance(channel);
     }
@@ -163,7 +164,7 @@ umi_piece_land(umx_request *piece, const umi_way *way, void *desc, size_t len)
 void
 umi_piece_end(umx_request *piece)
 {
-    umi_assembly_of(piece->arg)->num_landing--;
+    UMI_DECREMENT(umi_assembly_of(piece->arg)->num_landing);
     umi_land_end(piece);
 }
 
@@ -242,7 +243,7 @@ umi_assembly_settle(umx_request *req)
 {
     if (umi_assembly_of(req)->is_returning) {
         umi_assembly_of(req)->is_returning = false;
-        umi_assembly_of(req)->channel->num_returning--;
+        UMI_DECREMENT(umi_assembly_of(req)->channel->num_returning);
     }
 }
 

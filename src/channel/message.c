@@ -10,6 +10,7 @@
 #include "core/request.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
+#include "util/count.h"
 
 /* Keeping a descriptor costs no copy but may pin a whole transport segment
  * for a few bytes; beyond these limits bytes are copied instead. */
@@ -202,11 +203,11 @@ umi_message_release_bytes(umx_message *message, umx_worker *worker)
         umi_pool_put(&worker->blocks, message->data);
         break;
     case UMI_STORAGE_EAGER:
-        umi_channels_of(ep)->num_descs--;
+        UMI_DECREMENT(umi_channels_of(ep)->num_descs);
         release(message);
         break;
     case UMI_STORAGE_RNDV:
-        ep->num_announced--;
+        UMI_DECREMENT(ep->num_announced);
         release(message);
         break;
     case UMI_STORAGE_INLINE:

@@ -7,6 +7,7 @@
 #include "channel/tagged.h"
 #include "endpoint/endpoint.h"
 #include "mem/memtype.h"
+#include "util/count.h"
 
 void
 umi_message_take(umx_message *message)
@@ -33,7 +34,7 @@ end_fetch(umx_message *message)
 
     if (message->is_to_fetch) {
         message->is_to_fetch = false;
-        ep->num_to_fetch--;
+        UMI_DECREMENT(ep->num_to_fetch);
         umi_close_check_count(ep);
     }
 }

@@ -13,6 +13,7 @@
 #include "lend/lend.h"
 #include "mem/memtype.h"
 #include "ops/transfer.h"
+#include "util/count.h"
 
 enum {
     SHORT_MAX =
@@ -191,7 +192,7 @@ end_short(umx_request *req)
 
     if (umi_send_of(req)->is_short) {
         umi_send_of(req)->is_short = false;
-        umi_channels_of(ep)->num_short--;
+        UMI_DECREMENT(umi_channels_of(ep)->num_short);
         umi_endpoint_due(ep, UMI_DUE_SEND); /* a flush may wait for it */
     }
 }

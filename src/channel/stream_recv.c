@@ -23,6 +23,7 @@
 #include "channel/channel.h"
 #include "core/observe.h"
 #include "mem/memtype.h"
+#include "util/count.h"
 
 /* A piece that lands. */
 typedef struct slice {
@@ -167,7 +168,7 @@ fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
         umi_stream_of(req)->all.status = UMX_ERR_NO_MEMORY;
         return false;
     }
-    channel->ep->num_announced--;
+    UMI_DECREMENT(channel->ep->num_announced);
     message->storage = UMI_STORAGE_MOVED;
     consume(channel, message);
     return true;

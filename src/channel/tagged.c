@@ -6,6 +6,7 @@
 #include "channel/tagged.h"
 #include "core/observe.h"
 #include "mem/memtype.h"
+#include "util/count.h"
 
 /* ---- the queue of messages -----------------------------------------------
  */
@@ -178,7 +179,7 @@ umi_channel_deliver_announced(umi_channel *channel, umx_message *message,
     uint32_t       seq  = message->info.seq;
 
     if (may_ask(channel) && !umi_channel_is_lost(channel, seq)) {
-        channel->ep->num_announced--;
+        UMI_DECREMENT(channel->ep->num_announced);
         message->storage = UMI_STORAGE_MOVED;
         umi_channel_credit(channel, message);
         umi_message_free(message);

@@ -20,6 +20,7 @@
 
 #include "channel/am.h"
 #include "channel/tagged.h"
+#include "util/count.h"
 
 /* A WITHDRAW that has come before its message. */
 typedef struct withdrawal {
@@ -191,7 +192,7 @@ apply(umi_channel *channel, uint32_t seq)
 static void
 forget(umi_channel *channel, withdrawal *it)
 {
-    umi_channels_of(channel->ep)->num_withdrawn--;
+    UMI_DECREMENT(umi_channels_of(channel->ep)->num_withdrawn);
     umi_node_remove(&it->node);
     free(it);
 }

@@ -3,6 +3,7 @@
 
 #include "core/link.h"
 #include "ops/post.h"
+#include "util/count.h"
 
 /* The flush of a worker. */
 typedef struct worker_flush {
@@ -34,7 +35,7 @@ end_part(umx_request *part)
 
     if (req != NULL) {
         part->arg = NULL;
-        if (--flush_of(req)->num_left == 0) {
+        if (UMI_DECREMENT(flush_of(req)->num_left) == 0) {
             umi_request_complete(req, req->worker->is_ending ?
                                           UMX_ERR_CANCELED :
                                           flush_of(req)->status);
@@ -96,7 +97,7 @@ flush_worker(umx_request *req)
             flush_of(req)->status = post_part(req, ep);
         }
     }
-    if (--flush_of(req)->num_left == 0) {
+    if (UMI_DECREMENT(flush_of(req)->num_left) == 0) {
         return flush_of(req)->status;
     }
     umi_request_posted(req);

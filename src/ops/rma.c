@@ -2,6 +2,7 @@
 #include "ops/rma.h"
 
 #include "ops/post.h"
+#include "util/count.h"
 
 static void
 on_moved(void *request, ucs_status_t status, void *arg)
@@ -12,7 +13,7 @@ on_moved(void *request, ucs_status_t status, void *arg)
     if (umi_rma_op_of(req)->status == UMX_OK) {
         umi_rma_op_of(req)->status = umi_post_status(req, status);
     }
-    if (--umi_rma_op_of(req)->num_parts == 0) {
+    if (UMI_DECREMENT(umi_rma_op_of(req)->num_parts) == 0) {
         umi_request_complete(req, umi_rma_op_of(req)->status);
     }
 }

@@ -5,6 +5,7 @@
 #include "core/observe.h"
 #include "mem/memtype.h"
 #include "ops/post.h"
+#include "util/count.h"
 #include "util/log.h"
 
 /* ---- sending -------------------------------------------------------------
@@ -16,7 +17,7 @@ on_sent(void *request, ucs_status_t status, void *arg)
     umx_request *req = arg;
 
     ucp_request_free(request);
-    if (--req->ep->num_tag_sends == 0 && req->ep->is_draining) {
+    if (UMI_DECREMENT(req->ep->num_tag_sends) == 0 && req->ep->is_draining) {
         umi_ep_base_raise(req->ep,
                           UMI_EP_EVENT_LAYER); /* the close may go on */
     }
@@ -250,7 +251,7 @@ end_awaited(umx_request *req)
 
     if (umi_tag_op_of(req)->is_awaited) {
         umi_tag_op_of(req)->is_awaited = false;
-        worker->tags->num_awaited--;
+        UMI_DECREMENT(worker->tags->num_awaited);
         worker->has_events = true; /* umi_tag_run_behind() */
         worker->is_armed   = false;
     }
@@ -271,7 +272,7 @@ static void
 end_behind(umx_request *req)
 {
     umi_tag_op_of(req)->is_behind = false;
-    req->worker->tags->num_behind--;
+    UMI_DECREMENT(req->worker->tags->num_behind);
     umi_node_remove(&req->node);
 }
 

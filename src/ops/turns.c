@@ -4,6 +4,7 @@
 #include "core/datatype.h"
 #include "core/unsent.h"
 #include "ops/post.h"
+#include "util/count.h"
 
 enum {
     /* The length of a piece, where the last one had to wait. */
@@ -47,7 +48,7 @@ free_piece(umi_piece_block *piece)
 
     if (turns != NULL) {
         umi_node_remove(&piece->node);
-        turns->num_pieces--;
+        UMI_DECREMENT(turns->num_pieces);
         if (!umi_list_is_empty(&turns->eps)) {
             be_due(turns);
         }
