@@ -141,9 +141,8 @@ umi_request_free(umx_request *req)
     umi_ep_base *ep = req->ep;
 
     UMI_ASSERT_LOCKED(req->worker);
-    if (umi_request_is_posted(req) || umi_request_is_detached(req) ||
-        req->is_lost || req->is_observed || req->copy != NULL ||
-        req->small != NULL || req->buf.memh != NULL || ep == NULL) {
+    if (umi_request_is_odd(req) || req->copy != NULL || req->small != NULL ||
+        req->buf.memh != NULL || ep == NULL) {
         free_odd(req);
         return;
     }

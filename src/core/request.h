@@ -76,8 +76,8 @@ typedef enum umi_request_state {
                              also one that ends in its posting call */
     UMI_REQUEST_COMPLETE, /* it has its status: on the done list, or reported */
     UMI_REQUEST_OVER,     /* detached, and `finish` has run; or UCX has ended */
-    /* UCX has it, from here on: */
-    UMI_REQUEST_POSTED,
+    /* A bit of its own: UCX has it. */
+    UMI_REQUEST_POSTED = 4,
     UMI_REQUEST_STUCK /* complete, and UCX has it until its worker goes */
 } umi_request_state;
 
@@ -89,8 +89,9 @@ typedef enum umi_request_state {
 typedef enum umi_user_state {
     UMI_USER_WAITS,    /* until on_done has run: is_done */
     UMI_USER_DEFERRED, /* cancelled, and the buffer is not the user's yet */
-    UMI_USER_DETACHED, /* ends before the operation: umi_request_detach() */
-    UMI_USER_RELEASED  /* likewise, and the user has given the request back */
+    /* A bit of its own: it ends before the operation, umi_request_detach(). */
+    UMI_USER_DETACHED = 2,
+    UMI_USER_RELEASED /* likewise, and the user has given the request back */
 } umi_user_state;
 
 struct umx_request {
@@ -99,7 +100,7 @@ struct umx_request {
     bool       is_done;      /* on_done has run, or may not */
     bool       is_kept;      /* released by the user */
     bool       is_cancelled; /* umx_request_cancel() was called */
-    /* umi_request_free() looks at the first four at once. */
+    /* umi_request_is_odd() looks at the first four at once. */
     unsigned state : 3;        /* umi_request_state */
     unsigned user : 2;         /* umi_user_state */
     bool     is_lost : 1;      /* in UCX's hands for good, it seems */
@@ -167,7 +168,7 @@ umi_request_set_user(umx_request *req, umi_user_state user)
 static inline bool
 umi_request_is_posted(const umx_request *req)
 {
-    return req->state >= UMI_REQUEST_POSTED;
+    return (req->state & UMI_REQUEST_POSTED) != 0;
 }
 
 /* UCX has it from now on. */
@@ -191,7 +192,16 @@ umi_request_restart(umx_request *req)
 static inline bool
 umi_request_is_detached(const umx_request *req)
 {
-    return req->user >= UMI_USER_DETACHED;
+    return (req->user & UMI_USER_DETACHED) != 0;
+}
+
+/* True if it needs more than most when it is freed: one test of a byte. */
+static inline bool
+umi_request_is_odd(const umx_request *req)
+{
+    return ((req->state & UMI_REQUEST_POSTED) |
+            (req->user & UMI_USER_DETACHED) | req->is_lost |
+            req->is_observed) != 0;
 }
 
 /* The user waits for the buffer of a cancelled operation; again, or not. */
