@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
-/* tests: ops/way */
 /* The table of ways: its rows are whole, and what a sender knows of a message
  * decides which of them it goes by. */
 #include "pair.h"
