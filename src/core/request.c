@@ -30,7 +30,7 @@ umi_request_is_edge(umi_request_state from, umi_request_state to)
 }
 
 bool
-umi_user_is_edge(umi_user_state from, umi_user_state to)
+umi_request_is_user_edge(umi_user_state from, umi_user_state to)
 {
     return to > from && (to != UMI_USER_RELEASED || from == UMI_USER_DETACHED);
 }

@@ -148,7 +148,7 @@ struct umx_request {
 
 /* True if `to` may come next. */
 bool umi_request_is_edge(umi_request_state from, umi_request_state to);
-bool umi_user_is_edge(umi_user_state from, umi_user_state to);
+bool umi_request_is_user_edge(umi_user_state from, umi_user_state to);
 
 static inline void
 umi_request_set_state(umx_request *req, umi_request_state state)
@@ -160,7 +160,7 @@ umi_request_set_state(umx_request *req, umi_request_state state)
 static inline void
 umi_request_set_user(umx_request *req, umi_user_state user)
 {
-    assert(umi_user_is_edge((umi_user_state)req->user, user));
+    assert(umi_request_is_user_edge((umi_user_state)req->user, user));
     req->user = user;
 }
 

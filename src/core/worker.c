@@ -19,8 +19,7 @@
 #include "util/log.h"
 
 /* How long umx_worker_destroy() waits for UCX to hand buffers back, in all and
- * while nothing comes of it, and before that for messages that say why the
- * worker ends. */
+ * while nothing comes, and before that for messages that say why it ends. */
 enum {
     DESTROY_GRACE_MS = 2000,
     SILENCE_MS       = 200,
@@ -60,10 +59,9 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     hooks->init(worker);
 }
 
-/* True if there are cores to spin on. The affinity mask is not asked: pinning
- * each process of a pair to a core of its own is common, and a mask of one CPU
- * does not tell whether the peer shares it. If it does, spins fail and the
- * adaptive budget goes to 0 (progress/spin.c). */
+/* True if there are cores to spin on. The affinity mask is not asked: one of
+ * one CPU does not tell whether the peer shares it. If it does, spins fail and
+ * the adaptive budget goes to 0 (progress/spin.c). */
 static bool
 may_spin(void)
 {

@@ -281,7 +281,7 @@ def test_circles_of_files_are_within_the_rooms_that_are_named():
 NOUNS = {
     "util": """
         atomic clock cpu equal histogram hmac host ids latency lines list log map
-        membarrier mpsc node observed page pool
+        membarrier mpsc node observed page pool refs shared
         process random read reader sha256 siphash slots table ticks trace utf8
         write writer x25519""",
     "codec": "address codec control frame header pack seq ucx varint",
