@@ -420,6 +420,33 @@ def test_extension_exports_its_init_function_only():
     assert exported(Path(_ext.__file__)) == {"PyInit__ext"}
 
 
+def linked_rooms() -> Iterator[tuple[str, str]]:
+    """Which room needs symbols of which other: what the linker sees."""
+    objects = [
+        path
+        for path in sorted((ROOT / "src/build/asan").glob("*/*.o"))
+        if (ROOT / "src" / path.parent.name / f"{path.stem}.c").exists()
+    ]
+    if shutil.which("nm") is None or not objects:
+        pytest.skip("no nm, or make test has not run the C tests")
+    lines = subprocess.run(
+        ["nm", "-A", *objects], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    symbols = [
+        (Path(line.partition(":")[0]).parent.name, *line.split()[-2:])
+        for line in lines
+        if line.split()[-1].startswith("um")
+    ]
+    owner = {name: room for room, kind, name in symbols if kind in "TDBRVW"}
+    for room, kind, name in symbols:
+        if kind == "U" and owner.get(name, room) != room:
+            yield room, owner[name]
+
+
+def test_rooms_are_linked_one_way():
+    assert circles(linked_rooms()) == []
+
+
 def test_header_and_package_have_one_version():
     text = (ROOT / "include/umx/version.h").read_text()
     numbers = re.findall(r"#define UMX_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", text)
