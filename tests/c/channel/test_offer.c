@@ -238,5 +238,5 @@ main(void)
         PAIR_TEST_ONCE(test_the_ways_are_told),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return UNIT_RUN_ONCE(tests, NULL, NULL);
 }
