@@ -231,8 +231,10 @@ def test_idle_workers_wake_up_no_more_than_over_tcp(tmp_path):
 # ---- many messages -----------------------------------------------------------
 
 MANY = '''
-import asyncio, sys
+import asyncio, logging, sys
 from distributed.comm import connect, listen
+
+logging.getLogger("ucp").setLevel("ERROR")  # a close that waits for long says so
 
 def memory():
     """The most there was so far, in MiB; a new program's getrusage() begins with
