@@ -584,32 +584,43 @@ umx_comm_iprobe(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
     return UMX_OK;
 }
 
-umx_status
-umx_comm_wait_message(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
-                      const umx_op_params *params, umx_request **req_p,
-                      umx_comm_status *result)
+/* Post what takes no message: a probe, or a watch, which waits for none. */
+static umx_status
+post_probe(umx_comm *comm, const umi_comm_recv *what,
+           const umx_op_params *params, umx_request **req_p)
 {
-    UMI_COMM_LOCK(comm);
-    umx_status     status = umx_comm_iprobe(comm, source, tag, mask, result);
     umi_comm_recv *recv;
 
-    if (status != UMX_ERR_NO_MESSAGE) {
-        return status;
-    }
-    if (is_exhausted(comm, source)) {
+    if (is_exhausted(comm, what->source)) {
         return UMX_ERR_RANK_FAILED;
     }
     recv = new_recv(comm, NULL, params);
     if (recv == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    recv->source   = source;
-    recv->tag      = tag;
-    recv->mask     = mask;
-    recv->is_probe = true;
+    recv->source   = what->source;
+    recv->tag      = what->tag;
+    recv->mask     = what->mask;
+    recv->is_probe = what->is_probe;
+    recv->is_watch = what->is_watch;
     *req_p         = recv->req;
     umi_list_append(&comm->posted, &recv->node);
     return UMX_INPROGRESS;
+}
+
+umx_status
+umx_comm_wait_message(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
+                      const umx_op_params *params, umx_request **req_p,
+                      umx_comm_status *result)
+{
+    UMI_COMM_LOCK(comm);
+    umx_status    status = umx_comm_iprobe(comm, source, tag, mask, result);
+    umi_comm_recv probe  = {
+         .source = source, .tag = tag, .mask = mask, .is_probe = true};
+
+    return (status == UMX_ERR_NO_MESSAGE) ?
+               post_probe(comm, &probe, params, req_p) :
+               status;
 }
 
 umx_status
@@ -617,24 +628,11 @@ umx_comm_watch(umx_comm *comm, int source, const umx_op_params *params,
                umx_request **req_p)
 {
     UMI_COMM_LOCK(comm);
-    umx_status     status = check_source(comm, source);
-    umi_comm_recv *recv;
+    umx_status    status = check_source(comm, source);
+    umi_comm_recv watch  = {.source = source, .is_watch = true};
 
-    if (status != UMX_OK) {
-        return status;
-    }
-    if (is_exhausted(comm, source)) {
-        return UMX_ERR_RANK_FAILED;
-    }
-    recv = new_recv(comm, NULL, params);
-    if (recv == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    recv->source   = source;
-    recv->is_watch = true;
-    *req_p         = recv->req;
-    umi_list_append(&comm->posted, &recv->node);
-    return UMX_INPROGRESS;
+    return (status == UMX_OK) ? post_probe(comm, &watch, params, req_p) :
+                                status;
 }
 
 /* ---- the end -------------------------------------------------------------

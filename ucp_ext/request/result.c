@@ -76,9 +76,10 @@ request_mark_handed_out(RequestObject *self)
     }
 }
 
-/* Keep the exception that is set as that of the request, and leave it set. */
-static void
-keep_exception(RequestObject *self, umx_status status)
+/* Fail a request that had succeeded with the exception that is set, and return
+ * that. */
+static PyObject *
+take_exception(RequestObject *self, umx_status status)
 {
     PyObject *exc = PyErr_GetRaisedException();
 
@@ -86,17 +87,15 @@ keep_exception(RequestObject *self, umx_status status)
     request_set_exception(self, Py_NewRef(exc));
     self->status  = status;
     self->is_seen = true;
-    PyErr_SetRaisedException(exc);
+    return exc;
 }
 
 void
 request_fail_result(RequestObject *req)
 {
-    PyObject *exc;
+    PyObject *exc = take_exception(req, UMX_ERR_NO_MEMORY);
 
-    keep_exception(req, UMX_ERR_NO_MEMORY);
-    exc = PyErr_GetRaisedException(); /* the program may run in this */
-    if (req->message != NULL) {
+    if (req->message != NULL) { /* the program may run in this */
         request_return_message(req);
     } else {
         req->can_unrecv = true;
@@ -129,7 +128,7 @@ decode(RequestObject *self, PyObject *value)
     Py_DECREF(function);
     Py_DECREF(value);
     if (decoded == NULL) {
-        keep_exception(self, UMX_ERR_PROTOCOL);
+        PyErr_SetRaisedException(take_exception(self, UMX_ERR_PROTOCOL));
         Py_CLEAR(self->result);
         return NULL;
     }
