@@ -38,7 +38,8 @@ async def test_a_receive_without_a_send_is_found():
             await client.recv(bytearray(64), tag=1234)
 
         task = asyncio.create_task(wait_for_news(), name="the reader")
-        await until(lambda: "tag 1234" in dumped())
+        # The task first lets the loop turn if the turn has taken long.
+        await until(lambda: "task 'the reader' waits for " in dumped())
         text = dumped()
         port = client.peer_address[1]
         assert f"endpoint {client.uid} to 127.0.0.1:{port}" in text
