@@ -191,7 +191,8 @@ UMX_API uint64_t umx_comm_get_timeout(const umx_comm *comm);
  * Watch a rank, or for UMX_ANY_SOURCE all others: complete with
  * UMX_ERR_RANK_FAILED when it has left, or all have, and no message of theirs is
  * on its way; and when the communicator is revoked, which umx_comm_get_failure()
- * tells. With UMX_ERR_CANCELED when the communicator is closed here.
+ * tells. With UMX_ERR_CANCELED when the communicator is closed here. A rank that
+ * has left before is no failure of the call.
  *
  * @return UMX_INPROGRESS; as umx_comm_irecv()
  */

@@ -208,6 +208,7 @@ UMX_API UMX_MUST_CHECK umx_status umx_proxy_ring_wait(umx_proxy_ring *ring,
 typedef struct umx_proxy_error {
     umx_status       status;
     int              rank;    /* whose fault it is; -1: no rank's */
+    umx_status       cause;   /* UMX_ERR_RANK_FAILED: what has ended that rank */
     umx_ring_u64     number;  /* of the command */
     umx_ring_command command; /* as it was given; zeros: none */
     const char      *reason;  /* for people; it lasts as long as the ring */

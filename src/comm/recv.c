@@ -589,12 +589,8 @@ static umx_status
 post_probe(umx_comm *comm, const umi_comm_recv *what,
            const umx_op_params *params, umx_request **req_p)
 {
-    umi_comm_recv *recv;
+    umi_comm_recv *recv = new_recv(comm, NULL, params);
 
-    if (is_exhausted(comm, what->source)) {
-        return UMX_ERR_RANK_FAILED;
-    }
-    recv = new_recv(comm, NULL, params);
     if (recv == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -605,6 +601,9 @@ post_probe(umx_comm *comm, const umi_comm_recv *what,
     recv->is_watch = what->is_watch;
     *req_p         = recv->req;
     umi_list_append(&comm->posted, &recv->node);
+    if (is_exhausted(comm, what->source)) {
+        umi_comm_recv_end(recv, UMX_ERR_RANK_FAILED);
+    }
     return UMX_INPROGRESS;
 }
 
@@ -618,6 +617,9 @@ umx_comm_wait_message(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
     umi_comm_recv probe  = {
          .source = source, .tag = tag, .mask = mask, .is_probe = true};
 
+    if (status == UMX_ERR_NO_MESSAGE && is_exhausted(comm, source)) {
+        return UMX_ERR_RANK_FAILED;
+    }
     return (status == UMX_ERR_NO_MESSAGE) ?
                post_probe(comm, &probe, params, req_p) :
                status;

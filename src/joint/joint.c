@@ -58,6 +58,22 @@ set_lost(umx_joint *joint)
     __atomic_store_n(&joint->is_lost, true, __ATOMIC_RELAXED);
 }
 
+void
+umi_joint_keep(umx_joint *joint, const umx_comm_failure *failure,
+               const char *why)
+{
+    if (joint->is_told) {
+        return;
+    }
+    joint->is_told = true;
+    if (failure->rank >= 0 || joint->failure.rank < 0) {
+        joint->failure    = *failure;
+        joint->failure.op = "";
+        (void)snprintf(joint->why, sizeof(joint->why), "%s", why);
+    }
+    set_lost(joint);
+}
+
 bool
 umi_joint_learn(umx_joint *joint)
 {
@@ -65,13 +81,7 @@ umi_joint_learn(umx_joint *joint)
     const char      *why;
 
     if (!joint->is_told && find_failure(joint, &failure, &why)) {
-        joint->is_told = true;
-        if (failure.rank >= 0 || joint->failure.rank < 0) {
-            joint->failure    = failure;
-            joint->failure.op = "";
-            (void)snprintf(joint->why, sizeof(joint->why), "%s", why);
-        }
-        set_lost(joint);
+        umi_joint_keep(joint, &failure, why);
     }
     return joint->is_lost;
 }
@@ -198,6 +208,7 @@ umi_joint_end(umx_joint *joint, umx_status status)
     umi_joint_hold(joint);
     umx_timer_stop(&joint->late);
     (void)umi_joint_learn(joint);
+    assert(was_open || status != UMX_ERR_RANK_FAILED || joint->is_lost);
     set_state(joint, UMI_JOINT_ENDED);
     joint->status = status;
     if (!was_open && joint->comm != NULL && status != UMX_ERR_RANK_FAILED &&
@@ -407,7 +418,8 @@ umi_joint_meet(umx_joint *joint, const umi_joint_offer *offer,
 umx_status
 umi_joint_init(umx_joint *joint, const umi_joint_class *cls, umx_comm *comm)
 {
-    umx_status status;
+    umx_comm_failure failure;
+    umx_status       status;
 
     joint->cls     = cls;
     joint->worker  = umx_comm_get_worker(comm);
@@ -423,6 +435,9 @@ umi_joint_init(umx_joint *joint, const umi_joint_class *cls, umx_comm *comm)
     if (joint->worker != NULL && joint->rank >= 0) {
         umx_worker_attach(joint->worker, &joint->dependent);
         status = umx_comm_derive(comm, cls->label, &joint->comm);
+    }
+    if (status == UMX_ERR_RANK_FAILED && umx_comm_get_failure(comm, &failure)) {
+        umi_joint_keep(joint, &failure, umx_comm_reason(comm));
     }
     if (status != UMX_OK) {
         umi_joint_end(joint, status);

@@ -132,6 +132,11 @@ void umi_joint_blame(umx_joint *joint, int rank, umx_status cause,
                      const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Keep the failure that another communicator of the object tells of, unless one
+ * is known. */
+void umi_joint_keep(umx_joint *joint, const umx_comm_failure *failure,
+                    const char *why);
+
 /* Keep what the communicator says of its failure. True: somebody has failed. */
 bool umi_joint_learn(umx_joint *joint);
 

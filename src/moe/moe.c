@@ -363,9 +363,9 @@ open_peer(umx_moe *moe, int rank)
     }
     peer->rkey = umx_region_rkey(moe->joint.region, rank);
     peer->data = umx_region_pointer(moe->joint.region, rank);
-    if (umx_comm_get_ep(moe->joint.comm, rank, &peer->ep) != UMX_OK) {
-        return UMX_ERR_RANK_FAILED;
-    }
+    /* A rank that has left since it made the buffer has none. */
+    peer->has_left = umx_comm_get_ep(moe->joint.comm, rank, &peer->ep) !=
+                     UMX_OK;
     return watch(moe, rank);
 }
 

@@ -187,7 +187,8 @@ put_rows(umx_moe_call *call, int rank)
     status = note_part(call, &params,
                        umx_rma_put_many(peer->rkey, parcel->items,
                                         parcel->num_items, &params, &req));
-    return (status == UMX_OK) ? umx_ep_fence(peer->ep) : status;
+    return (status == UMX_OK && peer->ep != NULL) ? umx_ep_fence(peer->ep) :
+                                                    status;
 }
 
 /* Get the outputs of a rank whose memory is not mapped. */
@@ -484,7 +485,7 @@ start_timer(umx_moe_call *call, uint64_t now)
 static bool
 has_ended(const umi_moe_peer *peer)
 {
-    return umx_ep_get_state(peer->ep) != UMX_EP_OPEN ||
+    return peer->ep == NULL || umx_ep_get_state(peer->ep) != UMX_EP_OPEN ||
            umx_ep_peer_process(peer->ep) == UMX_PROCESS_ENDED;
 }
 

@@ -135,6 +135,9 @@ end_done(umx_proxy *proxy)
     task            = proxy->done;
     proxy->done     = NULL;
     proxy->done_end = &proxy->done;
+    if (proxy->has_failure) {
+        umi_joint_keep(&proxy->joint, &proxy->failure, proxy->why);
+    }
     (void)pthread_mutex_unlock(&proxy->lock);
     while (task != NULL) {
         umi_proxy_task *next = task->next;

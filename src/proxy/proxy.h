@@ -162,6 +162,10 @@ struct umx_proxy {
     int             wake_fd;
     umx_proxy_stats stats;
     char            reason[UMI_PROXY_REASON_MAX];
+    /* Why a region could not be added: the first time. */
+    bool             has_failure;
+    umx_comm_failure failure;
+    char             why[UMI_PROXY_REASON_MAX];
     /* process.c: the thread has it while it may be in UCX. */
     pthread_mutex_t busy;
     umi_node        process_node;

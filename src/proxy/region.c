@@ -2,6 +2,7 @@
 /* region.c: the memory that commands reach. */
 #include "proxy/proxy.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static void
@@ -45,8 +46,46 @@ put_memories(const umi_proxy_task *task)
     }
 }
 
+/* Keep it for the home, which asks the proxy's communicator nothing. */
+static void
+note_failure(umx_proxy *proxy, const umx_comm_failure *failure, const char *why)
+{
+    (void)pthread_mutex_lock(&proxy->lock);
+    if (!proxy->has_failure) {
+        proxy->has_failure = true;
+        proxy->failure     = *failure;
+        (void)snprintf(proxy->why, sizeof(proxy->why), "%s", why);
+    }
+    (void)pthread_mutex_unlock(&proxy->lock);
+}
+
+static void
+note_left(umx_proxy *proxy, int rank)
+{
+    umx_comm_failure failure = {
+        .rank = rank, .op = "", .cause = UMX_ERR_PEER_CLOSED, .member = -1};
+    char why[64];
+
+    (void)snprintf(why, sizeof(why), "rank %d has left the proxy", rank);
+    note_failure(proxy, &failure, why);
+}
+
+/* A rank has failed, or has left, as the region says or the communicator. */
+static void
+note_failed(umx_proxy *proxy, const umx_region *region)
+{
+    umx_comm_failure failure;
+    const char      *why;
+
+    if (region != NULL && umx_region_get_failure(region, &failure, &why)) {
+        note_failure(proxy, &failure, why);
+    } else if (umx_comm_get_failure(proxy->comm, &failure)) {
+        note_failure(proxy, &failure, umx_comm_reason(proxy->comm));
+    }
+}
+
 static umx_status
-find_targets(const umx_proxy *proxy, umi_proxy_region *region)
+find_targets(umx_proxy *proxy, umi_proxy_region *region)
 {
     umx_status status;
 
@@ -57,6 +96,8 @@ find_targets(const umx_proxy *proxy, umi_proxy_region *region)
         if (target->rkey != NULL) {
             status = umx_comm_get_ep(proxy->comm, rank, &target->ep);
             if (status != UMX_OK) {
+                note_failed(proxy, NULL);
+                note_left(proxy, rank);
                 return status;
             }
         }
@@ -72,6 +113,8 @@ end_add(umi_proxy_task *task, umi_proxy_region *region, umx_status status)
 
     if (status == UMX_OK) {
         status = find_targets(proxy, region);
+    } else if (status == UMX_ERR_RANK_FAILED) {
+        note_failed(proxy, region->region);
     }
     if (status == UMX_OK) {
         proxy->regions[task->number] = region;

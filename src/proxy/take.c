@@ -406,6 +406,9 @@ fail_barrier(umx_proxy_ring *ring, umx_status status)
     } else if (has_failed(proxy->comm, &failure)) {
         comm = proxy->comm;
     }
+    if (!ring->is_ended && comm != NULL) {
+        ring->error.cause = failure.cause;
+    }
     umi_proxy_ring_fail(ring, status, failure.rank, ring->tail, command,
                         (comm == NULL) ? umx_status_string(status) :
                                          umx_comm_reason(comm));

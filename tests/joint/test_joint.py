@@ -60,6 +60,19 @@ def test_one_rank_makes_it_alone_and_may_close_it_twice(kind):
 
 
 @kinds
+def test_who_has_made_it_may_close_it_at_once(kind):
+    async def main(comm):
+        for _ in range(20):
+            made = await MAKERS[kind](comm)
+            if comm.rank != 0:  # the others may be late
+                await asyncio.sleep(0)
+            close = made.abort if hasattr(made, "abort") else made.close
+            close()
+
+    good_world(3, main)
+
+
+@kinds
 def test_who_has_ended_is_named(kind):
     async def main(comm):
         if comm.rank == 1:

@@ -561,6 +561,11 @@ def test_a_rank_that_is_killed_ends_the_rings_that_need_it():
             proxy = await Proxy.create(comm)
             await proxy.add_region(memory)
             ring, other = proxy.ring(), proxy.ring()
+
+            def barrier(_):
+                other.barrier()
+                return other.quiet()
+
             await comm.barrier()
             if comm.rank == 2:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -579,6 +584,15 @@ def test_a_rank_that_is_killed_ends_the_rings_that_need_it():
                 await other.quiet()
                 other.signal(1, 100)
                 await other.quiet()
+                for call in proxy.add_region, barrier:
+                    try:
+                        await call(memory)
+                    except ucp.UCXRankFailed as exc:
+                        assert exc.rank == 2, exc
+                        assert isinstance(exc.__cause__, ucp.UCXConnectionReset)
+                        assert "rank 2 has ended" in str(exc), exc
+                    else:
+                        raise AssertionError(call)
             else:
                 await memory.wait_until(800, ">=", 1)
             proxy.abort()

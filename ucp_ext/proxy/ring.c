@@ -4,6 +4,7 @@
 #include "proxy/ring.h"
 
 #include "base/args.h"
+#include "comm/communicator.h"
 #include "proxy/event.h"
 #include "proxy/proxy.h"
 #include "worker/worker.h"
@@ -58,6 +59,14 @@ ring_error(mod_state *st, umx_status status, const char *op, PyObject *rings)
         if (!umx_proxy_ring_get_error(ring->umx, &error) ||
             error.status != status) {
             continue;
+        }
+        if (status == UMX_ERR_RANK_FAILED && error.cause != UMX_OK) {
+            umx_comm_failure failure = {.rank   = error.rank,
+                                        .op     = op,
+                                        .cause  = error.cause,
+                                        .member = -1};
+
+            return comm_lost_error(st, &failure, error.reason, op);
         }
         exc    = new_error(st, status, op, error.reason);
         number = (error.rank < 0) ? Py_NewRef(Py_None) :

@@ -307,6 +307,49 @@ test_who_gives_it_back_while_it_is_made_has_cancelled(void **state)
     }
 }
 
+/* Let `rank` have the worker of this process to itself for a while. */
+static void
+step_alone(world *w, int rank)
+{
+    for (int i = 0; i < 20; i++) {
+        assert_true(umx_worker_drain(w->workers[rank]) >= 0);
+    }
+}
+
+/* The others make it, though it has been given back where it was made first. */
+static void
+test_who_has_made_it_may_leave(void **state)
+{
+    enum {
+        SIZE = 3
+    };
+
+    world_open(*state, SIZE);
+    FOR_LAYERS(kind)
+    {
+        objects o = {.w = *state, .layer = kind};
+
+        for (int i = 0; i < SIZE; i++) {
+            create(&o, i);
+        }
+        while (o.jobs[0].req != NULL) {
+            step_alone(o.w, 0);
+            for (int i = 1; i < SIZE && o.jobs[0].req != NULL; i++) {
+                assert_true(umx_worker_drain(o.w->workers[i]) >= 0);
+                step_alone(o.w, 0);
+            }
+        }
+        assert_int_equal(o.jobs[0].status, UMX_OK);
+        kind->destroy(o.objects[0]);
+        o.objects[0] = NULL;
+        step_alone(o.w, 0);
+        for (int i = 1; i < SIZE; i++) {
+            assert_int_equal(world_wait_one(o.w, &o.jobs[i]), UMX_OK);
+        }
+        give_back(&o);
+    }
+}
+
 /* Close it, which is over at once or soon. */
 static void
 close_it(objects *o, int rank)
@@ -431,6 +474,7 @@ main(void)
         WORLD_TEST(test_who_cancels_is_named),
         WORLD_TEST(test_who_is_late_is_named),
         WORLD_TEST(test_who_gives_it_back_while_it_is_made_has_cancelled),
+        WORLD_TEST(test_who_has_made_it_may_leave),
         WORLD_TEST(test_it_is_closed_twice),
         WORLD_TEST(test_a_rank_that_ends_is_named),
         WORLD_TEST(test_a_rank_that_has_left_is_named),
