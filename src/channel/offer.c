@@ -61,6 +61,12 @@ pieces_may(const umx_request *req)
            umi_transfer_may_send(req, umi_send_of(req)->header_len);
 }
 
+static bool
+pieces_have_room(const umx_request *req)
+{
+    return !is_in_pieces(req) || umi_transfer_has_room(req->ep);
+}
+
 static umx_status
 pieces_send(umx_request *req, const void *header, size_t header_len,
             bool is_announced)
@@ -189,6 +195,7 @@ const umi_offer umi_offers[UMI_NUM_OFFERS] = {
             .how       = "sent in pieces, which take turns with others",
             .min_busy  = UMI_TRANSFER_BUSY_MIN,
             .lengths   = pieces_lengths,
+            .has_room  = pieces_have_room,
             .may       = pieces_may,
             .send      = pieces_send,
             .unasked   = &umi_way_pieces_unasked,
@@ -249,7 +256,12 @@ umi_offer_must_announce(const umx_request *req)
 bool
 umi_offer_has_room(const umx_request *req)
 {
-    return !is_in_pieces(req) || umi_transfer_has_room(req->ep);
+    for (int id = 0; id < UMI_NUM_OFFERS; id++) {
+        if (umi_offers[id].has_room != NULL && !umi_offers[id].has_room(req)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 umi_offer_id

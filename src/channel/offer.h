@@ -50,6 +50,9 @@ typedef struct umi_offer {
     /* True if a message is announced to go so, whatever credit there is. NULL:
      * none is. */
     bool (*must_announce)(const umx_request *req);
+    /* False if too many messages that go so, unasked, wait for their turns, and
+     * this would be one. NULL: none waits. */
+    bool (*has_room)(const umx_request *req);
     /* True if a message may go so. NULL: any may. */
     bool (*may)(const umx_request *req);
     /* Send as umi_am_send() does. */
@@ -75,8 +78,8 @@ void umi_offer_limit(umx_ep *ep, umi_offer_id id, umi_lengths lengths);
 /* True if a message has to be announced, whatever credit there is. */
 bool umi_offer_must_announce(const umx_request *req);
 
-/* True if not too many messages that go unasked wait for their turns, or `req`
- * takes none. */
+/* False if a message cannot go unasked now, as too many wait for their turns.
+ */
 bool umi_offer_has_room(const umx_request *req);
 
 /* Choose the way of a message, which is announced or goes unasked. */

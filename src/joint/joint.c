@@ -186,12 +186,12 @@ status_of_creation(const umx_joint *joint)
     return (joint->status == UMX_ERR_CLOSED) ? UMX_ERR_CANCELED : joint->status;
 }
 
-static void
-complete(umx_joint *joint, umx_status status)
+void
+umi_joint_complete(umx_request **req_p, umx_status status)
 {
-    umx_request *req = joint->req;
+    umx_request *req = *req_p;
 
-    joint->req = NULL;
+    *req_p = NULL;
     if (req != NULL) {
         umx_request_complete(req, status);
     }
@@ -225,7 +225,7 @@ umi_joint_end(umx_joint *joint, umx_status status)
     if (joint->meeting != NULL) { /* its end finds the object ended */
         (void)umx_request_cancel(joint->meeting);
     }
-    complete(joint, status_of_creation(joint));
+    umi_joint_complete(&joint->req, status_of_creation(joint));
     umi_joint_put(joint);
 }
 
@@ -316,7 +316,7 @@ umi_joint_opened(umx_joint *joint, umx_status status)
 {
     if (joint->state == UMI_JOINT_MEETING) {
         umi_joint_hold(joint);
-        complete(joint, open_or_end(joint, status));
+        umi_joint_complete(&joint->req, open_or_end(joint, status));
         umi_joint_put(joint);
     }
 }
@@ -329,7 +329,7 @@ on_met(umx_request *part, umx_status status, void *arg)
     (void)part;
     status = end_meeting(joint, status);
     if (status != UMX_INPROGRESS) {
-        complete(joint, status);
+        umi_joint_complete(&joint->req, status);
     }
     umi_joint_put(joint);
 }
@@ -397,7 +397,7 @@ meet(umx_joint *joint, const umi_joint_offer *offer, const umx_op_params *op,
     UMX_REQUEST_OF(joint->req, umx_joint) = joint;
     *req_p                                = joint->req;
     if (joint->state == UMI_JOINT_ENDED) {
-        complete(joint, status_of_creation(joint));
+        umi_joint_complete(&joint->req, status_of_creation(joint));
     }
     return UMX_INPROGRESS;
 }

@@ -140,6 +140,10 @@ void umi_joint_keep(umx_joint *joint, const umx_comm_failure *failure,
 /* Keep what the communicator says of its failure. True: somebody has failed. */
 bool umi_joint_learn(umx_joint *joint);
 
+/* Complete a request of the object that has not been cancelled: `*req_p` is
+ * NULL then. */
+void umi_joint_complete(umx_request **req_p, umx_status status);
+
 void umi_joint_put(umx_joint *joint);
 
 static inline void

@@ -83,17 +83,6 @@ umi_proxy_post(umi_proxy_task *task)
 }
 
 void
-umi_proxy_complete(umi_proxy_task *task, umx_status status)
-{
-    umx_request *req = task->req;
-
-    task->req = NULL;
-    if (req != NULL) {
-        umx_request_complete(req, status);
-    }
-}
-
-void
 umi_proxy_end_task(umi_proxy_task *task, umx_status status)
 {
     umx_proxy *proxy = task->proxy;
@@ -147,7 +136,7 @@ end_done(umx_proxy *proxy)
         } else if (task->run == begin_close) {
             umi_joint_end(&proxy->joint, UMX_ERR_CLOSED);
         }
-        umi_proxy_complete(task, task->status);
+        umi_joint_complete(&task->req, task->status);
         umi_proxy_task_free(task);
         task = next;
     }
@@ -205,7 +194,7 @@ umi_proxy_on_home_destroy(umx_joint *joint)
     umx_proxy *proxy = umi_container_of(joint, umx_proxy, joint);
 
     UMI_LIST_FOREACH_SAFE(node, &proxy->tasks) {
-        umi_proxy_complete(umi_container_of(node, umi_proxy_task, home),
+        umi_joint_complete(&umi_container_of(node, umi_proxy_task, home)->req,
                            UMX_ERR_CANCELED);
     }
     leave_home(proxy);
@@ -247,7 +236,7 @@ cancel_close(umx_request *req)
     umi_proxy_task *task = UMX_REQUEST_OF(req, umi_proxy_task);
 
     umi_proxy_give_up(task->proxy);
-    umi_proxy_complete(task, UMX_ERR_CANCELED);
+    umi_joint_complete(&task->req, UMX_ERR_CANCELED);
 }
 
 static const umx_request_class close_class = {.name   = "close",

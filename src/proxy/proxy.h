@@ -215,9 +215,6 @@ umx_status umi_proxy_post(umi_proxy_task *task);
 /* The end of a task, in the proxy's thread: it is freed. */
 void umi_proxy_end_task(umi_proxy_task *task, umx_status status);
 
-/* Complete the request of a task at home; the task goes on without it. */
-void umi_proxy_complete(umi_proxy_task *task, umx_status status);
-
 /* Is it of this process, and was not closed? At home. */
 umx_status umi_proxy_check(const umx_proxy *proxy);
 

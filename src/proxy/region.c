@@ -197,7 +197,8 @@ add(umi_proxy_task *task, umx_status status)
 static void
 cancel(umx_request *req)
 {
-    umi_proxy_complete(UMX_REQUEST_OF(req, umi_proxy_task), UMX_ERR_CANCELED);
+    umi_joint_complete(&UMX_REQUEST_OF(req, umi_proxy_task)->req,
+                       UMX_ERR_CANCELED);
 }
 
 static const umx_request_class add_class = {.name   = "add_region",
