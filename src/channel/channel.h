@@ -209,7 +209,12 @@ umi_channel_get(umx_ep *ep, uint32_t id)
 
 /* True for a channel of the library's own, of which there are few, and which no
  * limit of the program's keeps back. */
-bool umi_channel_is_of_library(uint32_t id);
+static inline bool
+umi_channel_is_of_library(uint32_t id)
+{
+    return id >> 16 == UMI_KIND_AM && (uint16_t)id < UMI_AM_USER &&
+           (uint16_t)id != UMX_AM_ID_PLAIN;
+}
 
 /* Find or make a channel that the peer sends on. NULL: the channel is one more
  * than we accept, or there is no memory; then the endpoint fails. */
@@ -375,7 +380,15 @@ umi_channel_is_of_device(const umx_request *req)
 
 /* Give the place of a send among all that are not with the peer at once, which
  * a flush looks at. */
-uint32_t umi_channel_place(umx_request *req);
+static inline uint32_t
+umi_channel_place(umx_request *req)
+{
+    if (!umi_send_of(req)->has_place) { /* `info.seq` means nothing else here */
+        umi_send_of(req)->has_place = true;
+        req->info.seq = umi_channels_of(umi_endpoint_of(req->ep))->num_queued++;
+    }
+    return req->info.seq;
+}
 
 /* Post what credit and state allow of `waiting`. */
 void umi_channel_send_waiting(umi_channel *channel);

@@ -82,13 +82,6 @@ umi_channel_make(umx_ep *ep, uint32_t id)
     return (channel != NULL) ? channel : add_channel(ep, id);
 }
 
-bool
-umi_channel_is_of_library(uint32_t id)
-{
-    return id >> 16 == UMI_KIND_AM && (uint16_t)id < UMI_AM_USER &&
-           (uint16_t)id != UMX_AM_ID_PLAIN;
-}
-
 umi_channel *
 umi_channel_of_peer(umx_ep *ep, uint32_t id)
 {

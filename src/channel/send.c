@@ -118,16 +118,6 @@ decide(const umi_channel *channel, umx_request *req, umi_charge *charge_p)
     return true;
 }
 
-uint32_t
-umi_channel_place(umx_request *req)
-{
-    if (!umi_send_of(req)->has_place) { /* `info.seq` means nothing else here */
-        umi_send_of(req)->has_place = true;
-        req->info.seq = umi_channels_of(umi_endpoint_of(req->ep))->num_queued++;
-    }
-    return req->info.seq;
-}
-
 /* Post a message by a way that not all take; log the first. */
 static __attribute__((noinline)) umx_status
 post_by_way(umx_request *req, const void *header)

@@ -784,15 +784,6 @@ umi_worker_run_timers(umx_worker *worker)
 }
 
 uint64_t
-umi_worker_deadline(const umx_worker *worker)
-{
-    if (umi_list_is_empty(&worker->timers)) {
-        return UINT64_MAX;
-    }
-    return umi_container_of(worker->timers.next, umi_timer, node)->deadline_ns;
-}
-
-uint64_t
 umx_worker_deadline(const umx_worker *worker)
 {
     UMI_GUARD(worker);

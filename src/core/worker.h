@@ -403,8 +403,17 @@ void umi_worker_retire(umx_worker *worker, umi_retire *retire);
 void umi_timer_init(umi_timer *timer, umi_timer_fn fn);
 void umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns);
 void umi_timer_stop(umi_timer *timer);
+
 /* umx_worker_deadline(), with the lock. */
-uint64_t umi_worker_deadline(const umx_worker *worker);
+static inline uint64_t
+umi_worker_deadline(const umx_worker *worker)
+{
+    return umi_list_is_empty(&worker->timers) ?
+               UINT64_MAX :
+               umi_container_of(worker->timers.next, umi_timer, node)
+                   ->deadline_ns;
+}
+
 /* Run what has expired. */
 void umi_worker_run_timers(umx_worker *worker);
 
