@@ -12,6 +12,7 @@
 #include "comm/collective.h"
 #include "comm/describe.h"
 #include "comm/inbox.h"
+#include "comm/labels.h"
 #include "comm/late.h"
 #include "comm/member.h"
 #include "comm/send_recv.h"
@@ -646,6 +647,26 @@ umi_comm_rank_is_absent(umx_comm *comm, int rank)
     umi_comm_put(comm);
 }
 
+/* A rank has left with the labels that are kept: it has left what was derived
+ * from `comm` here, too, and which it has not derived. */
+static void
+leave_derived(umx_comm *comm, int rank)
+{
+    umi_node *node = comm->group->comms.next;
+
+    while (comm->num_derived != 0 && node != &comm->group->comms) {
+        umx_comm *child = umi_container_of(node, umx_comm, group_node);
+
+        node = node->next;
+        if (child->parent == comm && !child->is_closed &&
+            !child->ranks[rank].is_gone &&
+            !umi_comm_rank_has_derived(&comm->ranks[rank], child)) {
+            umi_comm_rank_is_absent(child, rank);
+            node = comm->group->comms.next; /* callbacks may have changed it */
+        }
+    }
+}
+
 void
 umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
                 size_t len)
@@ -674,7 +695,9 @@ umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
         tell(comm, NULL); /* it may have left without having heard of that */
     }
     umi_comm_hold(comm);
-    if (!umi_comm_rank_left_labels(comm, rank, bytes + end, len - end)) {
+    if (umi_comm_rank_keep_labels(&comm->ranks[rank], bytes + end, len - end)) {
+        leave_derived(comm, rank);
+    } else {
         umi_comm_revoke(comm, comm->rank, UMX_ERR_NO_MEMORY, false,
                         "rank %d has no memory for a goodbye", comm->rank);
     }

@@ -131,19 +131,4 @@ void umi_comm_lose(umx_comm *comm, const umi_comm_member *member,
  * part in it. */
 void umi_comm_rank_is_absent(umx_comm *comm, int rank);
 
-/* ---- derive.c ------------------------------------------------------------
- */
-
-/* How many labels the communicator has; and write them as the goodbye has them.
- */
-size_t umi_comm_count_labels(const umx_comm *comm);
-void   umi_comm_write_labels(const umx_comm *comm, uint64_t *words);
-
-/* A rank has left with these labels: it has left what was derived from `comm`
- * here, too, and which it has not derived. False: no memory. */
-bool umi_comm_rank_left_labels(umx_comm *comm, int rank, const void *labels,
-                               size_t len);
-
-void umi_comm_free_labels(umx_comm *comm);
-
 #endif

@@ -4,110 +4,11 @@
  * make one: its number follows from the parent's, from the label, and from how
  * often that has been used. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/communicator.h"
 #include "comm/dispatch.h"
+#include "comm/labels.h"
 #include "comm/member.h"
-
-/* A label, and how often it has been used. */
-struct umi_comm_label {
-    umi_comm_label *next;
-    uint64_t        label;
-    uint64_t        count;
-};
-
-static umi_comm_label *
-label_of(umx_comm *comm, uint64_t label)
-{
-    umi_comm_label *found = comm->labels;
-
-    while (found != NULL && found->label != label) {
-        found = found->next;
-    }
-    if (found == NULL) {
-        found = calloc(1, sizeof(*found));
-        if (found != NULL) {
-            found->label = label;
-            found->next  = comm->labels;
-            comm->labels = found;
-        }
-    }
-    return found;
-}
-
-void
-umi_comm_free_labels(umx_comm *comm)
-{
-    while (comm->labels != NULL) {
-        umi_comm_label *label = comm->labels;
-
-        comm->labels = label->next;
-        free(label);
-    }
-}
-
-size_t
-umi_comm_count_labels(const umx_comm *comm)
-{
-    size_t count = 0;
-
-    for (const umi_comm_label *label = comm->labels; label != NULL;
-         label                       = label->next) {
-        count++;
-    }
-    return count;
-}
-
-void
-umi_comm_write_labels(const umx_comm *comm, uint64_t *words)
-{
-    for (const umi_comm_label *label = comm->labels; label != NULL;
-         label                       = label->next) {
-        *words++ = label->label;
-        *words++ = label->count;
-    }
-}
-
-/* Has a rank that has left the parent of `made` derived it, too? */
-static bool
-has_derived(const umi_comm_rank *rank, const umx_comm *made)
-{
-    for (size_t i = 0; i < rank->num_labels; i++) {
-        if (rank->labels[2 * i] == made->label) {
-            return rank->labels[2 * i + 1] > made->label_index;
-        }
-    }
-    return false;
-}
-
-bool
-umi_comm_rank_left_labels(umx_comm *comm, int rank, const void *labels,
-                          size_t len)
-{
-    umi_comm_rank *from = &comm->ranks[rank];
-    umi_node      *node = comm->group->comms.next;
-
-    if (len >= UMI_COMM_LABEL_SIZE) {
-        from->labels = malloc(len);
-        if (from->labels == NULL) {
-            return false;
-        }
-        memcpy(from->labels, labels, len);
-        from->num_labels = len / UMI_COMM_LABEL_SIZE;
-    }
-    while (comm->num_derived != 0 && node != &comm->group->comms) {
-        umx_comm *child = umi_container_of(node, umx_comm, group_node);
-
-        node = node->next;
-        if (child->parent == comm && !child->is_closed &&
-            !child->ranks[rank].is_gone && !has_derived(from, child)) {
-            umi_comm_rank_is_absent(child, rank);
-            node = comm->group->comms.next; /* callbacks may have changed it */
-        }
-    }
-    return true;
-}
 
 static uint64_t
 derived_id(const umx_comm *comm, const umi_comm_label *label)
@@ -130,7 +31,7 @@ umx_comm_derive(umx_comm *comm, uint64_t label, umx_comm **comm_p)
     if (status != UMX_OK) {
         return status;
     }
-    used    = label_of(comm, label);
+    used    = umi_comm_label_of(comm, label);
     made    = umi_comm_new(comm->group, comm->name);
     members = malloc((size_t)comm->size * sizeof(*members));
     if (used == NULL || made == NULL || members == NULL) {
@@ -153,7 +54,8 @@ umx_comm_derive(umx_comm *comm, uint64_t label, umx_comm **comm_p)
     free(members);
     umi_comm_register(made);
     for (int i = 0; i < comm->size && comm->num_gone != 0; i++) {
-        if (comm->ranks[i].is_gone && !has_derived(&comm->ranks[i], made)) {
+        if (comm->ranks[i].is_gone &&
+            !umi_comm_rank_has_derived(&comm->ranks[i], made)) {
             umi_comm_rank_is_absent(made, i);
         }
     }

@@ -693,7 +693,7 @@ const char *
 umx_ep_reason(const umx_ep *ep)
 {
     UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
-    return (ep->reason != NULL) ? ep->reason : "";
+    return umi_endpoint_reason(ep);
 }
 
 int

@@ -212,6 +212,13 @@ struct umx_ep {
     umi_put_off put_off_lost;     /* of `on_lost` of its operations */
 };
 
+/* umx_ep_reason(), with the lock. */
+static inline const char *
+umi_endpoint_reason(const umx_ep *ep)
+{
+    return (ep->reason != NULL) ? ep->reason : "";
+}
+
 static inline umx_ep *
 umi_endpoint_of(umi_ep_base *base)
 {

@@ -112,7 +112,7 @@ static void
 log_failed_connect(const umx_ep *ep, umx_ep_state state, umx_status status,
                    const char *name)
 {
-    const char *reason = umx_ep_reason(ep);
+    const char *reason = umi_endpoint_reason(ep);
 
     umi_log_line(umi_endpoint_log_level(ep), "%s: %s after %.1f ms: %s%s%s",
                  name,
@@ -126,7 +126,7 @@ log_failed_connect(const umx_ep *ep, umx_ep_state state, umx_status status,
 void
 umi_endpoint_log_end(const umx_ep *ep, umx_ep_state state, umx_status status)
 {
-    const char *reason    = umx_ep_reason(ep);
+    const char *reason    = umi_endpoint_reason(ep);
     bool        is_failed = state == UMX_EP_FAILED && !ep->is_peer_closed;
     char        name[UMI_ENDPOINT_NAME];
 

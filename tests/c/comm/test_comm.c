@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
 /* tests: comm/bootstrap comm/bootstrap_join comm/bootstrap_root comm/derive */
+/* tests: comm/labels */
 /* tests: comm/communicator comm/dispatch comm/member comm/message */
 /* tests: comm/recv comm/send comm/send_recv library/layer */
 #include "world.h"
