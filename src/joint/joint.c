@@ -208,7 +208,6 @@ umi_joint_end(umx_joint *joint, umx_status status)
     umi_joint_hold(joint);
     umx_timer_stop(&joint->late);
     (void)umi_joint_learn(joint);
-    assert(was_open || status != UMX_ERR_RANK_FAILED || joint->is_lost);
     set_state(joint, UMI_JOINT_ENDED);
     joint->status = status;
     if (!was_open && joint->comm != NULL && status != UMX_ERR_RANK_FAILED &&

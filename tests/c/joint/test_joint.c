@@ -75,6 +75,7 @@ test_who_gives_it_back_while_it_is_made_has_cancelled(void **state)
         objects o = {.w = *state, .layer = kind};
 
         layer_create(&o, 0);
+        assert_non_null(o.objects[0]);
         kind->destroy(o.objects[0]);
         o.objects[0] = NULL;
         assert_int_equal(world_wait_one(o.w, &o.jobs[0]), UMX_ERR_CANCELED);
@@ -119,6 +120,7 @@ test_who_has_made_it_may_leave(void **state)
             }
         }
         assert_int_equal(o.jobs[0].status, UMX_OK);
+        assert_non_null(o.objects[0]);
         kind->destroy(o.objects[0]);
         o.objects[0] = NULL;
         step_alone(o.w, 0);
