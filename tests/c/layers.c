@@ -153,13 +153,19 @@ const layer layers[] = {
 /* ---- objects -------------------------------------------------------------
  */
 
+static void
+prepare(objects *o, int rank)
+{
+    if (o->layer->prepare != NULL && memories[rank] == NULL) {
+        o->layer->prepare(o->w, rank);
+    }
+}
+
 void
 layer_prepare(objects *o)
 {
     for (int i = 0; i < o->w->size; i++) {
-        if (o->layer->prepare != NULL) {
-            o->layer->prepare(o->w, i);
-        }
+        prepare(o, i);
     }
 }
 
@@ -170,9 +176,7 @@ layer_create(objects *o, int rank)
     umx_request  *req = NULL;
 
     o->objects[rank] = NULL;
-    if (o->layer->prepare != NULL && memories[rank] == NULL) {
-        o->layer->prepare(o->w, rank);
-    }
+    prepare(o, rank);
     job_posted(&o->jobs[rank],
                o->layer->create(o->w, rank, &how, &o->objects[rank], &req),
                &req);

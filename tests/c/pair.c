@@ -401,8 +401,7 @@ op_params(op *o)
     return params;
 }
 
-/* Record the status that the posting call returned. */
-static void
+void
 op_posted(op *o, umx_status status)
 {
     o->status = status;

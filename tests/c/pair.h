@@ -124,8 +124,10 @@ pair_tag(uint64_t tag)
 
 /* Callback parameters that record in `o`. */
 umx_op_params op_params(op *o);
-void          op_send(op *o, umx_ep *ep, uint16_t channel, umx_match match,
-                      const void *data, size_t len);
+/* Record the status that the posting call returned. */
+void op_posted(op *o, umx_status status);
+void op_send(op *o, umx_ep *ep, uint16_t channel, umx_match match,
+             const void *data, size_t len);
 void op_recv(op *o, umx_ep *ep, uint16_t channel, umx_match match, void *data,
              size_t len);
 void op_recv_message(op *o, umx_ep *ep, uint16_t channel, umx_match match);

@@ -48,6 +48,10 @@ umx_comm_params world_params(world *w, int rank);
 /* Communicators as well. */
 void world_open(world *w, int size);
 
+/* Another world of the same transports, with communicators: for ranks that are
+ * of no use afterwards. world_teardown() ends it. */
+world *world_open_another(const world *like, int size);
+
 /* Progress all workers; sleep if nothing happens. */
 void world_step(world *w);
 

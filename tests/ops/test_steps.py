@@ -25,7 +25,6 @@ class Scene:
         self.client, self.server, self.size = client, server, size
         self.sent = bytearray(DATA[size][:size])
         self.got = bytearray(size)
-        self.far = bytearray(self.sent)
 
 
 def channel(it):

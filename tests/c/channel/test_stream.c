@@ -17,15 +17,6 @@ enum {
 static char out[BIG], in[BIG];
 
 static void
-op_posted(op *o, umx_status status)
-{
-    o->status = status;
-    if (status != UMX_INPROGRESS) {
-        o->req = NULL;
-    }
-}
-
-static void
 op_write(op *o, umx_ep *ep, const void *data, size_t len)
 {
     umx_op_params params = op_params(o);

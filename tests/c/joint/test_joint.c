@@ -166,13 +166,9 @@ test_a_rank_that_ends_is_named(void **state)
 {
     FOR_LAYERS(kind)
     {
-        void   *own = *state;
-        objects o   = {.layer = kind};
+        void   *own = world_open_another(*state, 3);
+        objects o   = {.w = own, .layer = kind};
 
-        assert_int_equal(world_setup(&own), 0);
-        ((world *)own)->tls = ((world *)*state)->tls;
-        o.w                 = own;
-        world_open(o.w, 3);
         layer_create(&o, 0);
         umx_comm_abort(o.w->comms[1], "enough");
         layer_expect_failure(&o, 0, 1, "enough");
@@ -189,13 +185,9 @@ test_a_rank_that_has_left_is_named(void **state)
 {
     FOR_LAYERS(kind)
     {
-        void   *own = *state;
-        objects o   = {.layer = kind};
+        void   *own = world_open_another(*state, 2);
+        objects o   = {.w = own, .layer = kind};
 
-        assert_int_equal(world_setup(&own), 0);
-        ((world *)own)->tls = ((world *)*state)->tls;
-        o.w                 = own;
-        world_open(o.w, 2);
         layer_create(&o, 0);
         umx_comm_close(o.w->comms[1]);
         layer_expect_failure(&o, 0, 1, "rank 1 has");
@@ -211,13 +203,9 @@ destroy_worker(void **state, bool is_open)
 {
     FOR_LAYERS(kind)
     {
-        void   *own = *state;
-        objects o   = {.layer = kind};
+        void   *own = world_open_another(*state, 2);
+        objects o   = {.w = own, .layer = kind};
 
-        assert_int_equal(world_setup(&own), 0);
-        ((world *)own)->tls = ((world *)*state)->tls;
-        o.w                 = own;
-        world_open(o.w, 2);
         if (is_open) {
             layer_open_all(&o);
         } else {

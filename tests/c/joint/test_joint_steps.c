@@ -46,15 +46,6 @@ check_end(const objects *o, int rank)
     }
 }
 
-/* A world of its own, as ranks that have failed are of no more use. */
-static void
-open_world(void **own, const world *like)
-{
-    assert_int_equal(world_setup(own), 0);
-    ((world *)*own)->tls = like->tls;
-    world_open(*own, SIZE);
-}
-
 static bool
 has_failed(const world *w)
 {
@@ -97,9 +88,8 @@ run_all(void **state, int fault)
 {
     static const char *const faults[] = {"a failure", "a delay", "a cancel"};
 
-    void *own;
+    void *own = world_open_another(*state, SIZE);
 
-    open_world(&own, *state);
     FOR_LAYERS(kind)
     {
         unsigned k = 0;
@@ -108,7 +98,7 @@ run_all(void **state, int fault)
             assert_true(k < MAX_STEPS);
             if (has_failed(own)) {
                 assert_int_equal(world_teardown(&own), 0);
-                open_world(&own, *state);
+                own = world_open_another(*state, SIZE);
             }
         }
         print_message("%s: %u steps, %s at each\n", kind->name, k - 1,

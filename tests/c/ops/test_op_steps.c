@@ -33,13 +33,6 @@ typedef struct operation {
     bool has_memory;
 } operation;
 
-/* What a call that posts has returned. */
-static void
-posted(op *o, umx_status status)
-{
-    o->status = status;
-}
-
 static void
 post_channel(scene *s)
 {
@@ -66,9 +59,10 @@ post_stream(scene *s)
     umx_buffer    out = umx_host_buffer(s->out, s->len);
     umx_buffer    in  = umx_host_buffer(s->in, s->len);
 
-    posted(&s->recv, umx_stream_recv(s->p->server, &in, UMX_STREAM_WAITALL,
-                                     &got, &s->recv.req, &s->recv.info));
-    posted(&s->send, umx_stream_send(s->p->client, &out, &sent, &s->send.req));
+    op_posted(&s->recv, umx_stream_recv(s->p->server, &in, UMX_STREAM_WAITALL,
+                                        &got, &s->recv.req, &s->recv.info));
+    op_posted(&s->send,
+              umx_stream_send(s->p->client, &out, &sent, &s->send.req));
 }
 
 /* The message, which is without bytes, is the caller's. */
@@ -98,10 +92,10 @@ post_frames(scene *s)
     got.on_done = on_frames;
     in[0]       = umx_host_buffer(s->in, half);
     in[1]       = umx_host_buffer(s->in + half, s->len - half);
-    posted(&s->recv,
-           umx_frames_recv(s->p->server, 3, &target, &got, &s->recv.req));
-    posted(&s->send, umx_frames_send(s->p->client, 3, "h", 1, out, 2, &sent,
-                                     &s->send.req));
+    op_posted(&s->recv,
+              umx_frames_recv(s->p->server, 3, &target, &got, &s->recv.req));
+    op_posted(&s->send, umx_frames_send(s->p->client, 3, "h", 1, out, 2, &sent,
+                                        &s->send.req));
 }
 
 static void
@@ -172,16 +166,10 @@ close_scene(scene *s, const operation *kind)
     PAIR_UNTIL(p, is_unused(p->client_worker) && is_unused(p->server_worker));
 }
 
-static bool
-has_ended(const op *o)
-{
-    return op_is_done(o);
-}
-
 static void
 cancel(op *o)
 {
-    if (!has_ended(o)) {
+    if (!op_is_done(o)) {
         umx_request_cancel(o->req);
     }
 }
@@ -193,13 +181,13 @@ finish(scene *s, int fault)
 {
     bool is_cancelled = false;
 
-    while (!has_ended(&s->send) || !has_ended(&s->recv)) {
+    while (!op_is_done(&s->send) || !op_is_done(&s->recv)) {
         if (steps_reached() && !is_cancelled && fault >= CANCEL_SEND) {
             is_cancelled = true;
             cancel((fault == CANCEL_SEND) ? &s->send : &s->recv);
         }
-        if ((has_ended(&s->send) && s->send.status != UMX_OK) ||
-            (has_ended(&s->recv) && s->recv.status != UMX_OK)) {
+        if ((op_is_done(&s->send) && s->send.status != UMX_OK) ||
+            (op_is_done(&s->recv) && s->recv.status != UMX_OK)) {
             cancel(&s->send);
             cancel(&s->recv);
         }
@@ -225,7 +213,7 @@ check_endpoints(scene *s)
 
         op_send(&sent, p->client, 9, pair_tag(1), "as before", 10);
         op_recv(&got, p->server, 9, pair_tag(1), text, sizeof(text));
-        PAIR_UNTIL(p, (has_ended(&sent) && has_ended(&got)) ||
+        PAIR_UNTIL(p, (op_is_done(&sent) && op_is_done(&got)) ||
                           !is_open(p->client) || !is_open(p->server));
         if (is_open(p->client) && is_open(p->server)) {
             assert_string_equal(text, "as before");
