@@ -85,7 +85,10 @@ extern "C" {
       "one, those of clients, too")                                          \
     X(UMX_ERR_THREAD_LIMIT, -220,                                            \
       "the system lets this process start no thread: raise the limit of "    \
-      "processes (ulimit -u) or of the control group (pids.max)")
+      "processes (ulimit -u) or of the control group (pids.max)")              \
+    X(UMX_ERR_DEVICE_FAILED, -221,                                           \
+      "the CUDA device has failed for this process, perhaps by a kernel of "  \
+      "the program")
 
 typedef enum umx_status {
 #define UMX_STATUS_ENUM(name, value, text) name = (value),

@@ -284,7 +284,6 @@ int umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
 typedef struct umi_send {
     uint64_t     header[3];
     umx_message *longer; /* instead of `header`, or NULL */
-    umx_message *staged; /* the bytes, on the host; or NULL */
     umx_message *memory; /* that they are in; or NULL */
     umi_channel *channel;
     uint32_t     header_len;
@@ -374,8 +373,7 @@ umi_channel_is_long(const umx_ep *ep, size_t len)
 static inline bool
 umi_channel_is_of_device(const umx_request *req)
 {
-    return umi_send_of(req)->staged != NULL ||
-           !umi_memtype_is_host_readable(&req->buf);
+    return !umi_memtype_is_host_readable(&req->buf);
 }
 
 /* Give the place of a send among all that are not with the peer at once, which
@@ -389,6 +387,12 @@ umi_channel_place(umx_request *req)
     }
     return req->info.seq;
 }
+
+/* umi_worker_hooks.find_sent, fail_sent and fail_landing */
+umx_request *umi_channel_find_sent(const umi_ep_base *ep, uint32_t channel,
+                                   uint32_t seq);
+void         umi_channel_fail_sent(umx_request *req, umx_status status);
+void         umi_channel_fail_landing(umx_request *req, umx_status status);
 
 /* Post what credit and state allow of `waiting`. */
 void umi_channel_send_waiting(umi_channel *channel);
@@ -478,10 +482,6 @@ umx_message *umi_channel_take_first(umi_channel *channel);
 umx_request *umi_channel_new_recv(umi_channel *channel, const umx_match *match,
                                   uint32_t flags, const umx_buffer *buf,
                                   const umx_op_params *params);
-
-/* End a receive with `status` at once, not reported, and free it. Returns the
- * status. */
-umx_status umi_channel_end_recv(umx_request *req, umx_status status);
 
 /* The bytes of `message`, which is off its queue, into `buf`, or of an
  * announced one into `req`; the message is gone after it. */

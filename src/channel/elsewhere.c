@@ -19,9 +19,6 @@ umi_recv_move(umx_request *req, bool is_forced, umi_spare **copy_p)
     size_t     len = req->info.length;
     umx_status status;
 
-    if (umi_landing_of(req)->staged != NULL) {
-        return defer(req); /* what is staged is to be copied into it */
-    }
     status = umi_request_copy(req, len, umi_request_num_moved(req, len),
                               is_forced);
     if (status == UMX_INPROGRESS) {
@@ -39,9 +36,7 @@ umi_recv_drop(umx_request *req)
     if (req->is_done || umi_request_is_detached(req)) {
         return UMX_OK;
     }
-    if (umi_landing_of(req)->staged != NULL) {
-        req->is_void = true; /* what is staged goes nowhere */
-    } else if (!umi_request_void(req)) {
+    if (!umi_request_void(req)) {
         return defer(req);
     }
     if (req->status == UMX_INPROGRESS) {

@@ -58,7 +58,7 @@ umi_channel_fetch_one(umi_channel *channel, umx_message *message)
         return false;
     }
     req->buf = umx_host_buffer(data, len);
-    (void)umi_landing_init(req, channel); /* memory of the host */
+    umi_landing_init(req, channel);
     umi_recv_of(req)->message = message;
     UMI_DECREMENT(ep->num_announced);
     status           = umi_land(req, message->way, message->data, len);

@@ -145,11 +145,11 @@ new_lander(umx_request *req, const umi_frames *frames, const umi_part *part,
         umi_request_hold_buffer(lander, &buffers[part->first]);
         lander->buf.len = part->len;
     }
-    if (!is_good ||
-        !umi_landing_init(lander, umi_frames_op_of(req)->all.channel)) {
+    if (!is_good) {
         free_lander(lander);
         return NULL;
     }
+    umi_landing_init(lander, umi_frames_op_of(req)->all.channel);
     umi_landing_of(lander)->order = (uint32_t)n;
     umi_recv_of(lander)->message  = NULL;
     return lander;
@@ -178,8 +178,6 @@ umi_frames_make_landers(umx_request *req, umi_list *landers)
         if (lander == NULL) {
             UMI_LIST_FOREACH_SAFE(made, landers) {
                 umi_node_remove(made);
-                (void)umi_land_unstage(umi_channel_request_at(made),
-                                       UMX_ERR_CANCELED, 0);
                 free_lander(umi_channel_request_at(made));
             }
             return false;
@@ -207,7 +205,6 @@ end_returned(umx_request *lander)
     if (umi_recv_of(lander)->message != NULL) { /* nor was it discarded */
         umi_tagged_return_landed(lander);
     }
-    (void)umi_land_unstage(lander, UMX_ERR_CANCELED, 0);
     if (umi_frames_op_of(req)->all.num_landing == 0) {
         umi_request_complete(req, UMX_ERR_CANCELED);
     }
@@ -216,13 +213,11 @@ end_returned(umx_request *lander)
 static void
 end_read(umx_request *lander)
 {
-    umx_request *req    = lander->arg;
-    umx_status   status = umi_land_unstage(lander, lander->status,
-                                           lander->buf.len);
+    umx_request *req = lander->arg;
 
-    if (status != UMX_OK) {
-        set_status(req,
-                   umi_endpoint_end_status(umi_endpoint_of(req->ep), status));
+    if (lander->status != UMX_OK) {
+        set_status(req, umi_endpoint_end_status(umi_endpoint_of(req->ep),
+                                                lander->status));
     }
     umi_frames_check_read(req);
 }

@@ -7,6 +7,7 @@
  * messages. What lands in a stream's receive is awaited first: land.c. */
 #include <stdlib.h>
 
+#include "bounce/bounce.h"
 #include "channel/frames.h"
 #include "channel/stream.h"
 #include "channel/tagged.h"
@@ -79,9 +80,6 @@ land_elsewhere(umx_request *req)
     size_t len     = req->info.length;
     bool   is_over = req->status != UMX_INPROGRESS;
 
-    if (umi_recv_of(req)->landing.staged != NULL) {
-        return UMX_OK; /* it does */
-    }
     /* What is over cannot be waited for. */
     return umi_request_copy(req, len, umi_request_num_moved(req, len), is_over);
 }
@@ -112,6 +110,67 @@ detach_if_pending(umx_request *req)
     }
 }
 
+/* Give a message back as it was announced, by that way. */
+static void
+return_announced(umx_request *req, const umi_way *way, void *desc,
+                 umx_status status)
+{
+    umi_channel *channel = umi_recv_of(req)->landing.channel;
+    umx_ep      *ep      = channel->ep;
+    umx_message *message = umi_message_copy(ep, NULL, 0);
+
+    if (message == NULL) {
+        way->release(&ep->base, desc);
+        umi_channel_lose(channel, req->info.seq, UMX_ERR_NO_MEMORY);
+        umi_request_complete(req, status);
+        return;
+    }
+    message->channel = channel;
+    message->info    = req->info;
+    message->storage = UMI_STORAGE_RNDV;
+    message->way     = way;
+    message->data    = desc;
+    ep->num_announced++;
+    umi_tagged_end_landing(req);
+    umi_tagged_uncount(channel);
+    umi_request_complete(req, status);
+    umi_channel_offer(channel, message);
+}
+
+/* True if the message that lands by `req` can be received again. */
+static bool
+may_return(const umx_request *req)
+{
+    const umi_channel *channel = umi_recv_of(req)->landing.channel;
+
+    return umi_endpoint_may_read(channel->ep) &&
+           !umi_channel_is_lost(channel, req->info.seq) &&
+           !umi_recv_of(req)->landing.is_withdrawn;
+}
+
+/* Give a message back that is being fetched: nothing of it has been taken from
+ * its sender. False: it is not. */
+static bool
+return_fetched(umx_request *req, umx_status status)
+{
+    void *desc = umi_bounce_stop(req);
+
+    if (desc == NULL) {
+        return false;
+    }
+    return_announced(req, &umi_way_bounce, desc, status);
+    return true;
+}
+
+void
+umi_channel_fail_landing(umx_request *req, umx_status status)
+{
+    if (req->ops != &umi_tagged_recv_ops || umi_request_is_detached(req) ||
+        !may_return(req) || !return_fetched(req, status)) {
+        umi_request_complete(req, status);
+    }
+}
+
 void
 umi_tagged_return_landing(umx_request *req)
 {
@@ -119,6 +178,10 @@ umi_tagged_return_landing(umx_request *req)
     umx_ep      *ep      = channel->ep;
     umx_message *message = NULL;
     umx_status   status;
+
+    if (may_return(req) && return_fetched(req, UMX_ERR_CANCELED)) {
+        return;
+    }
 
     if (!umi_endpoint_may_read(ep) ||
         umi_channel_is_lost(channel, req->info.seq)) {
@@ -461,9 +524,6 @@ move_part(umx_request *lander, void *arg)
         return;
     }
     moved->landers[umi_landing_of(lander)->order] = lander;
-    if (umi_landing_of(lander)->staged != NULL) {
-        return; /* it has */
-    }
     /* umi_frames_give_back() has checked the limit. */
     moved->status = umi_request_copy(lander, len,
                                      umi_request_num_moved(lander, len), true);

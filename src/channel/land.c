@@ -7,46 +7,6 @@
 /* ---- one message ---------------------------------------------------------
  */
 
-bool
-umi_land_stage(umx_request *req)
-{
-    umi_landing *landing = umi_landing_of(req);
-    umx_message *staged  = umi_message_copy(umi_endpoint_of(req->ep), NULL, 0);
-
-    if (staged == NULL) {
-        return false;
-    }
-    if (!umi_message_make_room(staged, req->buf.len)) {
-        umi_message_free(staged);
-        return false;
-    }
-    landing->staged  = staged;
-    landing->device  = req->buf.data;
-    req->buf.data    = staged->data;
-    req->buf.memtype = UMX_MEMTYPE_HOST;
-    return true;
-}
-
-umx_status
-umi_land_unstage(umx_request *req, umx_status status, size_t len)
-{
-    umi_landing *landing = umi_landing_of(req);
-    umx_message *staged  = landing->staged;
-    umx_status   copied  = UMX_OK;
-
-    if (staged == NULL) {
-        return status;
-    }
-    landing->staged  = NULL;
-    req->buf.data    = landing->device;
-    req->buf.memtype = UMX_MEMTYPE_CUDA;
-    if (status == UMX_OK) {
-        copied = umi_copy_in(&req->buf, staged->data, len);
-    }
-    umi_message_free(staged);
-    return (copied == UMX_OK) ? status : copied;
-}
-
 umx_status
 umi_land(umx_request *req, const umi_way *way, void *desc, size_t len)
 {
@@ -197,7 +157,7 @@ check_move(umx_request *piece, void *arg)
 {
     bool *can_move = arg;
 
-    if (umi_request_is_fixed(piece) && umi_landing_of(piece)->staged == NULL) {
+    if (umi_request_is_fixed(piece)) {
         *can_move = false;
     }
 }

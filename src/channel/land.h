@@ -3,7 +3,7 @@
 /* land.h: bytes that are with their sender come into a receive's buffer.
  * Thread: the worker's owner.
  *
- *   init --umi_land()--> landing --finish: umi_land_end(), umi_land_unstage()
+ *   init --umi_land()--> landing --finish: umi_land_end()
  *
  * A receive of one message lands by itself. One that takes its bytes from
  * several messages (umi_assembly) has a request for each, a piece. If it is
@@ -26,10 +26,8 @@ struct umi_channel;
  * `req->info` says of which message. */
 typedef struct umi_landing {
     struct umi_channel *channel;
-    umx_message        *staged; /* where bytes land; or NULL */
-    void               *device; /* where they belong, if so */
-    uint32_t            order;  /* of a receive, among those of its channel; of
-                                   a part, among those of its message */
+    uint32_t            order; /* of a receive, among those of its channel; of
+                                  a part, among those of its message */
     bool is_landing;
     bool is_withdrawn; /* the message: what lands means nothing */
     bool is_expecting; /* a WITHDRAW: withdraw.c */
@@ -37,24 +35,16 @@ typedef struct umi_landing {
 
 UMI_REQUEST_TAIL(umi_landing, umi_landing_of);
 
-/* Stage a request to whose buffer UCX cannot write: its bytes come to the host
- * first. False when out of memory. */
-bool umi_land_stage(umx_request *req);
-
-/* Begin the landing of a new request, which has its buffer. False when out of
- * memory. */
-static inline bool
+/* Begin the landing of a new request. */
+static inline void
 umi_landing_init(umx_request *req, struct umi_channel *channel)
 {
     umi_landing *landing = umi_landing_of(req);
 
     landing->channel      = channel;
-    landing->staged       = NULL;
     landing->is_landing   = false;
     landing->is_withdrawn = false;
     landing->is_expecting = false;
-    return !umi_must_stage(req->worker->context, &req->buf) ||
-           umi_land_stage(req);
 }
 
 /* Have `len` bytes that are elsewhere written into `req->buf`, by the way in
@@ -65,10 +55,6 @@ umx_status umi_land(umx_request *req, const umi_way *way, void *desc,
 
 /* End a landing: the bytes are there, or will not come. */
 void umi_land_end(umx_request *req);
-
-/* Put `len` staged bytes where they belong, if `status` is well. Returns what
- * the request ends with. */
-umx_status umi_land_unstage(umx_request *req, umx_status status, size_t len);
 
 /* True if bytes land by `req` for a receive that wants them. */
 bool umi_land_is_awaited(const umx_request *req);

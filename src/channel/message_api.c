@@ -180,7 +180,8 @@ umx_message_recv(umx_message **message_p, const umx_buffer *buf,
     status = umi_channel_deliver_announced(channel, message, req);
     let_go(worker, ep);
     if (status != UMX_INPROGRESS) {
-        return umi_channel_end_recv(req, status);
+        umi_request_free(req);
+        return status;
     }
     *req_p = req;
     return UMX_INPROGRESS;

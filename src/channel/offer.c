@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "bounce/bounce.h"
 #include "channel/channel.h"
 #include "lend/lend.h"
 #include "ops/follow.h"
@@ -170,6 +171,35 @@ rndv_lengths(const umx_ep *ep)
     return lengths;
 }
 
+/* ---- bounce buffers: bounce/bounce.h -------------------------------------
+ */
+
+/* Any announced message: what the receiver's memory is decides. */
+static umi_lengths
+bounce_lengths(const umx_ep *ep)
+{
+    return umi_bounce_is_agreed(&ep->base) ?
+               (umi_lengths){.min = rndv_lengths(ep).min, .max = SIZE_MAX} :
+               none;
+}
+
+static bool
+bounce_may(const umx_request *req)
+{
+    return lengths_of(ep_of(req), UMI_OFFER_BOUNCE)->min != SIZE_MAX;
+}
+
+static umx_status
+bounce_send(umx_request *req, const void *header, size_t header_len,
+            bool is_announced)
+{
+    (void)is_announced; /* it always is */
+    return umi_bounce_send(req, header, header_len);
+}
+
+/* ---- UCX's own: ops/am.h -------------------------------------------------
+ */
+
 /* Device memory: the receiver allocates its own before it takes the bytes. */
 static bool
 rndv_must_announce(const umx_request *req)
@@ -219,6 +249,16 @@ const umi_offer umi_offers[UMI_NUM_OFFERS] = {
             .may     = follow_may,
             .send    = follow_send,
             .unasked = &umi_way_follow,
+        },
+    [UMI_OFFER_BOUNCE] =
+        {
+            .name      = "bounce",
+            .how       = "announced; memory of a device is fetched through "
+                         "bounce buffers, other moved by UCX's rendezvous",
+            .lengths   = bounce_lengths,
+            .may       = bounce_may,
+            .send      = bounce_send,
+            .announced = &umi_way_bounce,
         },
     [UMI_OFFER_RNDV] =
         {

@@ -24,6 +24,7 @@ typedef enum umi_offer_id {
     UMI_OFFER_PIECES,
     UMI_OFFER_LOAN,
     UMI_OFFER_FOLLOW,
+    UMI_OFFER_BOUNCE,
     UMI_OFFER_RNDV,
     UMI_OFFER_EAGER,
     UMI_NUM_OFFERS

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* send.c: the sending half of channel.h. How a message goes is decided once, as
  * it goes: credit says whether it is announced, and offer.h by which way.
- * Memory that UCX cannot read is staged by a copy that is made at once, which
- * umi_message_rebuild() does; land.c stages by room that is copied from later.
- */
+ * The bytes stay the program's: UCX gets them by a datatype (core/datatype.h)
+ * wherever no hardware reads them by itself. */
 #include <string.h>
 
+#include "bounce/bounce.h"
 #include "channel/channel.h"
 #include "core/observe.h"
 #include "endpoint/endpoint.h"
@@ -222,10 +222,6 @@ free_what_there_is(umx_request *req)
         umi_message_free(umi_send_of(req)->longer);
         umi_send_of(req)->longer = NULL;
     }
-    if (umi_send_of(req)->staged != NULL) {
-        umi_message_free(umi_send_of(req)->staged);
-        umi_send_of(req)->staged = NULL;
-    }
     if (umi_send_of(req)->memory != NULL) {
         umi_message_free(umi_send_of(req)->memory);
         umi_send_of(req)->memory = NULL;
@@ -237,27 +233,9 @@ static inline void
 free_memory(umx_request *req)
 {
     if (((uintptr_t)umi_send_of(req)->longer |
-         (uintptr_t)umi_send_of(req)->staged |
          (uintptr_t)umi_send_of(req)->memory) != 0) {
         free_what_there_is(req);
     }
-}
-
-/* UCX cannot read that memory: send a copy of it. */
-static umx_status
-stage(umx_request *req)
-{
-    umx_buffer   device = req->buf;
-    umx_message *staged;
-    umx_status   status = umi_message_rebuild(umi_endpoint_of(req->ep), NULL, 0,
-                                              &device, device.len, &staged);
-
-    if (status == UMX_OK) {
-        umi_send_of(req)->staged = staged;
-        req->buf.data            = staged->data;
-        req->buf.memtype         = UMX_MEMTYPE_HOST;
-    }
-    return status;
 }
 
 /* Make the header with the user's header behind it. */
@@ -317,7 +295,6 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     req->gather                 = what->gather;
     umi_send_of(req)->channel   = channel;
     umi_send_of(req)->longer    = NULL;
-    umi_send_of(req)->staged    = NULL;
     umi_send_of(req)->memory    = NULL;
     umi_send_of(req)->way       = UMI_OFFER_EAGER;
     umi_send_of(req)->is_part   = what->is_part;
@@ -330,8 +307,6 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
                                 (params->flags & UMX_OP_FLAG_LEND);
     if (!fill_header(req, what)) {
         status = UMX_ERR_NO_MEMORY;
-    } else if (umi_must_stage(ep->base.worker->context, buf)) {
-        status = stage(req);
     } else {
         umi_send_of(req)->memory = what->memory;
     }
@@ -526,6 +501,9 @@ send_finish(umx_request *req)
     free_memory(req);
     leave_queue(req);
     end_short(req);
+    if (!umi_list_is_empty(&ep->bounce.fills)) {
+        umi_bounce_stop_filling(req);
+    }
     count_finished(ep, req->buf.len);
     if (umi_channels_of(ep)->lengths[UMI_OFFER_PIECES].min != SIZE_MAX) {
         umi_endpoint_due(ep, UMI_DUE_SEND); /* a flush may wait for it */
@@ -563,7 +541,6 @@ static bool
 has_own_memory(const umx_request *req)
 {
     return req->buf.len == 0 || req->small != NULL || req->copy != NULL ||
-           umi_send_of(req)->staged != NULL ||
            (umi_send_of(req)->memory != NULL && req->gather == NULL);
 }
 
@@ -580,9 +557,10 @@ is_for_nobody(umx_request *req)
 /* Tell the peer that an announced message is not to be had any more. False: its
  * bytes must go on. The peer may have asked for them, and UCX have them in its
  * queue before the WITHDRAW: then the peer receives them, or drops them. A loan
- * that has ended is not read. */
+ * that has ended is not read, and slots of a message that is fetched are not
+ * filled. The user's part ends with `status`. */
 static bool
-withdraw(umx_request *req)
+withdraw(umx_request *req, umx_status status)
 {
     umi_channel  *channel  = umi_send_of(req)->channel;
     umi_control   control  = {.kind = UMI_WITHDRAW};
@@ -606,16 +584,17 @@ withdraw(umx_request *req)
     if (!umi_endpoint_send_control(channel->ep, &control)) {
         return false;
     }
+    umi_bounce_stop_filling(req);
     req->is_void = true;
     end_short(req);
-    umi_request_detach(req);
+    umi_request_detach_as(req, status);
     return true;
 }
 
-/* True if the peer has asked for no byte of an announced message, or its bytes
- * go in pieces. A part of what is sent as several messages, or as a stream,
- * cannot be withdrawn by itself. On several lanes the bytes that the peer has
- * asked for meanwhile could overtake the WITHDRAW. */
+/* True if the peer has asked for no byte of an announced message, fetches them,
+ * or they go in pieces. A part of what is sent as several messages, or as a
+ * stream, cannot be withdrawn by itself. On several lanes the bytes that the
+ * peer has asked for meanwhile could overtake the WITHDRAW. */
 static bool
 may_withdraw(const umx_request *req)
 {
@@ -626,6 +605,7 @@ may_withdraw(const umx_request *req)
         return false;
     }
     return is_loan(req) || umi_transfer_of(req) != NULL ||
+           umi_bounce_is_filling(req) ||
            (req->is_movable && req->moved == 0 &&
             req->ep->link->num_lanes <= 1);
 }
@@ -660,8 +640,46 @@ send_cancel(umx_request *req)
                          UMI_DUE_SEND); /* a flush may wait for it */
     } else if (has_own_memory(req) || is_for_nobody(req)) {
         umi_request_detach(req);
-    } else if (!may_withdraw(req) || !withdraw(req)) {
+    } else if (!may_withdraw(req) || !withdraw(req, UMX_ERR_CANCELED)) {
         go_on_with_copy(req);
+    }
+}
+
+/* ---- messages that are fetched -------------------------------------------
+ */
+
+umx_request *
+umi_channel_find_sent(const umi_ep_base *ep, uint32_t channel, uint32_t seq)
+{
+    UMI_LIST_FOREACH(node, &ep->inflight) {
+        umx_request *req = umi_channel_request_at(node);
+        uint32_t     own;
+
+        if (req->ops == &umi_channel_send_ops && umi_send_of(req)->is_rndv &&
+            umi_send_of(req)->channel->id == channel) {
+            memcpy(&own, header_of(req) + offsetof(umi_header, seq),
+                   sizeof(own));
+            if (own == seq) {
+                return req;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* A message that is part of another, or of a stream, cannot be taken out: its
+ * connection ends. */
+void
+umi_channel_fail_sent(umx_request *req, umx_status status)
+{
+    if (umi_request_is_detached(req) || req->status != UMX_INPROGRESS) {
+        return;
+    }
+    if (umi_send_of(req)->is_part ||
+        umi_send_of(req)->channel->ops == &umi_stream_ops ||
+        req->ep->handle == NULL || !withdraw(req, status)) {
+        (void)umi_request_void(req);
+        umi_endpoint_finish(umi_endpoint_of(req->ep), UMX_EP_FAILED, status);
     }
 }
 

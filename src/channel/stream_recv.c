@@ -122,7 +122,7 @@ land(umx_request *req, uint64_t place, const umi_way *way, void *desc,
     piece->buf.len      = len;
     piece->info.tag     = place;
     slice_of(piece)->at = recv->filled;
-    (void)umi_landing_init(piece, recv->all.channel); /* of the host */
+    umi_landing_init(piece, recv->all.channel);
     recv->filled += len;
     umi_piece_land(piece, way, desc, len);
     return true;

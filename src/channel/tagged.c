@@ -103,8 +103,8 @@ umi_tagged_find_fitting(umi_channel *channel, const umx_match *match,
 /* ---- receiving -----------------------------------------------------------
  */
 
-static void
-end_landing(umx_request *req)
+void
+umi_tagged_end_landing(umx_request *req)
 {
     umi_recv_of(req)->phase = UMI_RECV_COMPLETE;
     umi_land_end(req);
@@ -127,7 +127,7 @@ land(umx_request *req, const umi_way *way, void *desc, size_t len)
         umi_withdraw_expect(req);
         return UMX_INPROGRESS;
     }
-    end_landing(req);
+    umi_tagged_end_landing(req);
     if (status != UMX_OK) {
         umi_endpoint_cannot_land(ep, status);
         umi_channel_cut(umi_recv_of(req)->landing.channel, req->info.seq,
@@ -333,7 +333,7 @@ finish_landing(umx_request *req)
     umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_ep      *ep      = channel->ep;
 
-    end_landing(req);
+    umi_tagged_end_landing(req);
     if (req->status != UMX_OK && umi_recv_of(req)->message == NULL) {
         umi_channel_lose(channel, req->info.seq, req->status);
     }
@@ -356,7 +356,7 @@ finish_withdrawn(umx_request *req)
 {
     umi_channel *channel = umi_recv_of(req)->landing.channel;
 
-    end_landing(req);
+    umi_tagged_end_landing(req);
     umi_recv_of(req)->landing.is_withdrawn = false;
     if (umi_request_is_detached(req) || req->is_cancelled) {
         req->status = UMX_ERR_CANCELED;
@@ -431,15 +431,13 @@ finish_odd(umx_request *req)
     } else if (req->is_cancelled && req->status != UMX_ERR_CANCELED) {
         umi_tagged_return_received(req);
     }
-    req->status = umi_land_unstage(req, req->status, req->info.length);
     return true;
 }
 
 static bool
 recv_finish(umx_request *req)
 {
-    if (umi_recv_of(req)->phase == UMI_RECV_LANDING || req->is_cancelled ||
-        umi_recv_of(req)->landing.staged != NULL) {
+    if (umi_recv_of(req)->phase == UMI_RECV_LANDING || req->is_cancelled) {
         return finish_odd(req);
     }
     return true;

@@ -68,6 +68,9 @@ umi_tagged_fits(size_t len, size_t capacity, uint32_t flags)
 umx_status umi_tagged_deliver(umi_channel *channel, umx_message *message,
                               umx_request *req);
 
+/* The landing of a receive is over, whatever has come. */
+void umi_tagged_end_landing(umx_request *req);
+
 /* Let a receive wait again, at its place: its message has been withdrawn. */
 void umi_tagged_repost(umx_request *req);
 

@@ -40,14 +40,6 @@ umi_tagged_post(umi_channel *channel, umx_request *req)
     umi_list_insert_sorted(&channel->posted, &req->node, is_behind, NULL);
 }
 
-umx_status
-umi_channel_end_recv(umx_request *req, umx_status status)
-{
-    status = umi_land_unstage(req, status, req->info.length);
-    umi_request_free(req);
-    return status;
-}
-
 umx_request *
 umi_channel_new_recv(umi_channel *channel, const umx_match *match,
                      uint32_t flags, const umx_buffer *buf,
@@ -67,10 +59,7 @@ umi_channel_new_recv(umi_channel *channel, const umx_match *match,
     umi_recv_of(req)->flags   = flags;
     umi_recv_of(req)->message = NULL;
     umi_recv_of(req)->phase   = UMI_RECV_QUEUED;
-    if (!umi_landing_init(req, channel)) {
-        umi_request_free(req);
-        return NULL;
-    }
+    umi_landing_init(req, channel);
     umi_landing_of(req)->order = channel->num_recvs++;
     return req;
 }
@@ -116,7 +105,8 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
     status = umi_tagged_recv_later(channel, message, req);
     if (status != UMX_INPROGRESS) {
         *info = req->info;
-        return umi_channel_end_recv(req, status);
+        umi_request_free(req);
+        return status;
     }
     *req_p = req;
     return UMX_INPROGRESS;

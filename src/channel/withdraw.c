@@ -18,6 +18,7 @@
 /* clang-format on */
 #include <stdlib.h>
 
+#include "bounce/bounce.h"
 #include "channel/am.h"
 #include "channel/tagged.h"
 #include "util/count.h"
@@ -111,6 +112,24 @@ find(const umi_list *list, uint32_t seq)
     return NULL;
 }
 
+/* Nothing more comes of a message that goes in pieces, or is fetched. */
+static bool
+stop_landing(umx_request *req)
+{
+    void *desc;
+
+    if (umi_transfer_stop(req)) {
+        return true;
+    }
+    desc = umi_bounce_stop(req);
+    if (desc == NULL) {
+        return false;
+    }
+    umi_way_bounce.release(req->ep, desc);
+    umi_request_complete(req, UMX_OK);
+    return true;
+}
+
 /* `req` may have begun to land the message since the WITHDRAW came. */
 static void
 mark(umx_request *req)
@@ -119,7 +138,7 @@ mark(umx_request *req)
         (void)umi_request_void(req);
     }
     umi_landing_of(req)->is_withdrawn = true;
-    if (req->status == UMX_INPROGRESS && umi_transfer_stop(req)) {
+    if (req->status == UMX_INPROGRESS && stop_landing(req)) {
         return;
     }
     if (umi_landing_of(req)->is_expecting) {

@@ -105,7 +105,9 @@ typedef enum umi_control_kind {
 typedef enum umi_feature {
     /* The sender uses no shared memory with the receiver: one of them may not
      * map that of the other. WELCOME repeats it if HELLO has it. */
-    UMI_FEATURE_APART = 1u << 0
+    UMI_FEATURE_APART = 1u << 0,
+    /* The sender knows the notes of bounce/note.h. */
+    UMI_FEATURE_BOUNCE = 1u << 1
 } umi_feature;
 
 typedef struct umi_limits {

@@ -47,6 +47,8 @@ note_moved(umx_request *req, size_t end)
 static umx_status
 read_bytes(umx_request *req, size_t offset, void *dest, size_t len)
 {
+    umx_buffer part;
+
     if (req->is_void) {
         memset(dest, 0, len);
         return UMX_OK;
@@ -56,10 +58,16 @@ read_bytes(umx_request *req, size_t offset, void *dest, size_t len)
     }
     if (req->buf.layout != NULL) {
         umi_layout_read(&req->buf, offset, dest, len);
-    } else {
-        memcpy(dest, (const char *)req->buf.data + offset, len);
+        return UMX_OK;
     }
-    return UMX_OK;
+    if (umi_memtype_is_host_readable(&req->buf)) {
+        memcpy(dest, (const char *)req->buf.data + offset, len);
+        return UMX_OK;
+    }
+    part      = req->buf;
+    part.data = (char *)req->buf.data + offset;
+    part.len  = len;
+    return umi_copy_out(&part, dest, len);
 }
 
 umx_status

@@ -18,6 +18,7 @@
 /* clang-format on */
 #include <stdlib.h>
 
+#include "core/dma.h"
 #include "core/request.h"
 #include "core/observe.h"
 #include "core/worker.h"
@@ -85,6 +86,15 @@ move_to(umx_request *req, umi_spare *copy)
     }
 }
 
+/* Let no copy to or from a device use the memory any more. */
+static void
+settle(umx_request *req)
+{
+    if (req->num_dmas != 0) {
+        umi_dma_settle(req);
+    }
+}
+
 umx_status
 umi_request_copy(umx_request *req, size_t size, size_t len, bool is_forced)
 {
@@ -94,6 +104,7 @@ umi_request_copy(umx_request *req, size_t size, size_t len, bool is_forced)
     if (req->copy != NULL || req->small != NULL) {
         return UMX_OK;
     }
+    settle(req);
     if (umi_request_is_fixed(req)) {
         return UMX_INPROGRESS;
     }
@@ -121,6 +132,7 @@ umi_request_void(umx_request *req)
     if (umi_request_is_fixed(req)) {
         return false;
     }
+    settle(req);
     req->is_void = true;
     return true;
 }
@@ -129,10 +141,12 @@ umi_request_void(umx_request *req)
  */
 
 void
-umi_request_detach(umx_request *req)
+umi_request_detach_as(umx_request *req, umx_status status)
 {
     UMI_ASSERT_LOCKED(req->worker);
     assert(req->status == UMX_INPROGRESS && !req->is_done);
+    settle(req);
+    req->user_status = (int16_t)status;
     umi_request_set_user(req, UMI_USER_DETACHED);
     req->on_lost = NULL; /* it is of the user's part */
     umi_node_init(&req->detached_node);
@@ -140,6 +154,12 @@ umi_request_detach(umx_request *req)
     umi_list_append(&req->worker->detached, &req->detached_node);
     req->worker->has_events = true;
     req->worker->is_armed   = false;
+}
+
+void
+umi_request_detach(umx_request *req)
+{
+    umi_request_detach_as(req, UMX_ERR_CANCELED);
 }
 
 static void
@@ -150,10 +170,10 @@ report(umx_request *req)
     umi_node_remove(&req->detached_node);
     req->is_done = true;
     if (req->is_observed) {
-        umi_observe_end(req, UMX_ERR_CANCELED);
+        umi_observe_end(req, (umx_status)req->user_status);
     }
     if (req->on_done != NULL) {
-        req->on_done(req, UMX_ERR_CANCELED, req->arg);
+        req->on_done(req, (umx_status)req->user_status, req->arg);
         if (!is_kept) {
             umi_request_free(req);
         }

@@ -170,12 +170,25 @@ skip_to(umi_link *link, const void *address, uint64_t id)
     return UMX_OK;
 }
 
+/* True for what moves memory of devices alone: no message goes that way, and no
+ * memory of the host. */
+static bool
+is_of_devices(const char *transport)
+{
+    return strncmp(transport, "cuda", 4) == 0 ||
+           strcmp(transport, "gdr_copy") == 0;
+}
+
 static void
 note_transport(const char *transport, const char *device, void *arg)
 {
     umi_link *link = arg;
 
     (void)device;
+    if (is_of_devices(transport)) {
+        link->has_cuda_ipc |= strcmp(transport, "cuda_ipc") == 0;
+        return;
+    }
     link->num_lanes++;
     if (umi_transport_is_shm(transport)) {
         link->has_shm = true;

@@ -57,11 +57,13 @@ typedef struct umi_link {
     bool                    has_shm;
     bool                    has_tcp;
     bool                    has_rdma;
-    bool     loses_unread;   /* messages go over tcp: umi_link_look_first() */
-    bool     has_hardware;   /* a transport may read memory by itself */
-    unsigned num_lanes;      /* 0: not known */
-    struct umi_turns *turns; /* ops/turns.h */
-} umi_link;                  /* behind it: umi_worker_hooks.link_size */
+    bool     loses_unread; /* messages go over tcp: umi_link_look_first() */
+    bool     has_hardware; /* a transport may read memory by itself */
+    bool     has_cuda_ipc; /* UCX moves memory of devices between the two */
+    unsigned num_lanes;    /* 0: not known; without those of devices */
+    struct umi_turns       *turns;  /* ops/turns.h */
+    struct umi_bounce_link *bounce; /* bounce/bounce.h */
+} umi_link;                         /* behind it: umi_worker_hooks.link_size */
 
 /* Who and where a peer says it is. */
 typedef struct umi_peer_claim {

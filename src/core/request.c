@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/request.h"
 
+#include "core/dma.h"
+
 #include "core/link.h"
 
 #include <string.h>
@@ -74,6 +76,7 @@ umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
     req->is_void      = false;
     req->is_observed  = false;
     req->is_abandoned = false;
+    req->num_dmas     = 0;
     memset(&req->on_done, 0,
            offsetof(umx_request, ops) - offsetof(umx_request, on_done));
     req->buf.memh = NULL;
@@ -156,6 +159,9 @@ umi_request_complete(umx_request *req, umx_status status)
 {
     UMI_ASSERT_LOCKED(req->worker);
     assert(status != UMX_INPROGRESS);
+    if (__builtin_expect(req->num_dmas != 0, 0)) {
+        umi_dma_settle(req);
+    }
     umi_request_set_state(req, UMI_REQUEST_COMPLETE);
     req->status = status;
     umi_node_remove(&req->node);
@@ -268,7 +274,8 @@ umx_request_status(const umx_request *req)
     if (!req->is_done) {
         return UMX_INPROGRESS;
     }
-    return umi_request_is_detached(req) ? UMX_ERR_CANCELED : req->status;
+    return umi_request_is_detached(req) ? (umx_status)req->user_status :
+                                          req->status;
 }
 
 const umx_recv_info *

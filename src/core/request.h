@@ -101,6 +101,7 @@ struct umx_request {
     bool       is_kept;      /* released by the user */
     bool       is_cancelled; /* umx_request_cancel() was called */
     /* umi_request_is_odd() looks at the first four at once. */
+    uint8_t  num_dmas;         /* of its bytes, under way: dma.h */
     unsigned state : 3;        /* umi_request_state */
     unsigned user : 2;         /* umi_user_state */
     bool     is_lost : 1;      /* in UCX's hands for good, it seems */
@@ -109,6 +110,7 @@ struct umx_request {
     bool     is_movable : 1;   /* UCX has the memory through datatype.h */
     bool     is_void : 1;      /* nobody wants the bytes: UCX gets zeros */
     bool     is_abandoned : 1; /* umx_request_abandon(): no limit counts */
+    int16_t  user_status;      /* umi_request_detach_as() */
     /* A new request has zeros from here ... */
     umx_done_fn        on_done;
     umx_done_fn        on_lost; /* or NULL */
@@ -301,6 +303,9 @@ bool umi_request_void(umx_request *req);
  * runs with UMX_ERR_CANCELED in the next (P) call. The operation's own part
  * goes on until it completes and `finish` has run. */
 void umi_request_detach(umx_request *req);
+
+/* The same, with another status. */
+void umi_request_detach_as(umx_request *req, umx_status status);
 
 /* True if an operation of `ep` on `list` is cancelled, and its buffer still
  * lent. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/dma.h"
 #include "core/listener.h"
 #include "core/link.h"
 #include "core/observe.h"
@@ -37,6 +38,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->gathered);
     umi_list_init(&worker->waits);
     umi_list_init(&worker->lookouts);
+    umi_dma_init(worker);
     umi_list_init(&worker->dependents);
     umi_list_init(&worker->links);
     umi_list_init(&worker->ending_links);
@@ -387,6 +389,7 @@ umi_worker_end(umx_worker *worker)
     pthread_mutex_lock(&worker->signal_lock);
     worker->ucp = NULL;
     pthread_mutex_unlock(&worker->signal_lock);
+    umi_dma_fini(worker);
     close(worker->fd);
     worker->fd = -1;
     if (worker->num_memory_holds == 0 && !has_requests(worker)) {

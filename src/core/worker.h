@@ -15,6 +15,7 @@
 #include "core/ep_base.h"
 #include "core/guard.h"
 #include "core/request.h"
+#include "core/watch.h"
 #include "util/ids.h"
 #include "util/list.h"
 #include "util/mpsc.h"
@@ -55,6 +56,14 @@ typedef struct umi_worker_hooks {
     void (*tell_ep)(umi_ep_base *ep, umi_ep_news news, const char *reason);
     /* True if the program has received something of `ep`'s. */
     bool (*has_received)(const umi_ep_base *ep);
+    /* Find the message of `ep` that was announced as number `seq` of a channel
+     * and is not over; NULL: there is none. */
+    umx_request *(*find_sent)(const umi_ep_base *ep, uint32_t channel,
+                              uint32_t seq);
+    /* End a message of ours whose bytes cannot be read: nobody gets it. And a
+     * receive whose memory cannot be written: the message stays. */
+    void (*fail_sent)(umx_request *req, umx_status status);
+    void (*fail_landing)(umx_request *req, umx_status status);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
     /* A connection has been accepted, but too few descriptors are left. */
@@ -173,15 +182,19 @@ struct umx_worker {
     umi_spin          spin;
     umi_yields        yields;
     /* what UCX's callbacks queued */
-    umi_list  ep_events;    /* umi_ep_base.event_node */
-    umi_list  gathered;     /* umi_gathered.worker_node */
-    umi_list  waits;        /* requests that wait for a number: wait.h */
-    umi_list  lookouts;     /* umx_lookout.node */
-    umi_list  detached;     /* umx_request.detached_node: not reported yet */
-    umi_list  put_off;      /* umi_put_off.node: guard.h */
-    umi_list  put_off_done; /* requests whose `on_done` is put off */
-    umi_mpsc  retired;      /* (any) umi_retire.node */
-    umi_timer nap;          /* ends a sleep that UCX cannot end */
+    umi_list         ep_events; /* umi_ep_base.event_node */
+    umi_list         gathered;  /* umi_gathered.worker_node */
+    umi_list         waits;     /* requests that wait for a number: wait.h */
+    umi_list         lookouts;  /* umx_lookout.node */
+    umi_list         dmas;      /* umi_dma.node: dma.h */
+    umi_list         detached; /* umx_request.detached_node: not reported yet */
+    umi_list         put_off;  /* umi_put_off.node: guard.h */
+    umi_list         put_off_done; /* requests whose `on_done` is put off */
+    umi_mpsc         retired;      /* (any) umi_retire.node */
+    umi_timer        nap;          /* ends a sleep that UCX cannot end */
+    umi_timer        dma_timer;    /* ends one beside a copy */
+    umi_watch        bell_watch; /* dma.c's, like the next; without, fd is -1 */
+    struct umi_bell *bell;
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
@@ -211,6 +224,7 @@ struct umx_worker {
     umi_list                waiting;  /* requests: hooks->on_arrivals() */
     struct umi_tags        *tags;     /* of the rooms above, like these: */
     struct umi_lend        *lend;
+    struct umi_bounce      *bounce;
     struct umi_transfers   *transfers;
     struct umi_channel_am  *am;
     struct umi_addressed   *addressed; /* NULL until it is used */

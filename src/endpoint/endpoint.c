@@ -159,6 +159,7 @@ umi_endpoint_new(umx_worker *worker, const umx_window *window, umx_ep **ep_p)
     set_limits(ep, config, window);
     umi_lend_begin(&ep->base, &ep->lend);
     umi_transfer_begin(&ep->base, &ep->transfers);
+    umi_bounce_begin(&ep->base, &ep->bounce);
     umi_node_init(&ep->put_off.node);
     umi_node_init(&ep->put_off_lost.node);
     umi_list_init(&ep->control);
@@ -534,6 +535,7 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_request_complete_all(&ep->base.waiting, pending_status(ep));
     umi_lend_end(&ep->base, pending_status(ep));
     umi_transfer_end(&ep->base, pending_status(ep));
+    umi_bounce_end(&ep->base, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
     umi_request_complete_all(&ep->queries, pending_status(ep));

@@ -17,6 +17,7 @@
 #include "core/link.h"
 #include "core/socket.h"
 #include "core/worker.h"
+#include "bounce/bounce.h"
 #include "lend/lend.h"
 #include "mem/memtype.h"
 #include "ops/am.h"
@@ -144,6 +145,7 @@ struct umx_ep {
     umi_ep_base               base; /* first: umi_ep_base_of() */
     umi_lend_ep               lend;
     umi_transfer_ep           transfers;
+    umi_bounce_ep             bounce;
     const umi_endpoint_hooks *hooks;
     umx_ep_state              state;
     umx_status                error;

@@ -158,6 +158,7 @@ umi_where_keep(umx_ep *ep, const umi_where *where, uint64_t features,
     ep->apart                = NULL;
     ep->shares_pids          = umi_apart_shares_pids(ep, where);
     ep->base.remote_id       = where->endpoint;
+    ep->base.does_bounce     = (features & UMI_FEATURE_BOUNCE) != 0;
     ep->peer_pid             = where->pid;
     ep->peer_version         = where->version;
     return umi_apart_check(ep, 0, reason_p);

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 
+#include "bounce/bounce.h"
 #include "channel/am.h"
 #include "channel/channel.h"
 #include "channel/frames.h"
@@ -154,6 +155,7 @@ typedef struct rooms {
     umi_tags       tags;
     umi_lend       lend;
     umi_transfers  transfers;
+    umi_bounce     bounce;
     umi_channel_am am;
     umi_strangers  strangers;
 } rooms;
@@ -172,6 +174,7 @@ init_worker(umx_worker *worker)
     umi_tag_init(worker, &rooms_of(worker)->tags);
     umi_lend_init(worker, &rooms_of(worker)->lend);
     umi_transfer_init(worker, &rooms_of(worker)->transfers);
+    umi_bounce_init(worker, &rooms_of(worker)->bounce);
     umi_channel_am_init(worker, &rooms_of(worker)->am);
     umi_strangers_init(worker, &rooms_of(worker)->strangers);
 }
@@ -181,6 +184,7 @@ free_worker(umx_worker *worker)
 {
     umi_lend_fini(&rooms_of(worker)->lend);
     umi_transfer_fini(&rooms_of(worker)->transfers);
+    umi_bounce_fini(&rooms_of(worker)->bounce);
 }
 
 static void
@@ -240,6 +244,7 @@ tell_ep(umi_ep_base *ep, umi_ep_news news, const char *reason)
 typedef struct link_rooms {
     umi_lend_agreement agreement;
     umi_turns          turns;
+    umi_bounce_link    bounce;
 } link_rooms;
 
 static void
@@ -247,6 +252,7 @@ init_link(umi_link *link)
 {
     umi_lend_init_link(link);
     umi_turns_init(link, &((link_rooms *)(void *)(link + 1))->turns);
+    umi_bounce_init_link(link, &((link_rooms *)(void *)(link + 1))->bounce);
 }
 
 static void
@@ -254,6 +260,7 @@ fini_link(umi_link *link)
 {
     umi_lend_fini_link(link);
     umi_turns_fini(link);
+    umi_bounce_fini_link(link);
 }
 
 static const umi_worker_hooks worker_hooks = {
@@ -269,6 +276,9 @@ static const umi_worker_hooks worker_hooks = {
     .frames_size   = sizeof(umi_frames),
     .tell_ep       = tell_ep,
     .has_received  = has_received,
+    .find_sent     = umi_channel_find_sent,
+    .fail_sent     = umi_channel_fail_sent,
+    .fail_landing  = umi_channel_fail_landing,
     .on_connection = umi_handshake_on_connection,
     .on_busy       = umi_handshake_on_busy,
     .drop_accepted = umi_accept_drop,
@@ -313,6 +323,9 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     }
     if (status == UMX_OK) {
         status = umi_transfer_listen(worker);
+    }
+    if (status == UMX_OK) {
+        status = umi_bounce_listen(worker);
     }
     if (status == UMX_OK) {
         status = umi_rma_init(worker);

@@ -1,83 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cuda.c: see cuda.h. Types and numbers are those of the driver's ABI (cuda.h
- * of the toolkit, which is not needed to build this). */
+/* cuda.c: see cuda.h; the driver, contexts and memory. Copies are in
+ * cuda_copy.c. */
 #include "mem/cuda.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "mem/cuda_driver.h"
 #include "util/log.h"
 
-typedef int                cu_result;
-typedef int                cu_device;
-typedef unsigned long long cu_pointer;
-typedef struct cu_context *cu_context;
-typedef struct cu_stream  *cu_stream;
-
-enum {
-    CU_OK             = 0,
-    CU_INVALID_VALUE  = 1,
-    CU_OUT_OF_MEMORY  = 2,
-    CU_MEMORY_DEVICE  = 2,
-    CU_ATTACH_GLOBAL  = 1,
-    CU_PORTABLE       = 1,
-    CU_NON_BLOCKING   = 1,
-    ATTR_MEMORY_TYPE  = 2,
-    ATTR_IS_MANAGED   = 8,
-    ATTR_DEVICE       = 9,
-    ATTR_RANGE_START  = 11,
-    ATTR_RANGE_SIZE   = 12,
-    NUM_ATTRS         = 5,
-    MAX_DEVICES       = 64,
-    FIRST_REAL_STREAM = 16 /* below: names of default streams */
-};
-
-/* The driver's functions. */
-#define FUNCTIONS(X)                                                           \
-    X(init, "cuInit", (unsigned flags))                                        \
-    X(error_name, "cuGetErrorName", (cu_result result, const char **name_p))   \
-    X(pointer_attributes, "cuPointerGetAttributes",                            \
-      (unsigned count, const int *attributes, void **values,                   \
-       cu_pointer pointer))                                                    \
-    X(device_get, "cuDeviceGet", (cu_device * device_p, int ordinal))          \
-    X(retain, "cuDevicePrimaryCtxRetain",                                      \
-      (cu_context * context_p, cu_device device))                              \
-    X(push, "cuCtxPushCurrent_v2", (cu_context context))                       \
-    X(pop, "cuCtxPopCurrent_v2", (cu_context * context_p))                     \
-    X(copy_htod, "cuMemcpyHtoDAsync_v2",                                       \
-      (cu_pointer dst, const void *src, size_t len, cu_stream stream))         \
-    X(copy_dtoh, "cuMemcpyDtoHAsync_v2",                                       \
-      (void *dst, cu_pointer src, size_t len, cu_stream stream))               \
-    X(copy_across, "cuMemcpyAsync",                                            \
-      (cu_pointer dst, cu_pointer src, size_t len, cu_stream stream))          \
-    X(current_device, "cuCtxGetDevice", (cu_device * device_p))                \
-    X(alloc, "cuMemAlloc_v2", (cu_pointer * pointer_p, size_t len))            \
-    X(alloc_managed, "cuMemAllocManaged",                                      \
-      (cu_pointer * pointer_p, size_t len, unsigned flags))                    \
-    X(alloc_pinned, "cuMemHostAlloc",                                          \
-      (void **data_p, size_t len, unsigned flags))                             \
-    X(free, "cuMemFree_v2", (cu_pointer pointer))                              \
-    X(free_pinned, "cuMemFreeHost", (void *data))                              \
-    X(fill, "cuMemsetD8Async",                                                 \
-      (cu_pointer pointer, unsigned char value, size_t count,                  \
-       cu_stream stream))                                                      \
-    X(stream_create, "cuStreamCreate", (cu_stream * stream_p, unsigned flags)) \
-    X(stream_wait, "cuStreamSynchronize", (cu_stream stream))
-
-static struct {
-    bool is_present;
-#define MEMBER(name, symbol, args) cu_result(*name) args;
-    FUNCTIONS(MEMBER)
-#undef MEMBER
-} driver;
+umi_cuda_driver umi_cuda;
 
 static pthread_once_t  once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the next two */
 static cu_context      contexts[MAX_DEVICES]; /* primary ones, retained */
-/* The library's own, which no default stream waits for, and which waits for
- * none: a kernel there may run for ever, and need what is copied here. */
-static cu_stream streams[MAX_DEVICES];
+static bool            has_failed[MAX_DEVICES];
+
+/* Contexts that this thread has entered, and the capture mode that it had
+ * before the first. */
+static _Thread_local unsigned depth;
+static _Thread_local int      capture_mode;
 
 /* ---- the driver ----------------------------------------------------------
  */
@@ -91,41 +35,89 @@ load(void)
         return; /* no NVIDIA driver: host memory only */
     }
 #define LOOK_UP(name, symbol, args)                              \
-    *(void **)&driver.name = dlsym(handle, symbol);              \
-    if (driver.name == NULL) {                                   \
+    *(void **)&umi_cuda.name = dlsym(handle, symbol);            \
+    if (umi_cuda.name == NULL) {                                 \
         umi_log(UMI_LOG_WARN, "libcuda.so.1 has no %s", symbol); \
         return;                                                  \
     }
-    FUNCTIONS(LOOK_UP)
+    UMI_CUDA_FUNCTIONS(LOOK_UP)
 #undef LOOK_UP
-    driver.is_present = (driver.init(0) == CU_OK); /* no: no device */
+    umi_cuda.is_present = (umi_cuda.init(0) == CU_OK); /* no: no device */
 }
 
 bool
 umx_cuda_is_present(void)
 {
     (void)pthread_once(&once, load);
-    return driver.is_present;
+    return umi_cuda.is_present;
 }
 
-/* A failure as a status, logged. */
-static umx_status
-check(cu_result result, const char *what)
+/* True for errors after which nothing that uses the device works in this
+ * process any more: a kernel of the program has failed, or the device itself.
+ */
+static bool
+is_lasting(cu_result result)
+{
+    switch (result) {
+    case CU_ECC_UNCORRECTABLE:
+    case CU_HARDWARE_STACK_ERROR:
+    case CU_ILLEGAL_ADDRESS:
+    case CU_LAUNCH_TIMEOUT:
+    case CU_ASSERT:
+    case CU_ILLEGAL_INSTRUCTION:
+    case CU_MISALIGNED_ADDRESS:
+    case CU_INVALID_ADDRESS_SPACE:
+    case CU_INVALID_PC:
+    case CU_LAUNCH_FAILED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void
+note_failure(int device, const char *name, cu_result result)
+{
+    bool is_first;
+
+    pthread_mutex_lock(&lock);
+    is_first           = !has_failed[device];
+    has_failed[device] = true;
+    pthread_mutex_unlock(&lock);
+    if (is_first) {
+        umi_log(UMI_LOG_ERROR,
+                "CUDA device %d has failed for this process: %s (%d), perhaps "
+                "by a kernel of the program; operations on its memory fail "
+                "from now on, others go on",
+                device, name, result);
+    }
+}
+
+umx_status
+umi_cuda_check(cu_result result, int device, const char *what)
 {
     const char *name = NULL;
 
     if (result == CU_OK) {
         return UMX_OK;
     }
-    if (driver.error_name(result, &name) != CU_OK || name == NULL) {
+    if (umi_cuda.error_name(result, &name) != CU_OK || name == NULL) {
         name = "an unknown error";
     }
     umi_log(UMI_LOG_WARN, "%s: %s (%d)", what, name, result);
+    if (is_lasting(result) && device != UMX_DEVICE_NONE) {
+        note_failure(device, name, result);
+        return UMX_ERR_DEVICE_FAILED;
+    }
     switch (result) {
     case CU_INVALID_VALUE:
         return UMX_ERR_INVALID_PARAM;
     case CU_OUT_OF_MEMORY:
         return UMX_ERR_NO_MEMORY;
+    case CU_CONTEXT_IS_DESTROYED:
+    case CU_INVALID_HANDLE:
+        umi_cuda_forget(device); /* what is of that context, is gone */
+        return UMX_ERR_IO_ERROR;
     default:
         return UMX_ERR_IO_ERROR;
     }
@@ -153,9 +145,9 @@ umi_cuda_describe(const void *data, size_t len, umx_memory_info *info)
         return UMX_ERR_UNSUPPORTED;
     }
     /* What the driver does not know leaves zeros: it is no error. */
-    status = check(
-        driver.pointer_attributes(NUM_ATTRS, attributes, values, pointer),
-        "cuPointerGetAttributes");
+    status = umi_cuda_check(
+        umi_cuda.pointer_attributes(NUM_ATTRS, attributes, values, pointer),
+        UMX_DEVICE_NONE, "cuPointerGetAttributes");
     if (status != UMX_OK) {
         return status;
     }
@@ -187,11 +179,15 @@ primary_context(int device, cu_context *context_p)
         return UMX_ERR_OUT_OF_RANGE;
     }
     pthread_mutex_lock(&lock);
-    if (contexts[device] == NULL) {
-        status = check(driver.device_get(&handle, device), "cuDeviceGet");
+    if (has_failed[device]) {
+        status = UMX_ERR_DEVICE_FAILED;
+    } else if (contexts[device] == NULL) {
+        status = umi_cuda_check(umi_cuda.device_get(&handle, device),
+                                UMX_DEVICE_NONE, "cuDeviceGet");
         if (status == UMX_OK) {
-            status = check(driver.retain(&contexts[device], handle),
-                           "cuDevicePrimaryCtxRetain");
+            status = umi_cuda_check(umi_cuda.retain(&contexts[device], handle),
+                                    UMX_DEVICE_NONE,
+                                    "cuDevicePrimaryCtxRetain");
         }
     }
     *context_p = contexts[device];
@@ -199,15 +195,21 @@ primary_context(int device, cu_context *context_p)
     return status;
 }
 
-static umx_status
-enter(int device)
+umx_status
+umi_cuda_enter_device(int device)
 {
     cu_context context;
     umx_status status = primary_context(device, &context);
 
-    return (status == UMX_OK) ?
-               check(driver.push(context), "cuCtxPushCurrent") :
-               status;
+    if (status == UMX_OK) {
+        status = umi_cuda_check(umi_cuda.push(context), device,
+                                "cuCtxPushCurrent");
+    }
+    if (status == UMX_OK && depth++ == 0) {
+        capture_mode = CU_CAPTURE_RELAXED;
+        (void)umi_cuda.capture_mode(&capture_mode);
+    }
+    return status;
 }
 
 void
@@ -215,12 +217,16 @@ umi_cuda_leave(void)
 {
     cu_context context;
 
-    (void)!check(driver.pop(&context), "cuCtxPopCurrent");
+    assert(depth != 0);
+    if (--depth == 0) {
+        (void)umi_cuda.capture_mode(&capture_mode);
+    }
+    (void)!umi_cuda_check(umi_cuda.pop(&context), UMX_DEVICE_NONE,
+                          "cuCtxPopCurrent");
 }
 
-/* Enter the context of the memory's device. */
-static umx_status
-enter_of(const void *data, size_t len, int *device_p)
+umx_status
+umi_cuda_device_of(const void *data, size_t len, int *device_p)
 {
     umx_memory_info info;
     umx_status      status = umi_cuda_describe(data, len, &info);
@@ -229,127 +235,16 @@ enter_of(const void *data, size_t len, int *device_p)
         return status;
     }
     *device_p = info.device;
-    return (info.device >= 0) ? enter(info.device) : UMX_ERR_INVALID_PARAM;
+    return (info.device >= 0) ? UMX_OK : UMX_ERR_INVALID_PARAM;
 }
 
 umx_status
 umi_cuda_enter(const void *data, size_t len)
 {
-    int device;
-
-    return enter_of(data, len, &device);
-}
-
-/* ---- the library's stream ------------------------------------------------
- */
-
-/* The stream of the device whose context has been entered. */
-static umx_status
-get_stream(int device, cu_stream *stream_p)
-{
-    umx_status status = UMX_OK;
-
-    pthread_mutex_lock(&lock);
-    if (streams[device] == NULL) {
-        status = check(driver.stream_create(&streams[device], CU_NON_BLOCKING),
-                       "cuStreamCreate");
-    }
-    *stream_p = streams[device];
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
-/* Wait for what was queued with this result. */
-static umx_status
-finish(cu_result result, const char *what, cu_stream stream)
-{
-    umx_status status = check(result, what);
-
-    return (status == UMX_OK) ?
-               check(driver.stream_wait(stream), "cuStreamSynchronize") :
-               status;
-}
-
-/* ---- bytes ---------------------------------------------------------------
- */
-
-/* Enter the context of the memory's device, and find its stream. */
-static umx_status
-enter_to_copy(const void *data, size_t len, cu_stream *stream_p)
-{
     int        device;
-    umx_status status = enter_of(data, len, &device);
+    umx_status status = umi_cuda_device_of(data, len, &device);
 
-    if (status != UMX_OK) {
-        return status;
-    }
-    status = get_stream(device, stream_p);
-    if (status != UMX_OK) {
-        umi_cuda_leave();
-    }
-    return status;
-}
-
-umx_status
-umi_cuda_copy_in(void *dst, const void *src, size_t len)
-{
-    cu_stream  stream;
-    umx_status status;
-
-    if (len == 0) {
-        return UMX_OK;
-    }
-    status = enter_to_copy(dst, len, &stream);
-    if (status == UMX_OK) {
-        status = finish(driver.copy_htod((uintptr_t)dst, src, len, stream),
-                        "cuMemcpyHtoDAsync", stream);
-        umi_cuda_leave();
-    }
-    return status;
-}
-
-umx_status
-umi_cuda_copy_out(void *dst, const void *src, size_t len)
-{
-    cu_stream  stream;
-    umx_status status;
-
-    if (len == 0) {
-        return UMX_OK;
-    }
-    status = enter_to_copy(src, len, &stream);
-    if (status == UMX_OK) {
-        status = finish(driver.copy_dtoh(dst, (uintptr_t)src, len, stream),
-                        "cuMemcpyDtoHAsync", stream);
-        umi_cuda_leave();
-    }
-    return status;
-}
-
-umx_status
-umi_cuda_copy_across(void *dst, const void *src, size_t len)
-{
-    umx_memory_info info;
-    cu_stream       stream;
-    umx_status      status;
-
-    if (len == 0) {
-        return UMX_OK;
-    }
-    status = umi_cuda_describe(src, len, &info);
-    if (status == UMX_OK && info.device < 0) {
-        status = UMX_ERR_INVALID_PARAM;
-    }
-    if (status == UMX_OK) {
-        status = enter_to_copy(dst, len, &stream);
-    }
-    if (status == UMX_OK) {
-        status = finish(
-            driver.copy_across((uintptr_t)dst, (uintptr_t)src, len, stream),
-            "cuMemcpyAsync", stream);
-        umi_cuda_leave();
-    }
-    return status;
+    return (status == UMX_OK) ? umi_cuda_enter_device(device) : status;
 }
 
 /* ---- allocation ----------------------------------------------------------
@@ -361,38 +256,50 @@ current_device(void)
 {
     cu_device device;
 
-    return (driver.current_device(&device) == CU_OK) ? device : 0;
+    return (umi_cuda.current_device(&device) == CU_OK) ? device : 0;
+}
+
+static umx_status
+zero(int device, cu_pointer pointer, size_t len)
+{
+    cu_stream  stream;
+    umx_status status = umi_cuda_stream(device, UMI_CUDA_AT_ONCE, &stream);
+
+    if (status == UMX_OK) {
+        status = umi_cuda_check(umi_cuda.fill(pointer, 0, len, stream), device,
+                                "cuMemsetD8Async");
+    }
+    return (status == UMX_OK) ? umi_cuda_check(umi_cuda.stream_wait(stream),
+                                               device, "cuStreamSynchronize") :
+                                status;
 }
 
 static umx_status
 alloc(umx_memtype memtype, int device, size_t len, void **data_p)
 {
     cu_pointer pointer = 0;
-    cu_stream  stream;
     umx_status status;
 
     if (memtype == UMX_MEMTYPE_HOST) {
-        status = check(driver.alloc_pinned(data_p, len, CU_PORTABLE),
-                       "cuMemHostAlloc");
+        status = umi_cuda_check(umi_cuda.alloc_pinned(data_p, len, CU_PORTABLE),
+                                device, "cuMemHostAlloc");
         if (status == UMX_OK) {
             memset(*data_p, 0, len);
         }
         return status;
     }
     status = (memtype == UMX_MEMTYPE_CUDA) ?
-                 check(driver.alloc(&pointer, len), "cuMemAlloc") :
-                 check(driver.alloc_managed(&pointer, len, CU_ATTACH_GLOBAL),
-                       "cuMemAllocManaged");
+                 umi_cuda_check(umi_cuda.alloc(&pointer, len), device,
+                                "cuMemAlloc") :
+                 umi_cuda_check(
+                     umi_cuda.alloc_managed(&pointer, len, CU_ATTACH_GLOBAL),
+                     device, "cuMemAllocManaged");
     if (status != UMX_OK) {
         return status;
     }
-    status = get_stream(device, &stream);
-    if (status == UMX_OK) {
-        status = finish(driver.fill(pointer, 0, len, stream), "cuMemsetD8Async",
-                        stream);
-    }
+    status = zero(device, pointer, len);
     if (status != UMX_OK) {
-        (void)driver.free(pointer);
+        (void)umi_cuda.free(pointer);
         return status;
     }
     *data_p = (void *)(uintptr_t)pointer;
@@ -410,7 +317,7 @@ umi_cuda_alloc(umx_memtype memtype, int device, size_t len, void **data_p)
     if (device == UMX_DEVICE_NONE) {
         device = current_device();
     }
-    status = enter(device);
+    status = umi_cuda_enter_device(device);
     if (status == UMX_OK) {
         status = alloc(memtype, device, len, data_p);
         umi_cuda_leave();
@@ -422,11 +329,13 @@ void
 umi_cuda_free(umx_memtype memtype, void *data)
 {
     if (memtype == UMX_MEMTYPE_HOST) {
-        (void)!check(driver.free_pinned(data), "cuMemFreeHost");
+        (void)!umi_cuda_check(umi_cuda.free_pinned(data), UMX_DEVICE_NONE,
+                              "cuMemFreeHost");
         return;
     }
     if (umi_cuda_enter(data, 1) == UMX_OK) {
-        (void)!check(driver.free((uintptr_t)data), "cuMemFree");
+        (void)!umi_cuda_check(umi_cuda.free((uintptr_t)data), UMX_DEVICE_NONE,
+                              "cuMemFree");
         umi_cuda_leave();
     }
 }
@@ -460,13 +369,13 @@ umx_cuda_wait(int device, uintptr_t stream)
         return UMX_ERR_INVALID_PARAM;
     }
     if (device != UMX_DEVICE_NONE) {
-        status = enter(device);
+        status = umi_cuda_enter_device(device);
         if (status != UMX_OK) {
             return status;
         }
     }
-    status = check(driver.stream_wait((cu_stream)stream),
-                   "cuStreamSynchronize");
+    status = umi_cuda_check(umi_cuda.stream_wait((cu_stream)stream), device,
+                            "cuStreamSynchronize");
     if (device != UMX_DEVICE_NONE) {
         umi_cuda_leave();
     }

@@ -7,22 +7,28 @@
 
 #include <umx/memory.h>
 
+/* Where the bytes of a copy go. */
+typedef enum umi_cuda_direction {
+    UMI_CUDA_IN,      /* from the host to a device */
+    UMI_CUDA_OUT,     /* from a device to the host */
+    UMI_CUDA_ACROSS,  /* between devices, or within one */
+    UMI_CUDA_AT_ONCE, /* any of these, and the caller waits for it */
+    UMI_CUDA_NUM_DIRECTIONS
+} umi_cuda_direction;
+
 /* umx_memory_query(); without a driver UMX_ERR_UNSUPPORTED. */
 umx_status umi_cuda_describe(const void *data, size_t len,
                              umx_memory_info *info);
 
+/* Find the device that memory is of. UMX_ERR_INVALID_PARAM: none, or it is
+ * shorter. */
+umx_status umi_cuda_device_of(const void *data, size_t len, int *device_p);
+
 /* Have the context of that memory's device as the current one, until leave().
- * UMX_ERR_INVALID_PARAM: it is of no device, or shorter. */
+ * UMX_ERR_INVALID_PARAM: it is of no device, or shorter;
+ * UMX_ERR_DEVICE_FAILED. */
 umx_status umi_cuda_enter(const void *data, size_t len);
 void       umi_cuda_leave(void);
-
-/* Copy between host memory and memory of a device, in that device's context;
- * the caller's current context is what it was. Returns when it is done. */
-umx_status umi_cuda_copy_in(void *dst, const void *src, size_t len);
-umx_status umi_cuda_copy_out(void *dst, const void *src, size_t len);
-
-/* Copy between memories of devices, of one or of two; as those. */
-umx_status umi_cuda_copy_across(void *dst, const void *src, size_t len);
 
 /* `len` > 0 bytes of zeros: HOST is pinned. `device` UMX_DEVICE_NONE: that of
  * the current context, or the first. */

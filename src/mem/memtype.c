@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "mem/cuda.h"
+#include "mem/cuda_copy.h"
 
 static umx_status
 host_copy(void *dst, const void *src, size_t len)

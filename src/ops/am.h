@@ -16,7 +16,9 @@ enum {
     UMI_AM_FOLLOWED = 5, /* follow.h's */
     UMI_AM_TRANSFER = 6, /* transfer.h's, like the next */
     UMI_AM_PIECE    = 7,
-    UMI_AM_ASK      = 8
+    UMI_AM_ASK      = 8,
+    UMI_AM_OFFERED  = 9, /* bounce/bounce.h's, like the next */
+    UMI_AM_BOUNCE   = 10
 };
 
 /* A message as it arrives, inside UCX's callback. */

@@ -46,13 +46,23 @@ umi_post_params(ucp_request_param_t *params, umx_request *req)
  */
 
 /* True if UCX gets the memory by a datatype: the memory is not contiguous, or
- * it is the host's, and no hardware could read it by itself. */
+ * no hardware could read it by itself. Memory that nobody has told the kind of
+ * may be a device's. */
 static inline bool
 umi_post_is_movable(const umx_request *req, bool has_hardware)
 {
     return req->gather != NULL || req->buf.layout != NULL ||
-           (umi_context_is_host_buffer(req->worker->context, &req->buf) &&
+           ((umi_context_is_host_buffer(req->worker->context, &req->buf) ||
+             umi_is_device_buffer(&req->buf)) &&
             req->buf.len != 0 && !has_hardware);
+}
+
+/* True if UCX is to move memory of a device by itself: what it is given of one
+ * does not go through channels. */
+static inline bool
+umi_post_is_for_ucx(const umx_request *req)
+{
+    return umi_is_device_buffer(&req->buf) && req->worker->context->moves_cuda;
 }
 
 /* Choose what UCX is given for the memory: see core/datatype.h. */
@@ -66,9 +76,11 @@ umi_post_memory(umx_request *req, ucp_request_param_t *params, size_t *count_p,
         umi_post_memh(params, req, &req->buf);
         return req->buf.data;
     }
-    params->op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
-    params->datatype = req->worker->context->datatypes.movable;
-    *count_p         = 1;
+    params->op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE |
+                            UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    params->datatype    = req->worker->context->datatypes.movable;
+    params->memory_type = UCS_MEMORY_TYPE_HOST;
+    *count_p            = 1;
     return req;
 }
 

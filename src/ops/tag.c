@@ -38,7 +38,8 @@ send_memory(umx_request *req, ucp_request_param_t *params)
 {
     size_t count;
     void  *data = umi_post_memory(req, params, &count,
-                                  req->ep->link->has_hardware);
+                                  req->ep->link->has_hardware ||
+                                      umi_post_is_for_ucx(req));
 
     return umi_tag_op_of(req)->is_sync ?
                ucp_tag_send_sync_nbx(req->ep->handle, data, count,
@@ -547,7 +548,8 @@ post_recv(umx_request *req)
         return status;
     }
     umi_post_params(&params, req);
-    data = umi_post_memory(req, &params, &count, has_hardware(req));
+    data = umi_post_memory(req, &params, &count,
+                           has_hardware(req) || umi_post_is_for_ucx(req));
     /* UCX 1.13 tells tag and length to the callback only. */
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv = on_received;

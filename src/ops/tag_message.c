@@ -145,7 +145,9 @@ deliver_handle(umx_request *req, umi_engine *engine, ucp_tag_message_h handle)
         return status;
     }
     umi_post_params(&params, req);
-    data = umi_post_memory(req, &params, &count, req->worker->has_hardware);
+    data = umi_post_memory(req, &params, &count,
+                           req->worker->has_hardware ||
+                               umi_post_is_for_ucx(req));
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv                = on_delivered;
     umi_tag_op_of(req)->is_probed = true;

@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <poll.h>
 
+#include "core/dma.h"
 #include "core/observe.h"
 #include "core/wait.h"
 #include "core/watch.h"
@@ -46,6 +47,10 @@ umi_progress_poll(umx_worker *worker)
     }
     if (umi_worker_has_events(worker)) {
         umi_worker_run_events(worker);
+    }
+    if (umi_dma_exists(worker) && umi_dma_look(worker)) {
+        umi_worker_run_events(worker);
+        events++;
     }
     if (umi_waits_exist(worker) && umi_waits_look(worker)) {
         umi_worker_run_events(worker);
@@ -142,6 +147,9 @@ arm(umx_worker *worker)
     umx_status status;
 
     if (umi_waits_exist(worker) && umi_waits_announce(worker)) {
+        return UMX_ERR_BUSY;
+    }
+    if (umi_dma_exists(worker) && umi_dma_announce(worker)) {
         return UMX_ERR_BUSY;
     }
     status = arm_engine(worker->engine);

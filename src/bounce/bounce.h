@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
+/* bounce.h: messages to and from memory of devices, between processes of one
+ * host, through bounce buffers.
+ *
+ * UCX moves such bytes by 8 KiB, and stands still at each. And it holds the
+ * memory until the peer has received it. So UCX announces a message that a peer
+ * may fetch, and has its bytes by a datatype only (core/datatype.h). The
+ * receiver decides as a receive matches, when both memories are known:
+ *
+ *   neither is a device's, or few bytes   UCX's rendezvous moves them
+ *   else                                  it fetches them:
+ *
+ *   receiver                                 sender
+ *     FETCH (message, from which byte on) -->
+ *                                              fills slots of its segment, in
+ *                                              order: by its CPU, or a device
+ *                                         <--  FILLED (slot, turn)
+ *     drains the slot into its buffer,
+ *     and looks at its turn again
+ *     FREED (slot, turn)                  -->  fills it with what comes next
+ *     after the last byte the announcement is released: UCX tells the sender
+ *
+ * A process writes into a buffer of its own by copies of its own only, and
+ * reads from its own: so a buffer is the program's again as soon as those have
+ * been settled (core/dma.h), wherever the peer is. What has been fetched of
+ * a message whose receive is cancelled means nothing: STOP, and the message is
+ * announced again, as it was.
+ *
+ * The slots are one segment of the worker's (core/segment.h), which its peers
+ * map: made at first use, of SLOTS times SLOT bytes. One peer has at most half
+ * of them. A slot that a peer keeps for TAKE_BACK_MS while others wait is taken
+ * back: its turn changes, and a peer that goes on finds that out and fetches
+ * again from the byte that it has got to. So no peer that has stopped holds the
+ * others up, and none waits in a circle: to drain a slot needs nothing.
+ *
+ * Copies of a device need no CPU: both map the segment, and pin it, where the
+ * driver lets them. Thread: the worker's owner. */
+/* clang-format on */
+#ifndef UMI_BOUNCE_H
+#define UMI_BOUNCE_H
+
+#include "bounce/slots.h"
+#include "ops/am.h"
+
+enum {
+    /* Shorter messages are moved by UCX: that takes two copies. */
+    UMI_BOUNCE_MIN = 16 * 1024
+};
+
+/* What a worker has. */
+typedef struct umi_bounce {
+    umi_pool         objects; /* fetch.c's, and notes that UCX has not sent */
+    umi_bounce_slots slots;
+    void            *arriving; /* the message whose handler runs; or NULL */
+} umi_bounce;
+
+/* What an endpoint has. */
+typedef struct umi_bounce_ep {
+    umi_list fills;      /* fill.c: of our messages, by the peer's FETCH */
+    umi_list fetches;    /* fetch.c: of the peer's */
+    uint64_t last_fetch; /* number of our newest */
+    uint64_t last_fill;  /* of the peer's */
+} umi_bounce_ep;
+
+/* What a link has: the peer's segment. */
+typedef struct umi_bounce_link {
+    umi_segment *segment; /* NULL: not mapped */
+    char        *data;
+    uint64_t     memory; /* its name */
+    bool         is_pinned;
+    int          device; /* in whose context */
+} umi_bounce_link;
+
+/* Begin what a new worker, endpoint or link has, in `bounce`, and end it. What
+ * a worker has ends once UCX's worker is gone. */
+void umi_bounce_init(umx_worker *worker, umi_bounce *bounce);
+void umi_bounce_fini(umi_bounce *bounce);
+void umi_bounce_begin(umi_ep_base *ep, umi_bounce_ep *bounce);
+void umi_bounce_end(umi_ep_base *ep, umx_status status);
+void umi_bounce_init_link(struct umi_link *link, umi_bounce_link *bounce);
+void umi_bounce_fini_link(struct umi_link *link);
+
+/* Listen for messages that may be fetched, and notes. */
+umx_status umi_bounce_listen(umx_worker *worker);
+
+/* ---- sending -------------------------------------------------------------
+ */
+
+/* True if the peer may fetch messages of `ep`. */
+bool umi_bounce_is_agreed(const umi_ep_base *ep);
+
+/* Announce a message, as umi_am_send() does. */
+umx_status umi_bounce_send(umx_request *req, const void *header,
+                           size_t header_len);
+
+/* True if the peer fetches the bytes of `req`. */
+bool umi_bounce_is_filling(const umx_request *req);
+
+/* Fill no more slots for `req`, which the peer hears of elsewhere. */
+void umi_bounce_stop_filling(umx_request *req);
+
+/* ---- receiving -----------------------------------------------------------
+ */
+
+/* How a message is taken that may be fetched. */
+extern const umi_way umi_way_bounce;
+
+/* Stop the fetch that lands by `req`, and give what the message was known by,
+ * as it was announced. NULL: it is not fetched. */
+void *umi_bounce_stop(umx_request *req);
+
+#endif

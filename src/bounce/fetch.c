@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fetch.c: the receiving half of bounce.h. */
+#include <stddef.h>
+#include <string.h>
+
+#include "bounce/object.h"
+#include "codec/header.h"
+#include "core/datatype.h"
+#include "core/link.h"
+
+static void on_drained(umi_dma *copy, umx_status status);
+
+static umi_fetch *
+fetch_at(umi_node *node)
+{
+    return umi_container_of(node, umi_fetch, node);
+}
+
+static umi_fetch *
+find(const umi_ep_base *ep, uint64_t id)
+{
+    UMI_LIST_FOREACH(node, &ep->bounce->fetches) {
+        if (fetch_at(node)->id == id) {
+            return fetch_at(node);
+        }
+    }
+    return NULL;
+}
+
+static umi_fetch *
+find_of(const umx_request *req)
+{
+    if (req->ep == NULL || req->ep->bounce == NULL) {
+        return NULL;
+    }
+    UMI_LIST_FOREACH(node, &req->ep->bounce->fetches) {
+        if (fetch_at(node)->req == req) {
+            return fetch_at(node);
+        }
+    }
+    return NULL;
+}
+
+/* ---- a message that may be fetched ---------------------------------------
+ */
+
+static void
+put_offered(umx_worker *worker, umi_offered *what)
+{
+    if (worker->bounce->arriving == what) {
+        worker->bounce->arriving = NULL;
+    }
+    umi_pool_put(&worker->bounce->objects, what);
+}
+
+static void
+offered_release(const umi_ep_base *ep, void *desc)
+{
+    umi_offered *what = desc;
+
+    umi_am_release(ep, what->desc);
+    put_offered(ep->worker, what);
+}
+
+/* Have UCX move the bytes. */
+static umx_status
+move_by_ucx(umx_request *req, umi_offered *what, size_t len)
+{
+    void *desc = what->desc;
+
+    put_offered(req->worker, what);
+    return umi_am_recv(req, desc, len);
+}
+
+/* ---- fetching ------------------------------------------------------------
+ */
+
+/* Ask for the bytes from `drained` on. */
+static umx_status
+ask(umi_fetch *fetch)
+{
+    umi_bounce_note note = {.kind    = UMI_BOUNCE_FETCH,
+                            .fetch   = ++fetch->ep->bounce->last_fetch,
+                            .offset  = fetch->drained,
+                            .len     = fetch->len,
+                            .channel = fetch->what->channel,
+                            .seq     = fetch->what->seq};
+
+    fetch->id     = note.fetch;
+    fetch->filled = fetch->drained;
+    return umi_bounce_tell(fetch->ep, &note);
+}
+
+/* What copies read for a fetch means nothing any more. */
+static void
+drop_drains(const umi_fetch *fetch)
+{
+    UMI_LIST_FOREACH(node, &fetch->ep->worker->dmas) {
+        umi_dma *copy = umi_container_of(node, umi_dma, node);
+
+        if (copy->done == on_drained &&
+            umi_container_of(copy, umi_drain, copy)->fetch == fetch) {
+            umi_container_of(copy, umi_drain, copy)->fetch = NULL;
+        }
+    }
+}
+
+/* End a fetch; `what` is the caller's. */
+static void
+end_fetch(umi_fetch *fetch)
+{
+    drop_drains(fetch);
+    umi_node_remove(&fetch->node);
+    umi_pool_put(&fetch->ep->worker->bounce->objects, fetch);
+}
+
+static void
+tell_stop(const umi_fetch *fetch)
+{
+    umi_bounce_note note = {.kind = UMI_BOUNCE_STOP, .fetch = fetch->id};
+
+    (void)umi_bounce_tell(fetch->ep, &note);
+}
+
+/* True if one of the memories is a device's, and there is enough of it. */
+static bool
+is_to_fetch(const umx_request *req, const umi_offered *what, size_t len)
+{
+    return len >= UMI_BOUNCE_MIN && umi_bounce_is_agreed(req->ep) &&
+           (what->is_device || umi_bounce_run(req) != NULL);
+}
+
+static umx_status
+offered_recv(umx_request *req, void *desc, size_t len)
+{
+    umi_ep_base *ep   = req->ep;
+    umi_offered *what = desc;
+    umi_fetch   *fetch;
+
+    if (!is_to_fetch(req, what, len)) {
+        return move_by_ucx(req, what, len);
+    }
+    fetch = umi_pool_get(&ep->worker->bounce->objects);
+    if (fetch == NULL) {
+        return move_by_ucx(req, what, len);
+    }
+    *fetch = (umi_fetch){.ep     = ep,
+                         .req    = req,
+                         .what   = what,
+                         .len    = len,
+                         .device = UMX_DEVICE_NONE};
+    if (ask(fetch) != UMX_OK) {
+        umi_pool_put(&ep->worker->bounce->objects, fetch);
+        return move_by_ucx(req, what, len);
+    }
+    what->is_fetched = true;
+    umi_node_init(&fetch->node);
+    umi_list_append(&ep->bounce->fetches, &fetch->node);
+    umi_request_posted(req);
+    req->is_movable = true;
+    umi_list_append(&ep->inflight, &req->node);
+    return UMX_INPROGRESS;
+}
+
+const umi_way umi_way_bounce = {
+    .is_announced = true,
+    .recv         = offered_recv,
+    .release      = offered_release,
+};
+
+void *
+umi_bounce_stop(umx_request *req)
+{
+    umi_fetch   *fetch = find_of(req);
+    umi_offered *what;
+
+    if (fetch == NULL) {
+        return NULL;
+    }
+    if (req->num_dmas != 0) {
+        umi_dma_settle(req); /* before the slots are another's */
+    }
+    what = fetch->what;
+    tell_stop(fetch);
+    end_fetch(fetch);
+    return what;
+}
+
+/* ---- slots that are filled -----------------------------------------------
+ */
+
+static umi_bounce_link *
+link_of(const umi_fetch *fetch)
+{
+    return fetch->ep->link->bounce;
+}
+
+/* Map the peer's segment, if it is not the one that is mapped. */
+static bool
+map_slots(umi_ep_base *ep, const umi_bounce_note *note)
+{
+    umi_bounce_link *link = ep->link->bounce;
+
+    if (link->segment != NULL && link->memory == note->memory) {
+        return true;
+    }
+    umi_bounce_fini_link(ep->link);
+    link->segment = umi_bounce_slots_map(note->segment, note->context,
+                                         note->memory, &link->data);
+    link->memory  = note->memory;
+    return link->segment != NULL;
+}
+
+/* One try, as umi_bounce_slots_pin(). */
+static void
+pin_slots(umi_bounce_link *link, int device)
+{
+    if (link->device == UMX_DEVICE_NONE) {
+        link->device    = device;
+        link->is_pinned = umi_cuda_pin(device, link->segment,
+                                       UMI_SEGMENT_HEADER + UMI_BOUNCE_SIZE) ==
+                          UMX_OK;
+    }
+}
+
+static void
+tell_freed(const umi_fetch *fetch, uint32_t slot, uint32_t turn)
+{
+    umi_bounce_note note = {.kind  = UMI_BOUNCE_FREED,
+                            .fetch = fetch->id,
+                            .slot  = slot,
+                            .turn  = turn};
+
+    (void)umi_bounce_tell(fetch->ep, &note);
+}
+
+/* All bytes are here: the announcement is released, so that the sender's part
+ * ends. */
+static void
+finish(umi_fetch *fetch)
+{
+    umx_request *req  = fetch->req;
+    umi_offered *what = fetch->what;
+
+    end_fetch(fetch);
+    offered_release(req->ep, what);
+    umi_request_complete(req, UMX_OK);
+}
+
+/* `len` bytes more have been read of a slot. If the slot has been taken back
+ * meanwhile they are anything, and are fetched again. */
+static void
+note_drained(umi_fetch *fetch, const char *data, uint32_t slot, uint32_t turn,
+             size_t len)
+{
+    if (!umi_bounce_slots_is_turn(data, slot, turn)) {
+        drop_drains(fetch);
+        (void)ask(fetch); /* else the connection has failed */
+        return;
+    }
+    tell_freed(fetch, slot, turn);
+    fetch->drained += len;
+    if (fetch->drained == fetch->len) {
+        finish(fetch);
+    }
+}
+
+static void
+on_drained(umi_dma *copy, umx_status status)
+{
+    umi_drain  *drain  = umi_container_of(copy, umi_drain, copy);
+    umx_worker *worker = drain->worker;
+    umi_fetch  *fetch  = drain->fetch;
+    umi_drain   it     = *drain;
+
+    umi_pool_put(&worker->bounce->objects, drain);
+    if (fetch == NULL) {
+        return;
+    }
+    if (status == UMX_OK) {
+        note_drained(fetch, it.data, it.slot, it.turn, it.len);
+    } else {
+        worker->hooks->fail_landing(fetch->req, status);
+    }
+}
+
+/* Have a slot read into memory of a device. */
+static void
+drain_by_device(umi_fetch *fetch, const umx_buffer *run, umi_drain *drain,
+                size_t offset)
+{
+    umx_request *req    = fetch->req;
+    umx_status   status = umi_bounce_device(run, &fetch->device);
+
+    if (status != UMX_OK) {
+        umi_dma_fail(&drain->copy, req->worker, status, on_drained);
+        return;
+    }
+    pin_slots(link_of(fetch), fetch->device);
+    req->moved = offset + drain->len;
+    umi_dma_begin(&drain->copy, req, fetch->device, UMI_CUDA_IN,
+                  (char *)run->data + offset,
+                  umi_bounce_slots_at(drain->data, drain->slot), drain->len,
+                  on_drained);
+}
+
+/* Read a slot; what goes wrong is heard of later, outside UCX. */
+static void
+drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
+{
+    umx_request      *req   = fetch->req;
+    const char       *data  = link_of(fetch)->data;
+    const umx_buffer *run   = umi_bounce_run(req);
+    umi_drain        *drain = umi_pool_get(&req->worker->bounce->objects);
+    umx_status        status;
+
+    if (drain == NULL) {
+        umi_ep_base_refuse(fetch->ep, "out of memory for a fetch");
+        return;
+    }
+    *drain = (umi_drain){.worker = req->worker,
+                         .fetch  = fetch,
+                         .data   = data,
+                         .slot   = note->slot,
+                         .turn   = note->turn,
+                         .len    = (size_t)note->len};
+    if (run != NULL) {
+        drain_by_device(fetch, run, drain, (size_t)note->offset);
+        return;
+    }
+    status = umi_datatype_write(req, (size_t)note->offset,
+                                umi_bounce_slots_at(data, note->slot),
+                                drain->len);
+    if (status != UMX_OK) {
+        umi_dma_fail(&drain->copy, req->worker, status, on_drained);
+        return;
+    }
+    umi_pool_put(&req->worker->bounce->objects, drain);
+    note_drained(fetch, data, note->slot, note->turn, (size_t)note->len);
+}
+
+/* ---- notes, inside UCX's callback ----------------------------------------
+ */
+
+/* Give a message up that cannot be fetched: UCX moves its bytes, if they are
+ * there still. */
+static void
+give_up(umi_fetch *fetch)
+{
+    umx_request *req  = fetch->req;
+    umi_offered *what = fetch->what;
+    size_t       len  = fetch->len;
+    umx_status   status;
+
+    end_fetch(fetch);
+    umi_node_remove(&req->node);
+    umi_request_restart(req);
+    status = move_by_ucx(req, what, len);
+    if (status != UMX_INPROGRESS) {
+        umi_request_complete(req, status);
+    }
+}
+
+void
+umi_fetch_on_filled(umi_ep_base *ep, const umi_bounce_note *note)
+{
+    umi_fetch *fetch = find(ep, note->fetch);
+
+    if (fetch == NULL) {
+        if (note->fetch == 0 || note->fetch > ep->bounce->last_fetch) {
+            umi_ep_base_refuse(ep, "bytes that nobody has asked for");
+        }
+        return; /* it crosses STOP */
+    }
+    if (note->offset != fetch->filled || note->len == 0 ||
+        note->len > fetch->len - fetch->filled || note->len > UMI_BOUNCE_SLOT ||
+        note->slot >= UMI_BOUNCE_SLOTS) {
+        umi_ep_base_refuse(ep, "bytes out of order");
+        return;
+    }
+    if (!map_slots(ep, note)) {
+        tell_stop(fetch);
+        give_up(fetch);
+        return;
+    }
+    fetch->filled += (size_t)note->len;
+    drain_slot(fetch, note);
+}
+
+void
+umi_fetch_on_unable(umi_ep_base *ep, const umi_bounce_note *note)
+{
+    umi_fetch *fetch = find(ep, note->fetch);
+
+    if (fetch != NULL) {
+        give_up(fetch);
+    } else if (note->fetch == 0 || note->fetch > ep->bounce->last_fetch) {
+        umi_ep_base_refuse(ep, "a fetch that has never begun");
+    }
+}
+
+/* ---- arrival, inside UCX's callback --------------------------------------
+ */
+
+int
+umi_fetch_on_offer(umx_worker *worker, const umi_am_arrival *arrival)
+{
+    umi_am_arrival message = *arrival;
+    umi_header     header;
+    umi_offered   *what;
+    int            verdict;
+
+    if (arrival->way != &umi_way_rndv ||
+        !umi_header_decode(&header, arrival->header, arrival->header_len)) {
+        return worker->am_handlers[UMI_AM_DATA].fn(worker, arrival);
+    }
+    what = umi_pool_get(&worker->bounce->objects);
+    if (what == NULL) {
+        return worker->am_handlers[UMI_AM_DATA].fn(worker, arrival);
+    }
+    *what = (umi_offered){
+        .desc      = arrival->data,
+        .endpoint  = header.endpoint,
+        .channel   = umi_header_channel_id(header.kind, header.channel),
+        .seq       = header.seq,
+        .is_device = (header.flags & UMI_FLAG_DEVICE) != 0,
+    };
+    message.way              = &umi_way_bounce;
+    message.data             = what;
+    worker->bounce->arriving = what;
+    verdict = worker->am_handlers[UMI_AM_DATA].fn(worker, &message);
+    if (worker->bounce->arriving == NULL) {
+        return verdict; /* UCX moves the bytes, or they have been released */
+    }
+    worker->bounce->arriving = NULL;
+    if (verdict == UMI_AM_KEPT || what->is_fetched) {
+        return UMI_AM_KEPT;
+    }
+    umi_pool_put(&worker->bounce->objects, what);
+    return verdict;
+}
+
+void
+umi_fetches_end(umi_ep_base *ep, umx_status status)
+{
+    while (!umi_list_is_empty(&ep->bounce->fetches)) {
+        umi_fetch   *fetch = fetch_at(ep->bounce->fetches.next);
+        umx_request *req   = fetch->req;
+        umi_offered *what  = fetch->what;
+
+        umi_dma_settle(req);
+        end_fetch(fetch);
+        offered_release(ep, what);
+        umi_request_complete(req, status);
+    }
+}

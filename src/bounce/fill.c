@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fill.c: the sending half of bounce.h. */
+#include "bounce/object.h"
+#include "core/datatype.h"
+#include "core/link.h"
+#include "util/clock.h"
+#include "mem/gather.h"
+#include "util/count.h"
+
+enum {
+    /* A slot is not filled by less, so that a message of some has several on
+     * their way. */
+    STEP_MIN     = 128 * 1024,
+    STEPS        = 4, /* of a message, at least, if it is long enough */
+    STEP_UNIT    = 4096,
+    TAKE_BACK_MS = 100
+};
+
+static void run_waiting(umi_bounce_slots *slots);
+
+static umi_bounce_slots *
+slots_of(const umi_fill *fill)
+{
+    return &fill->ep->worker->bounce->slots;
+}
+
+static umi_fill *
+fill_at(umi_node *node)
+{
+    return umi_container_of(node, umi_fill, node);
+}
+
+const umx_buffer *
+umi_bounce_run(const umx_request *req)
+{
+    const umx_buffer *buf = &req->buf;
+
+    if (req->gather != NULL) {
+        if (req->gather->count != 1) {
+            return NULL;
+        }
+        buf = &req->gather->pieces[0];
+    }
+    return (buf->memtype > UMX_MEMTYPE_HOST && buf->layout == NULL &&
+            !req->is_void) ?
+               buf :
+               NULL;
+}
+
+umx_status
+umi_bounce_device(const umx_buffer *buf, int *device_p)
+{
+    return (*device_p != UMX_DEVICE_NONE) ?
+               UMX_OK :
+               umi_cuda_device_of(buf->data, buf->len, device_p);
+}
+
+/* ---- slots ---------------------------------------------------------------
+ */
+
+static void
+free_slot(umi_bounce_slot *slot)
+{
+    if (slot->fill != NULL) {
+        UMI_DECREMENT(slot->fill->num_slots);
+        slot->fill = NULL;
+    }
+    slot->state = UMI_BOUNCE_FREE;
+}
+
+/* Let go of what a fill has. A slot that a copy writes is freed behind it; what
+ * the peer reads of the others means nothing any more. */
+static void
+drop_slots(umi_fill *fill)
+{
+    umi_bounce_slots *slots = slots_of(fill);
+
+    for (int i = 0; i < UMI_BOUNCE_SLOTS && fill->num_slots != 0; i++) {
+        umi_bounce_slot *slot = &slots->slots[i];
+
+        if (slot->fill != fill) {
+            continue;
+        }
+        if (slot->state == UMI_BOUNCE_FILLING) {
+            slot->fill = NULL;
+            UMI_DECREMENT(fill->num_slots);
+        } else {
+            umi_bounce_slot_turn(slot);
+            free_slot(slot);
+        }
+    }
+}
+
+static void
+end_fill(umi_fill *fill)
+{
+    umi_bounce *bounce = fill->ep->worker->bounce;
+
+    drop_slots(fill);
+    umi_node_remove(&fill->node);
+    umi_node_remove(&fill->wait_node);
+    umi_pool_put(&bounce->objects, fill);
+}
+
+/* ---- filling -------------------------------------------------------------
+ */
+
+static void
+tell_filled(umi_bounce_slot *slot)
+{
+    const umi_fill         *fill  = slot->fill;
+    const umi_bounce_slots *slots = slots_of(fill);
+    umi_bounce_note         note  = {.kind    = UMI_BOUNCE_FILLED,
+                                     .fetch   = fill->id,
+                                     .offset  = slot->offset,
+                                     .len     = slot->len,
+                                     .slot    = slot->index,
+                                     .turn    = slot->turn,
+                                     .context = fill->ep->worker->context->id,
+                                     .memory  = slots->memory,
+                                     .segment = slots->number};
+
+    slot->state = UMI_BOUNCE_LENT;
+    slot->since = umi_clock_ns();
+    (void)umi_bounce_tell(fill->ep, &note); /* lost: the connection is, too */
+}
+
+static void
+on_filled(umi_dma *copy, umx_status status)
+{
+    umi_bounce_slot  *slot  = umi_container_of(copy, umi_bounce_slot, copy);
+    umi_bounce_slots *slots = &slot->worker->bounce->slots;
+    umi_fill         *fill  = slot->fill;
+
+    if (fill == NULL) {
+        free_slot(slot);
+    } else if (status == UMX_OK) {
+        tell_filled(slot);
+    } else {
+        umx_request *req = fill->req;
+
+        free_slot(slot);
+        end_fill(fill);
+        slot->worker->hooks->fail_sent(req, status);
+    }
+    run_waiting(slots);
+}
+
+/* Have the next bytes written to `slot`. */
+static void
+begin_fill(umi_fill *fill, umi_bounce_slot *slot)
+{
+    umx_request      *req  = fill->req;
+    const umx_buffer *run  = umi_bounce_run(req);
+    size_t            left = fill->len - fill->filled;
+    umx_status        status;
+
+    umi_bounce_slot_turn(slot);
+    slot->state  = UMI_BOUNCE_FILLING;
+    slot->fill   = fill;
+    slot->offset = fill->filled;
+    slot->len    = (left < fill->step) ? left : fill->step;
+    fill->num_slots++;
+    fill->filled += slot->len;
+    if (run == NULL) {
+        status = umi_datatype_read(req, slot->offset,
+                                   umi_bounce_slot_data(slot), slot->len);
+        if (status == UMX_OK) {
+            tell_filled(slot);
+            return;
+        }
+    } else {
+        status = umi_bounce_device(run, &fill->device);
+        if (status == UMX_OK) {
+            umi_bounce_slots_pin(slots_of(fill), fill->device);
+            req->moved = fill->filled;
+            umi_dma_begin(&slot->copy, req, fill->device, UMI_CUDA_OUT,
+                          umi_bounce_slot_data(slot),
+                          (const char *)run->data + slot->offset, slot->len,
+                          on_filled);
+            return;
+        }
+    }
+    umi_dma_fail(&slot->copy, req->worker, status, on_filled);
+}
+
+static bool
+is_filled(const umi_fill *fill)
+{
+    return fill->filled == fill->len;
+}
+
+/* True if the peer of `fill` has as many slots as one may have. */
+static bool
+has_its_share(const umi_fill *fill)
+{
+    const umi_bounce_slots *slots = slots_of(fill);
+    unsigned                count = 0;
+
+    for (int i = 0; i < UMI_BOUNCE_SLOTS; i++) {
+        const umi_fill *other = slots->slots[i].fill;
+
+        count += other != NULL && other->ep->link == fill->ep->link;
+    }
+    return count >= UMI_BOUNCE_PEER_MAX;
+}
+
+/* Fill what slots there are for a message. */
+static void
+run(umi_fill *fill)
+{
+    umi_bounce_slots *slots = slots_of(fill);
+
+    while (!is_filled(fill)) {
+        umi_bounce_slot *slot = has_its_share(fill) ?
+                                    NULL :
+                                    umi_bounce_slots_take(slots);
+
+        if (slot == NULL) {
+            if (!umi_node_is_linked(&fill->wait_node)) {
+                umi_list_append(&slots->waiting, &fill->wait_node);
+            }
+            if (!umi_node_is_linked(&slots->timer.node)) {
+                umi_timer_start(fill->ep->worker, &slots->timer,
+                                TAKE_BACK_MS * UINT64_C(1000000));
+            }
+            return;
+        }
+        begin_fill(fill, slot);
+    }
+    umi_node_remove(&fill->wait_node);
+}
+
+/* A slot may have become free: those that wait get it in order. */
+static void
+run_waiting(umi_bounce_slots *slots)
+{
+    UMI_LIST_FOREACH_SAFE(node, &slots->waiting) {
+        run(umi_container_of(node, umi_fill, wait_node));
+    }
+}
+
+/* ---- slots that are kept -------------------------------------------------
+ */
+
+/* Take the slots of a peer back that has one for too long: it has stopped, or
+ * is slow. When it goes on it finds that out, and fetches again. */
+static bool
+take_back(umi_bounce_slots *slots, uint64_t now)
+{
+    for (int i = 0; i < UMI_BOUNCE_SLOTS; i++) {
+        const umi_bounce_slot *slot = &slots->slots[i];
+
+        if (slot->state == UMI_BOUNCE_LENT && slot->fill != NULL &&
+            now - slot->since >= TAKE_BACK_MS * UINT64_C(1000000)) {
+            end_fill(slot->fill);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* True if some message waits for slots of others. */
+static bool
+is_waited_for(const umi_bounce_slots *slots)
+{
+    UMI_LIST_FOREACH(node, &slots->waiting) {
+        if (!has_its_share(umi_container_of(node, umi_fill, wait_node))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+umi_fill_on_timer(umi_timer *timer)
+{
+    umi_bounce_slots *slots  = umi_container_of(timer, umi_bounce_slots, timer);
+    umx_worker       *worker = slots->slots[0].worker;
+    uint64_t          now    = umi_clock_ns();
+
+    while (is_waited_for(slots) && take_back(slots, now)) {
+        run_waiting(slots);
+    }
+    if (!umi_list_is_empty(&slots->waiting)) {
+        umi_timer_start(worker, timer, TAKE_BACK_MS * UINT64_C(1000000));
+    }
+}
+
+/* ---- notes, inside UCX's callback ----------------------------------------
+ */
+
+static umi_fill *
+find(const umi_ep_base *ep, uint64_t id)
+{
+    UMI_LIST_FOREACH(node, &ep->bounce->fills) {
+        if (fill_at(node)->id == id) {
+            return fill_at(node);
+        }
+    }
+    return NULL;
+}
+
+static umi_fill *
+find_of(const umx_request *req)
+{
+    if (req->ep->bounce == NULL) {
+        return NULL;
+    }
+    UMI_LIST_FOREACH(node, &req->ep->bounce->fills) {
+        if (fill_at(node)->req == req) {
+            return fill_at(node);
+        }
+    }
+    return NULL;
+}
+
+static size_t
+step_of(size_t len)
+{
+    size_t step = len / STEPS / STEP_UNIT * STEP_UNIT;
+
+    step = (step < STEP_MIN) ? STEP_MIN : step;
+    return (step > UMI_BOUNCE_SLOT) ? UMI_BOUNCE_SLOT : step;
+}
+
+static void
+refuse(const umi_ep_base *ep, const umi_bounce_note *fetch, umx_status status)
+{
+    umi_bounce_note note = {
+        .kind = UMI_BOUNCE_UNABLE, .fetch = fetch->fetch, .status = status};
+
+    (void)umi_bounce_tell(ep, &note);
+}
+
+/* A message that is over, or withdrawn, is not there any more: its receiver
+ * hears of that elsewhere. */
+void
+umi_fill_on_fetch(umi_ep_base *ep, const umi_bounce_note *note)
+{
+    umx_worker  *worker = ep->worker;
+    umx_request *req = worker->hooks->find_sent(ep, note->channel, note->seq);
+    umi_fill    *fill;
+    umx_status   status;
+
+    if (note->fetch != ep->bounce->last_fill + 1 ||
+        (req != NULL &&
+         (note->len != req->buf.len || note->offset >= req->buf.len))) {
+        umi_ep_base_refuse(ep, "a fetch that cannot be");
+        return;
+    }
+    ep->bounce->last_fill = note->fetch;
+    status                = (req == NULL) ?
+                                UMX_ERR_NO_MESSAGE :
+                                umi_bounce_slots_make(worker, &worker->bounce->slots);
+    if (status != UMX_OK) {
+        refuse(ep, note, status);
+        return;
+    }
+    umi_bounce_stop_filling(req); /* it fetches anew */
+    fill = umi_pool_get(&worker->bounce->objects);
+    if (fill == NULL) {
+        refuse(ep, note, UMX_ERR_NO_MEMORY);
+        return;
+    }
+    *fill = (umi_fill){.ep     = ep,
+                       .req    = req,
+                       .id     = note->fetch,
+                       .len    = req->buf.len,
+                       .filled = note->offset,
+                       .step   = step_of(req->buf.len),
+                       .device = UMX_DEVICE_NONE};
+    umi_node_init(&fill->node);
+    umi_node_init(&fill->wait_node);
+    umi_list_append(&ep->bounce->fills, &fill->node);
+    run(fill);
+}
+
+/* The peer reads none of its slots any more. */
+void
+umi_fill_on_stop(umi_ep_base *ep, const umi_bounce_note *note)
+{
+    umi_fill *fill = find(ep, note->fetch);
+
+    if (fill != NULL) {
+        end_fill(fill);
+        run_waiting(&ep->worker->bounce->slots);
+    } else if (note->fetch > ep->bounce->last_fill) {
+        umi_ep_base_refuse(ep, "a fetch that has never begun");
+    }
+}
+
+/* A slot that has been taken back is another's. */
+void
+umi_fill_on_freed(umi_ep_base *ep, const umi_bounce_note *note)
+{
+    umi_bounce_slots *slots = &ep->worker->bounce->slots;
+    umi_fill         *fill  = find(ep, note->fetch);
+    umi_bounce_slot  *slot;
+
+    if (note->slot >= UMI_BOUNCE_SLOTS || note->fetch > ep->bounce->last_fill) {
+        umi_ep_base_refuse(ep, "a slot that there is not");
+        return;
+    }
+    slot = &slots->slots[note->slot];
+    if (fill == NULL || slot->fill != fill || slot->turn != note->turn ||
+        slot->state != UMI_BOUNCE_LENT) {
+        return;
+    }
+    free_slot(slot);
+    if (is_filled(fill) && fill->num_slots == 0) {
+        end_fill(fill);
+    } else if (!is_filled(fill)) {
+        run(fill);
+    }
+    run_waiting(slots);
+}
+
+/* ---- the message ---------------------------------------------------------
+ */
+
+bool
+umi_bounce_is_agreed(const umi_ep_base *ep)
+{
+    return ep->does_bounce && ep->link != NULL && ep->link->has_shm;
+}
+
+umx_status
+umi_bounce_send(umx_request *req, const void *header, size_t header_len)
+{
+    return umi_am_send(req, UMI_AM_OFFERED, header, header_len, true);
+}
+
+bool
+umi_bounce_is_filling(const umx_request *req)
+{
+    return find_of(req) != NULL;
+}
+
+void
+umi_bounce_stop_filling(umx_request *req)
+{
+    umi_fill *fill = find_of(req);
+
+    if (fill != NULL) {
+        umi_bounce_slots *slots = slots_of(fill);
+
+        if (req->num_dmas != 0) {
+            umi_dma_settle(req);
+        }
+        end_fill(fill);
+        run_waiting(slots);
+    }
+}
+
+void
+umi_fills_end(umi_ep_base *ep)
+{
+    while (!umi_list_is_empty(&ep->bounce->fills)) {
+        umi_fill *fill = fill_at(ep->bounce->fills.next);
+
+        if (fill->req->num_dmas != 0) {
+            umi_dma_settle(fill->req);
+        }
+        end_fill(fill);
+    }
+    run_waiting(&ep->worker->bounce->slots);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* object.h: what the pool of a worker's bounce buffers holds. Thread: the
+ * worker's owner. */
+#ifndef UMI_BOUNCE_OBJECT_H
+#define UMI_BOUNCE_OBJECT_H
+
+#include "bounce/bounce.h"
+#include "bounce/note.h"
+
+/* A note that UCX has not sent yet. */
+typedef struct umi_bounce_sent {
+    umx_worker     *worker;
+    umi_bounce_note note;
+} umi_bounce_sent;
+
+/* A message of ours that its receiver fetches. */
+typedef struct umi_fill {
+    umi_node     node;      /* umi_bounce_ep.fills */
+    umi_node     wait_node; /* umi_bounce_slots.waiting */
+    umi_ep_base *ep;
+    umx_request *req;
+    uint64_t     id;
+    size_t       len;
+    size_t       filled; /* where the bytes of the next slot begin */
+    size_t       step;   /* bytes of a slot that are used */
+    unsigned     num_slots;
+    int          device; /* UMX_DEVICE_NONE: not known */
+} umi_fill;
+
+/* A message of the peer's that may be fetched; what umi_way_bounce knows it by.
+ */
+typedef struct umi_offered {
+    void    *desc; /* UCX's */
+    uint64_t endpoint;
+    uint32_t channel;
+    uint32_t seq;
+    bool     is_device;  /* its sender's memory */
+    bool     is_fetched; /* a receive has it */
+} umi_offered;
+
+/* A message that is being fetched. */
+typedef struct umi_fetch {
+    umi_node     node; /* umi_bounce_ep.fetches */
+    umi_ep_base *ep;
+    umx_request *req;
+    umi_offered *what;
+    uint64_t     id;
+    size_t       len;
+    size_t       filled;  /* where the bytes of the next slot begin */
+    size_t       drained; /* how many bytes are here for good */
+    int          device;  /* UMX_DEVICE_NONE: not known */
+} umi_fetch;
+
+/* A slot of the peer's that a copy reads. */
+typedef struct umi_drain {
+    umi_dma     copy;
+    umx_worker *worker;
+    umi_fetch  *fetch; /* NULL: it has been stopped */
+    const char *data;  /* of the segment */
+    uint32_t    slot;
+    uint32_t    turn;
+    size_t      len;
+} umi_drain;
+
+typedef union umi_bounce_object {
+    umi_bounce_sent sent;
+    umi_fill        fill;
+    umi_offered     offered;
+    umi_fetch       fetch;
+    umi_drain       drain;
+} umi_bounce_object;
+
+/* Find the one piece of memory that `req` has now, if a device's copies can
+ * move it; NULL: they cannot. */
+const umx_buffer *umi_bounce_run(const umx_request *req);
+
+/* Find the device of such memory, which `device_p` has if it is known. */
+umx_status umi_bounce_device(const umx_buffer *buf, int *device_p);
+
+#endif

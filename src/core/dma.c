@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/dma.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/request.h"
+#include "core/watch.h"
+#include "util/count.h"
+#include "util/refcnt.h"
+
+enum {
+    /* The longest sleep while a copy is under way: nobody is told of those that
+     * a device has failed at. */
+    SLEEP_MAX_NS = 10 * 1000 * 1000
+};
+
+/* What the driver's thread rings, at times after the worker is gone. */
+typedef struct umi_bell {
+    umi_shared_refs refs;
+    int             fd;
+} umi_bell;
+
+/* ---- the bell ------------------------------------------------------------
+ */
+
+static void
+put_bell(umi_bell *bell)
+{
+    if (umi_shared_refs_put(&bell->refs)) {
+        (void)close(bell->fd);
+        free(bell);
+    }
+}
+
+/* The driver calls this in a thread of its own. */
+static void
+ring(void *arg)
+{
+    umi_bell *bell = arg;
+    uint64_t  one  = 1;
+
+    (void)!write(bell->fd, &one, sizeof(one));
+    put_bell(bell);
+}
+
+static void
+on_ring(umi_watch *watch, uint32_t events)
+{
+    uint64_t count;
+
+    (void)events;
+    (void)!read(watch->fd, &count, sizeof(count));
+}
+
+static umi_bell *
+new_bell(void)
+{
+    umi_bell *bell = malloc(sizeof(*bell));
+
+    if (bell == NULL) {
+        return NULL;
+    }
+    bell->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (bell->fd < 0) {
+        free(bell);
+        return NULL;
+    }
+    umi_shared_refs_init(&bell->refs);
+    return bell;
+}
+
+/* Give the bell of a worker, which has none before it sleeps beside a copy.
+ * NULL: it has none, and sleeps by the clock. */
+static umi_bell *
+bell_of(umx_worker *worker)
+{
+    umi_bell *bell = worker->bell;
+
+    if (bell != NULL) {
+        return bell;
+    }
+    bell = new_bell();
+    if (bell != NULL && umi_watch_start(worker, &worker->bell_watch, bell->fd,
+                                        EPOLLIN, on_ring) != UMX_OK) {
+        put_bell(bell);
+        bell = NULL;
+    }
+    worker->bell = bell;
+    return bell;
+}
+
+static void
+end_sleep(umi_timer *timer)
+{
+    umi_container_of(timer, umx_worker, dma_timer)->is_armed = false;
+}
+
+/* ---- copies --------------------------------------------------------------
+ */
+
+static umi_dma *
+copy_at(umi_node *node)
+{
+    return umi_container_of(node, umi_dma, node);
+}
+
+void
+umi_dma_init(umx_worker *worker)
+{
+    umi_list_init(&worker->dmas);
+    umi_timer_init(&worker->dma_timer, end_sleep);
+    worker->bell          = NULL;
+    worker->bell_watch.fd = -1;
+}
+
+static void
+add(umi_dma *copy, umx_worker *worker, umi_dma_fn done, umx_status status)
+{
+    copy->req          = NULL;
+    copy->done         = done;
+    copy->status       = status;
+    copy->is_announced = false;
+    umi_node_init(&copy->node);
+    umi_list_append(&worker->dmas, &copy->node);
+    worker->is_armed = false;
+}
+
+void
+umi_dma_begin(umi_dma *copy, umx_request *req, int device,
+              umi_cuda_direction direction, void *dst, const void *src,
+              size_t len, umi_dma_fn done)
+{
+    umx_status status = umi_cuda_copy_begin(device, direction, dst, src, len,
+                                            &copy->cuda);
+
+    if (status != UMX_OK) {
+        umi_dma_fail(copy, req->worker, status, done);
+        return;
+    }
+    add(copy, req->worker, done, UMX_INPROGRESS);
+    copy->req = req;
+    req->num_dmas++;
+}
+
+void
+umi_dma_fail(umi_dma *copy, umx_worker *worker, umx_status status,
+             umi_dma_fn done)
+{
+    add(copy, worker, done, status);
+}
+
+/* The driver is done with the memory of the request. */
+static void
+end_copy(umi_dma *copy, umx_status status)
+{
+    copy->status = status;
+    if (copy->req != NULL) {
+        UMI_DECREMENT(copy->req->num_dmas);
+        copy->req = NULL;
+    }
+}
+
+/* The stream of a copy, as a bit: one that is behind another of the same stream
+ * is not asked about. */
+static uint64_t
+stream_bit(const umi_dma *copy)
+{
+    return UINT64_C(1) << ((unsigned)(copy->cuda.device *
+                                          UMI_CUDA_NUM_DIRECTIONS +
+                                      (int)copy->cuda.direction) %
+                           64);
+}
+
+bool
+umi_dma_look(umx_worker *worker)
+{
+    uint64_t waiting = 0;
+    bool     is_any  = false;
+
+    UMI_LIST_FOREACH_SAFE(node, &worker->dmas) {
+        umi_dma   *copy = copy_at(node);
+        umx_status status;
+
+        if (copy->status == UMX_INPROGRESS) {
+            if ((waiting & stream_bit(copy)) != 0) {
+                continue;
+            }
+            status = umi_cuda_copy_test(&copy->cuda);
+            if (status == UMX_INPROGRESS) {
+                waiting |= stream_bit(copy);
+                continue;
+            }
+            end_copy(copy, status);
+        }
+        umi_node_remove(&copy->node);
+        is_any = true;
+        copy->done(copy, copy->status);
+    }
+    return is_any;
+}
+
+/* Have the bell rung once a copy is done, and all that are in front of it in
+ * its stream. */
+static void
+announce(umi_bell *bell, umi_dma *copy)
+{
+    umi_shared_refs_get(&bell->refs);
+    if (umi_cuda_copy_call(&copy->cuda, ring, bell) != UMX_OK) {
+        put_bell(bell);
+    }
+}
+
+bool
+umi_dma_announce(umx_worker *worker)
+{
+    umi_bell *bell;
+    uint64_t  asked = 0;
+
+    if (umi_dma_look(worker)) {
+        return true;
+    }
+    bell = bell_of(worker);
+    UMI_LIST_FOREACH(node, &worker->dmas) {
+        umi_dma *copy = copy_at(node);
+
+        if (bell != NULL && !copy->is_announced &&
+            (asked & stream_bit(copy)) == 0) {
+            announce(bell, copy);
+            asked |= stream_bit(copy);
+        }
+        copy->is_announced = true;
+    }
+    umi_timer_start(worker, &worker->dma_timer, SLEEP_MAX_NS);
+    return false;
+}
+
+void
+umi_dma_settle(umx_request *req)
+{
+    UMI_LIST_FOREACH(node, &req->worker->dmas) {
+        umi_dma *copy = copy_at(node);
+
+        if (copy->req == req) {
+            end_copy(copy, umi_cuda_copy_wait(&copy->cuda));
+        }
+    }
+    assert(req->num_dmas == 0);
+    req->worker->is_armed = false; /* what is over is to be looked at */
+}
+
+void
+umi_dma_settle_all(umx_worker *worker)
+{
+    UMI_LIST_FOREACH(node, &worker->dmas) {
+        umi_dma *copy = copy_at(node);
+
+        if (copy->status == UMX_INPROGRESS) {
+            end_copy(copy, umi_cuda_copy_wait(&copy->cuda));
+        }
+    }
+}
+
+void
+umi_dma_fini(umx_worker *worker)
+{
+    umi_dma_settle_all(worker);
+    while (umi_list_pop(&worker->dmas) != NULL) {
+    }
+    umi_timer_stop(&worker->dma_timer);
+    if (worker->bell != NULL) {
+        umi_watch_stop(worker, &worker->bell_watch);
+        put_bell(worker->bell);
+        worker->bell = NULL;
+    }
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "mem/cuda_copy.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "mem/cuda_driver.h"
+
+enum {
+    MAX_IDLE = 64 /* events of a device that are kept */
+};
+
+/* What copies of one device need; it is its primary context's. */
+typedef struct device_state {
+    cu_stream streams[UMI_CUDA_NUM_DIRECTIONS];
+    cu_event  idle[MAX_IDLE];
+    unsigned  num_idle;
+} device_state;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static device_state    devices[MAX_DEVICES];
+
+static const char *const copy_names[] = {
+    [UMI_CUDA_IN]     = "cuMemcpyHtoDAsync",
+    [UMI_CUDA_OUT]    = "cuMemcpyDtoHAsync",
+    [UMI_CUDA_ACROSS] = "cuMemcpyAsync",
+};
+
+/* ---- streams and events --------------------------------------------------
+ */
+
+void
+umi_cuda_forget(int device)
+{
+    if (device != UMX_DEVICE_NONE) {
+        pthread_mutex_lock(&lock);
+        memset(&devices[device], 0, sizeof(devices[device]));
+        pthread_mutex_unlock(&lock);
+    }
+}
+
+/* The result is looked at without the lock, which umi_cuda_forget() takes. */
+umx_status
+umi_cuda_stream(int device, umi_cuda_direction direction, cu_stream *stream_p)
+{
+    cu_result  result = CU_OK;
+    cu_stream *stream = &devices[device].streams[direction];
+
+    pthread_mutex_lock(&lock);
+    if (*stream == NULL) {
+        result = umi_cuda.stream_create(stream, CU_NON_BLOCKING);
+    }
+    *stream_p = *stream;
+    pthread_mutex_unlock(&lock);
+    return umi_cuda_check(result, device, "cuStreamCreate");
+}
+
+static umx_status
+take_event(int device, cu_event *event_p)
+{
+    device_state *state = &devices[device];
+
+    *event_p = NULL;
+    pthread_mutex_lock(&lock);
+    if (state->num_idle != 0) {
+        *event_p = state->idle[--state->num_idle];
+    }
+    pthread_mutex_unlock(&lock);
+    return (*event_p != NULL) ?
+               UMX_OK :
+               umi_cuda_check(umi_cuda.event_create(event_p, CU_NO_TIMING),
+                              device, "cuEventCreate");
+}
+
+/* Give an event back whose copy is done. What is one too many goes. */
+static void
+put_event(int device, cu_event event)
+{
+    device_state *state = &devices[device];
+    bool          is_kept;
+
+    pthread_mutex_lock(&lock);
+    is_kept = state->num_idle < MAX_IDLE;
+    if (is_kept) {
+        state->idle[state->num_idle++] = event;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!is_kept) {
+        (void)umi_cuda.event_destroy(event);
+    }
+}
+
+/* ---- one copy ------------------------------------------------------------
+ */
+
+/* Queue a copy; the context of `device` has been entered. */
+static umx_status
+queue(int device, umi_cuda_direction direction, void *dst, const void *src,
+      size_t len, cu_stream stream)
+{
+    cu_pointer to = (uintptr_t)dst, from = (uintptr_t)src;
+    cu_result  result;
+
+    switch (direction) {
+    case UMI_CUDA_IN:
+        result = umi_cuda.copy_htod(to, src, len, stream);
+        break;
+    case UMI_CUDA_OUT:
+        result = umi_cuda.copy_dtoh(dst, from, len, stream);
+        break;
+    default:
+        result    = umi_cuda.copy_across(to, from, len, stream);
+        direction = UMI_CUDA_ACROSS;
+        break;
+    }
+    return umi_cuda_check(result, device, copy_names[direction]);
+}
+
+umx_status
+umi_cuda_copy_begin(int device, umi_cuda_direction direction, void *dst,
+                    const void *src, size_t len, umi_cuda_copy *copy)
+{
+    cu_stream  stream;
+    cu_event   event  = NULL;
+    umx_status status = umi_cuda_enter_device(device);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = umi_cuda_stream(device, direction, &stream);
+    if (status == UMX_OK) {
+        status = take_event(device, &event);
+    }
+    if (status == UMX_OK) {
+        status = queue(device, direction, dst, src, len, stream);
+        if (status == UMX_OK) {
+            status = umi_cuda_check(umi_cuda.event_record(event, stream),
+                                    device, "cuEventRecord");
+            if (status != UMX_OK) { /* nobody would know when it is done */
+                (void)umi_cuda.stream_wait(stream);
+            }
+        }
+        if (status != UMX_OK) {
+            (void)umi_cuda.event_destroy(event);
+        }
+    }
+    umi_cuda_leave();
+    *copy = (umi_cuda_copy){event, device, direction};
+    return status;
+}
+
+/* End a copy that is done, with this result of the driver's. An event of a
+ * context that has gone is nobody's. */
+static umx_status
+end(const umi_cuda_copy *copy, cu_result result, const char *what)
+{
+    umx_status status = umi_cuda_check(result, copy->device, what);
+
+    if (status == UMX_OK) {
+        put_event(copy->device, copy->event);
+    }
+    return status;
+}
+
+umx_status
+umi_cuda_copy_test(umi_cuda_copy *copy)
+{
+    cu_result  result;
+    umx_status status = umi_cuda_enter_device(copy->device);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    result = umi_cuda.event_query(copy->event);
+    status = (result == CU_NOT_READY) ? UMX_INPROGRESS :
+                                        end(copy, result, "cuEventQuery");
+    umi_cuda_leave();
+    return status;
+}
+
+umx_status
+umi_cuda_copy_wait(umi_cuda_copy *copy)
+{
+    umx_status status = umi_cuda_enter_device(copy->device);
+
+    if (status == UMX_OK) {
+        status = end(copy, umi_cuda.event_wait(copy->event),
+                     "cuEventSynchronize");
+        umi_cuda_leave();
+    }
+    return status;
+}
+
+umx_status
+umi_cuda_copy_call(const umi_cuda_copy *copy, void (*fn)(void *arg), void *arg)
+{
+    cu_stream  stream;
+    umx_status status = umi_cuda_enter_device(copy->device);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = umi_cuda_stream(copy->device, copy->direction, &stream);
+    if (status == UMX_OK) {
+        status = umi_cuda_check(umi_cuda.call_host(stream, fn, arg),
+                                copy->device, "cuLaunchHostFunc");
+    }
+    umi_cuda_leave();
+    return status;
+}
+
+/* ---- copies that are waited for ------------------------------------------
+ */
+
+/* The copies of a thread that waits are in a stream of their own, so that none
+ * of those that nobody waits for is in front of them. */
+static umx_status
+copy_at_once(int device, umi_cuda_direction direction, void *dst,
+             const void *src, size_t len)
+{
+    cu_stream  stream;
+    umx_status status = umi_cuda_enter_device(device);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = umi_cuda_stream(device, UMI_CUDA_AT_ONCE, &stream);
+    if (status == UMX_OK) {
+        status = queue(device, direction, dst, src, len, stream);
+    }
+    if (status == UMX_OK) {
+        status = umi_cuda_check(umi_cuda.stream_wait(stream), device,
+                                "cuStreamSynchronize");
+    }
+    umi_cuda_leave();
+    return status;
+}
+
+umx_status
+umi_cuda_copy_in(void *dst, const void *src, size_t len)
+{
+    int        device;
+    umx_status status;
+
+    if (len == 0) {
+        return UMX_OK;
+    }
+    status = umi_cuda_device_of(dst, len, &device);
+    return (status == UMX_OK) ?
+               copy_at_once(device, UMI_CUDA_IN, dst, src, len) :
+               status;
+}
+
+umx_status
+umi_cuda_copy_out(void *dst, const void *src, size_t len)
+{
+    int        device;
+    umx_status status;
+
+    if (len == 0) {
+        return UMX_OK;
+    }
+    status = umi_cuda_device_of(src, len, &device);
+    return (status == UMX_OK) ?
+               copy_at_once(device, UMI_CUDA_OUT, dst, src, len) :
+               status;
+}
+
+umx_status
+umi_cuda_copy_across(void *dst, const void *src, size_t len)
+{
+    int        device;
+    umx_status status;
+
+    if (len == 0) {
+        return UMX_OK;
+    }
+    status = umi_cuda_device_of(src, len, &device);
+    if (status == UMX_OK) {
+        status = umi_cuda_device_of(dst, len, &device);
+    }
+    return (status == UMX_OK) ?
+               copy_at_once(device, UMI_CUDA_ACROSS, dst, src, len) :
+               status;
+}
+
+/* ---- memory of the host --------------------------------------------------
+ */
+
+umx_status
+umi_cuda_pin(int device, void *data, size_t len)
+{
+    cu_result  result;
+    umx_status status = umi_cuda_enter_device(device);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    result = umi_cuda.pin(data, len, CU_PORTABLE);
+    status = (result == CU_ALREADY_PINNED) ?
+                 UMX_ERR_ALREADY_EXISTS :
+                 umi_cuda_check(result, device, "cuMemHostRegister");
+    umi_cuda_leave();
+    return status;
+}
+
+void
+umi_cuda_unpin(int device, void *data)
+{
+    if (umi_cuda_enter_device(device) == UMX_OK) {
+        (void)!umi_cuda_check(umi_cuda.unpin(data), device,
+                              "cuMemHostUnregister");
+        umi_cuda_leave();
+    }
+}
