@@ -8,8 +8,12 @@
  * may fetch, and has its bytes by a datatype only (core/datatype.h). The
  * receiver decides as a receive matches, when both memories are known:
  *
- *   neither is a device's, or few bytes   UCX's rendezvous moves them
- *   else                                  it fetches them:
+ *   neither is a device's   UCX's rendezvous moves them
+ *   both are of this process, and the receiver's is a device's
+ *                           its device reads the other (direct.h)
+ *   both are devices' that cuda_ipc reaches
+ *                           UCX moves them (hand.c)
+ *   else                    it fetches them:
  *
  *   receiver                                 sender
  *     FETCH (message, from which byte on) -->
@@ -44,8 +48,8 @@
 #include "ops/am.h"
 
 enum {
-    /* Shorter messages are moved by UCX: that takes two copies. */
-    UMI_BOUNCE_MIN = 16 * 1024
+    /* A copy of few bytes is waited for: that takes less than to hear of it. */
+    UMI_BOUNCE_SHORT = 32 * 1024
 };
 
 /* What a worker has. */

@@ -8,6 +8,12 @@
 #include "core/datatype.h"
 #include "core/link.h"
 
+enum {
+    /* Bytes of one copy within the process: of a device, and of the host. */
+    DIRECT_STEP      = 64 * 1024 * 1024,
+    DIRECT_HOST_STEP = 1024 * 1024
+};
+
 static void on_drained(umi_dma *copy, umx_status status);
 
 static umi_fetch *
@@ -16,8 +22,8 @@ fetch_at(umi_node *node)
     return umi_container_of(node, umi_fetch, node);
 }
 
-static umi_fetch *
-find(const umi_ep_base *ep, uint64_t id)
+umi_fetch *
+umi_fetch_find(const umi_ep_base *ep, uint64_t id)
 {
     UMI_LIST_FOREACH(node, &ep->bounce->fetches) {
         if (fetch_at(node)->id == id) {
@@ -84,8 +90,15 @@ ask(umi_fetch *fetch)
                             .offset  = fetch->drained,
                             .len     = fetch->len,
                             .channel = fetch->what->channel,
-                            .seq     = fetch->what->seq};
+                            .seq     = fetch->what->seq,
+                            .context = umi_direct_process()};
 
+    if (umi_bounce_run(fetch->req) != NULL) {
+        note.flags |= UMI_FETCH_DIRECT;
+    }
+    if (umi_hand_may(fetch->req)) {
+        note.flags |= UMI_FETCH_BY_UCX;
+    }
     fetch->id     = note.fetch;
     fetch->filled = fetch->drained;
     return umi_bounce_tell(fetch->ep, &note);
@@ -110,6 +123,9 @@ static void
 end_fetch(umi_fetch *fetch)
 {
     drop_drains(fetch);
+    if (fetch->direct != NULL) {
+        umi_direct_put(fetch->direct);
+    }
     umi_node_remove(&fetch->node);
     umi_pool_put(&fetch->ep->worker->bounce->objects, fetch);
 }
@@ -122,11 +138,11 @@ tell_stop(const umi_fetch *fetch)
     (void)umi_bounce_tell(fetch->ep, &note);
 }
 
-/* True if one of the memories is a device's, and there is enough of it. */
+/* True if one of the memories is a device's. */
 static bool
-is_to_fetch(const umx_request *req, const umi_offered *what, size_t len)
+is_to_fetch(const umx_request *req, const umi_offered *what)
 {
-    return len >= UMI_BOUNCE_MIN && umi_bounce_is_agreed(req->ep) &&
+    return umi_bounce_is_agreed(req->ep) &&
            (what->is_device || umi_bounce_run(req) != NULL);
 }
 
@@ -137,7 +153,7 @@ offered_recv(umx_request *req, void *desc, size_t len)
     umi_offered *what = desc;
     umi_fetch   *fetch;
 
-    if (!is_to_fetch(req, what, len)) {
+    if (!is_to_fetch(req, what)) {
         return move_by_ucx(req, what, len);
     }
     fetch = umi_pool_get(&ep->worker->bounce->objects);
@@ -174,7 +190,7 @@ umi_bounce_stop(umx_request *req)
     umi_fetch   *fetch = find_of(req);
     umi_offered *what;
 
-    if (fetch == NULL) {
+    if (fetch == NULL || fetch->is_handed) {
         return NULL;
     }
     if (req->num_dmas != 0) {
@@ -247,6 +263,21 @@ finish(umi_fetch *fetch)
     umi_request_complete(req, UMX_OK);
 }
 
+void
+umi_fetch_moved(umi_fetch *fetch, umx_status status)
+{
+    umx_request *req  = fetch->req;
+    umi_offered *what = fetch->what;
+
+    if (status == UMX_OK) {
+        finish(fetch);
+        return;
+    }
+    end_fetch(fetch);
+    offered_release(req->ep, what);
+    umi_request_complete(req, status);
+}
+
 /* `len` bytes more have been read of a slot. If the slot has been taken back
  * meanwhile they are anything, and are fetched again. */
 static void
@@ -265,6 +296,76 @@ note_drained(umi_fetch *fetch, const char *data, uint32_t slot, uint32_t turn,
     }
 }
 
+/* ---- memory of this process ----------------------------------------------
+ */
+
+/* The loan has ended under way. Ask again: the message is withdrawn, or is to
+ * be had in another way. */
+static void
+ask_again(umi_fetch *fetch)
+{
+    umi_direct_put(fetch->direct);
+    fetch->direct  = NULL;
+    fetch->drained = 0;
+    (void)ask(fetch); /* else the connection has failed */
+}
+
+/* Read the next bytes of what is lent. The driver reads pageable memory in the
+ * call, so that such a step is short. */
+static void
+read_step(umi_fetch *fetch)
+{
+    umx_request      *req   = fetch->req;
+    const umx_buffer *to    = umi_bounce_run(req);
+    size_t            left  = fetch->len - fetch->drained, max;
+    umi_drain        *drain = umi_pool_get(&req->worker->bounce->objects);
+    const umx_buffer *from;
+    umx_status        status;
+
+    if (drain == NULL) {
+        umi_ep_base_refuse(fetch->ep, "out of memory for a fetch");
+        return;
+    }
+    *drain = (umi_drain){.worker = req->worker, .fetch = fetch};
+    from   = (to != NULL) ? umi_direct_lock(fetch->direct) : NULL;
+    if (from == NULL) { /* it has ended, or its receive is cancelled */
+        umi_pool_put(&req->worker->bounce->objects, drain);
+        ask_again(fetch);
+        return;
+    }
+    max        = umi_is_device_buffer(from) ? DIRECT_STEP : DIRECT_HOST_STEP;
+    drain->len = (left < max) ? left : max;
+    status     = umi_bounce_device(to, &fetch->device);
+    if (status == UMX_OK) {
+        req->moved = fetch->drained + drain->len;
+        umi_dma_begin(
+            &drain->copy, req, fetch->device,
+            umi_is_device_buffer(from) ? UMI_CUDA_ACROSS : UMI_CUDA_IN,
+            (char *)to->data + fetch->drained,
+            (const char *)from->data + fetch->drained, drain->len, on_drained);
+    } else {
+        umi_dma_fail(&drain->copy, req->worker, status, on_drained);
+    }
+    umi_direct_unlock();
+}
+
+/* `len` bytes more have been read, which count if the loan has not ended. */
+static void
+note_read(umi_fetch *fetch, size_t len)
+{
+    fetch->drained += len;
+    if (fetch->drained != fetch->len) {
+        read_step(fetch);
+        return;
+    }
+    if (umi_direct_lock(fetch->direct) == NULL) {
+        ask_again(fetch);
+        return;
+    }
+    umi_direct_unlock();
+    finish(fetch);
+}
+
 static void
 on_drained(umi_dma *copy, umx_status status)
 {
@@ -277,7 +378,9 @@ on_drained(umi_dma *copy, umx_status status)
     if (fetch == NULL) {
         return;
     }
-    if (status == UMX_OK) {
+    if (status == UMX_OK && it.data == NULL) {
+        note_read(fetch, it.len);
+    } else if (status == UMX_OK) {
         note_drained(fetch, it.data, it.slot, it.turn, it.len);
     } else {
         worker->hooks->fail_landing(fetch->req, status);
@@ -324,7 +427,7 @@ drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
                          .slot   = note->slot,
                          .turn   = note->turn,
                          .len    = (size_t)note->len};
-    if (run != NULL) {
+    if (run != NULL && drain->len > UMI_BOUNCE_SHORT) {
         drain_by_device(fetch, run, drain, (size_t)note->offset);
         return;
     }
@@ -364,9 +467,9 @@ give_up(umi_fetch *fetch)
 void
 umi_fetch_on_filled(umi_ep_base *ep, const umi_bounce_note *note)
 {
-    umi_fetch *fetch = find(ep, note->fetch);
+    umi_fetch *fetch = umi_fetch_find(ep, note->fetch);
 
-    if (fetch == NULL) {
+    if (fetch == NULL || fetch->is_handed) {
         if (note->fetch == 0 || note->fetch > ep->bounce->last_fetch) {
             umi_ep_base_refuse(ep, "bytes that nobody has asked for");
         }
@@ -388,11 +491,28 @@ umi_fetch_on_filled(umi_ep_base *ep, const umi_bounce_note *note)
 }
 
 void
+umi_fetch_on_direct(umi_ep_base *ep, const umi_bounce_note *note)
+{
+    umi_fetch *fetch = umi_fetch_find(ep, note->fetch);
+
+    if (fetch == NULL || fetch->direct != NULL || fetch->drained != 0) {
+        return;
+    }
+    fetch->direct = umi_direct_take(note->memory, fetch->len);
+    if (fetch->direct == NULL) { /* it has ended, or never begun */
+        tell_stop(fetch);
+        give_up(fetch);
+        return;
+    }
+    read_step(fetch);
+}
+
+void
 umi_fetch_on_unable(umi_ep_base *ep, const umi_bounce_note *note)
 {
-    umi_fetch *fetch = find(ep, note->fetch);
+    umi_fetch *fetch = umi_fetch_find(ep, note->fetch);
 
-    if (fetch != NULL) {
+    if (fetch != NULL && !fetch->is_handed) {
         give_up(fetch);
     } else if (note->fetch == 0 || note->fetch > ep->bounce->last_fetch) {
         umi_ep_base_refuse(ep, "a fetch that has never begun");
@@ -443,11 +563,14 @@ umi_fetch_on_offer(umx_worker *worker, const umi_am_arrival *arrival)
 void
 umi_fetches_end(umi_ep_base *ep, umx_status status)
 {
-    while (!umi_list_is_empty(&ep->bounce->fetches)) {
-        umi_fetch   *fetch = fetch_at(ep->bounce->fetches.next);
+    UMI_LIST_FOREACH_SAFE(node, &ep->bounce->fetches) {
+        umi_fetch   *fetch = fetch_at(node);
         umx_request *req   = fetch->req;
         umi_offered *what  = fetch->what;
 
+        if (fetch->is_handed) {
+            continue; /* UCX ends it */
+        }
         umi_dma_settle(req);
         end_fetch(fetch);
         offered_release(ep, what);

@@ -96,6 +96,10 @@ end_fill(umi_fill *fill)
 {
     umi_bounce *bounce = fill->ep->worker->bounce;
 
+    assert(!fill->is_handed);
+    if (fill->direct != NULL) {
+        umi_direct_end(fill->direct);
+    }
     drop_slots(fill);
     umi_node_remove(&fill->node);
     umi_node_remove(&fill->wait_node);
@@ -162,7 +166,7 @@ begin_fill(umi_fill *fill, umi_bounce_slot *slot)
     slot->len    = (left < fill->step) ? left : fill->step;
     fill->num_slots++;
     fill->filled += slot->len;
-    if (run == NULL) {
+    if (run == NULL || slot->len <= UMI_BOUNCE_SHORT) {
         status = umi_datatype_read(req, slot->offset,
                                    umi_bounce_slot_data(slot), slot->len);
         if (status == UMX_OK) {
@@ -333,6 +337,48 @@ refuse(const umi_ep_base *ep, const umi_bounce_note *fetch, umx_status status)
     (void)umi_bounce_tell(ep, &note);
 }
 
+/* Let a receiver of this process read the memory itself. */
+static bool
+lend_directly(umi_fill *fill)
+{
+    const umx_buffer *run  = umi_bounce_run(fill->req);
+    umi_bounce_note   note = {.kind = UMI_BOUNCE_DIRECT, .fetch = fill->id};
+
+    if (run == NULL) {
+        run = &fill->req->buf;
+        if (fill->req->gather != NULL || run->layout != NULL ||
+            fill->req->is_void) {
+            return false;
+        }
+    }
+    fill->direct = umi_direct_lend(run);
+    if (fill->direct == NULL) {
+        return false;
+    }
+    note.memory = umi_direct_id(fill->direct);
+    (void)umi_bounce_tell(fill->ep, &note); /* lost: the connection is, too */
+    return true;
+}
+
+/* Choose how the receiver gets the bytes, now that both memories are known. */
+static void
+answer(umi_fill *fill, const umi_bounce_note *note)
+{
+    bool is_here = note->context != 0 && note->context == umi_direct_process();
+
+    if (fill->filled == 0) {
+        if (is_here && (note->flags & UMI_FETCH_DIRECT) != 0 &&
+            lend_directly(fill)) {
+            return;
+        }
+        if (!is_here && (note->flags & UMI_FETCH_BY_UCX) != 0 &&
+            umi_hand_over(fill)) {
+            return;
+        }
+    }
+    run(fill);
+}
+
 /* A message that is over, or withdrawn, is not there any more: its receiver
  * hears of that elsewhere. */
 void
@@ -373,7 +419,14 @@ umi_fill_on_fetch(umi_ep_base *ep, const umi_bounce_note *note)
     umi_node_init(&fill->node);
     umi_node_init(&fill->wait_node);
     umi_list_append(&ep->bounce->fills, &fill->node);
-    run(fill);
+    answer(fill, note);
+}
+
+void
+umi_fill_moved(umi_fill *fill)
+{
+    fill->is_handed = false;
+    end_fill(fill);
 }
 
 /* The peer reads none of its slots any more. */
@@ -382,7 +435,9 @@ umi_fill_on_stop(umi_ep_base *ep, const umi_bounce_note *note)
 {
     umi_fill *fill = find(ep, note->fetch);
 
-    if (fill != NULL) {
+    if (fill != NULL && fill->is_handed) {
+        umi_ep_base_refuse(ep, "a fetch that UCX carries out has stopped");
+    } else if (fill != NULL) {
         end_fill(fill);
         run_waiting(&ep->worker->bounce->slots);
     } else if (note->fetch > ep->bounce->last_fill) {
@@ -434,7 +489,9 @@ umi_bounce_send(umx_request *req, const void *header, size_t header_len)
 bool
 umi_bounce_is_filling(const umx_request *req)
 {
-    return find_of(req) != NULL;
+    const umi_fill *fill = find_of(req);
+
+    return fill != NULL && !fill->is_handed;
 }
 
 void
@@ -442,7 +499,7 @@ umi_bounce_stop_filling(umx_request *req)
 {
     umi_fill *fill = find_of(req);
 
-    if (fill != NULL) {
+    if (fill != NULL && !fill->is_handed) {
         umi_bounce_slots *slots = slots_of(fill);
 
         if (req->num_dmas != 0) {
@@ -456,9 +513,12 @@ umi_bounce_stop_filling(umx_request *req)
 void
 umi_fills_end(umi_ep_base *ep)
 {
-    while (!umi_list_is_empty(&ep->bounce->fills)) {
-        umi_fill *fill = fill_at(ep->bounce->fills.next);
+    UMI_LIST_FOREACH_SAFE(node, &ep->bounce->fills) {
+        umi_fill *fill = fill_at(node);
 
+        if (fill->is_handed) {
+            continue; /* UCX ends it */
+        }
         if (fill->req->num_dmas != 0) {
             umi_dma_settle(fill->req);
         }

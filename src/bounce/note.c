@@ -85,6 +85,9 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
     case UMI_BOUNCE_FILLED:
         umi_fetch_on_filled(ep, &note);
         break;
+    case UMI_BOUNCE_DIRECT:
+        umi_fetch_on_direct(ep, &note);
+        break;
     case UMI_BOUNCE_UNABLE:
         umi_fetch_on_unable(ep, &note);
         break;
@@ -159,6 +162,9 @@ umi_bounce_listen(umx_worker *worker)
     umx_status status = umi_am_set_handler(worker, UMI_AM_OFFERED,
                                            umi_fetch_on_offer);
 
+    if (status == UMX_OK) {
+        status = umi_hand_listen(worker);
+    }
     return (status == UMX_OK) ?
                umi_am_set_handler(worker, UMI_AM_BOUNCE, on_note) :
                status;

@@ -4,12 +4,14 @@
  * that are all header:
  *
  *   UMI_AM_BOUNCE  endpoint u64 | fetch u64 | kind u32 | status i32, and
- *     FETCH   offset u64 | length u64 | channel u32, sequence number u32
+ *     FETCH   offset u64 | length u64 | channel u32, sequence number u32 |
+ *             flags u32
  *     STOP
  *     FILLED  offset u64 | length u64 | slot u32, turn u32 | context u64 |
  *             memory u64 | segment i32, 0 u32
  *     FREED   slot u32, turn u32
  *     UNABLE
+ *     DIRECT  memory u64: the number of a loan, to a peer of this process
  *
  * `endpoint` is the number of the reader's. The receiver of a message numbers
  * its fetches from 1 on. FETCH, STOP and FREED go to the sender of the message,
@@ -25,8 +27,15 @@ typedef enum umi_bounce_kind {
     UMI_BOUNCE_STOP,
     UMI_BOUNCE_FILLED,
     UMI_BOUNCE_FREED,
-    UMI_BOUNCE_UNABLE
+    UMI_BOUNCE_UNABLE,
+    UMI_BOUNCE_DIRECT
 } umi_bounce_kind;
+
+/* What the receiver of a message can do. */
+typedef enum umi_fetch_flag {
+    UMI_FETCH_BY_UCX = 1u << 0, /* its memory is a device's, as UCX knows it */
+    UMI_FETCH_DIRECT = 1u << 1  /* a device writes it; `context` is a process */
+} umi_fetch_flag;
 
 typedef struct umi_bounce_note {
     uint64_t endpoint;
@@ -42,10 +51,13 @@ typedef struct umi_bounce_note {
     uint64_t context;
     uint64_t memory;
     int32_t  segment;
-    uint32_t zero;
+    uint32_t flags; /* umi_fetch_flag */
 } umi_bounce_note;
 
 _Static_assert(sizeof(umi_bounce_note) == 80, "wire format");
+
+struct umi_fill;
+struct umi_fetch;
 
 /* Send a note to the peer's end of `ep`. UMX_OK, or it is lost: the connection
  * is as good as failed. */
@@ -56,7 +68,23 @@ void umi_fill_on_fetch(umi_ep_base *ep, const umi_bounce_note *note);
 void umi_fill_on_stop(umi_ep_base *ep, const umi_bounce_note *note);
 void umi_fill_on_freed(umi_ep_base *ep, const umi_bounce_note *note);
 void umi_fetch_on_filled(umi_ep_base *ep, const umi_bounce_note *note);
+void umi_fetch_on_direct(umi_ep_base *ep, const umi_bounce_note *note);
 void umi_fetch_on_unable(umi_ep_base *ep, const umi_bounce_note *note);
+
+/* hand.c: hand a message over that its peer fetches. False: it cannot be. */
+bool umi_hand_over(struct umi_fill *fill);
+
+/* True if UCX may move the memory of `req` to, or from, the peer's. */
+bool umi_hand_may(const umx_request *req);
+
+umx_status umi_hand_listen(umx_worker *worker);
+
+/* fetch.c, for hand.c: UCX has moved the bytes of a fetch. */
+void              umi_fetch_moved(struct umi_fetch *fetch, umx_status status);
+struct umi_fetch *umi_fetch_find(const umi_ep_base *ep, uint64_t id);
+
+/* fill.c, for hand.c: UCX has given the memory back. */
+void umi_fill_moved(struct umi_fill *fill);
 
 /* Begin and end what fill.c and fetch.c have of an endpoint. */
 void umi_fills_end(umi_ep_base *ep);

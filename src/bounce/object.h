@@ -5,6 +5,7 @@
 #define UMI_BOUNCE_OBJECT_H
 
 #include "bounce/bounce.h"
+#include "bounce/direct.h"
 #include "bounce/note.h"
 
 /* A note that UCX has not sent yet. */
@@ -24,7 +25,9 @@ typedef struct umi_fill {
     size_t       filled; /* where the bytes of the next slot begin */
     size_t       step;   /* bytes of a slot that are used */
     unsigned     num_slots;
-    int          device; /* UMX_DEVICE_NONE: not known */
+    int          device;    /* UMX_DEVICE_NONE: not known */
+    umi_direct  *direct;    /* lent to the receiver; or NULL */
+    bool         is_handed; /* UCX has the memory: hand.c */
 } umi_fill;
 
 /* A message of the peer's that may be fetched; what umi_way_bounce knows it by.
@@ -46,9 +49,11 @@ typedef struct umi_fetch {
     umi_offered *what;
     uint64_t     id;
     size_t       len;
-    size_t       filled;  /* where the bytes of the next slot begin */
-    size_t       drained; /* how many bytes are here for good */
-    int          device;  /* UMX_DEVICE_NONE: not known */
+    size_t       filled;    /* where the bytes of the next slot begin */
+    size_t       drained;   /* how many bytes are here for good */
+    int          device;    /* UMX_DEVICE_NONE: not known */
+    umi_direct  *direct;    /* it is read; or NULL */
+    bool         is_handed; /* UCX has the memory */
 } umi_fetch;
 
 /* A slot of the peer's that a copy reads. */
@@ -56,7 +61,7 @@ typedef struct umi_drain {
     umi_dma     copy;
     umx_worker *worker;
     umi_fetch  *fetch; /* NULL: it has been stopped */
-    const char *data;  /* of the segment */
+    const char *data;  /* of the segment; NULL: of fetch->direct */
     uint32_t    slot;
     uint32_t    turn;
     size_t      len;

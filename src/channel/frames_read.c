@@ -216,8 +216,10 @@ end_read(umx_request *lander)
     umx_request *req = lander->arg;
 
     if (lander->status != UMX_OK) {
-        set_status(req, umi_endpoint_end_status(umi_endpoint_of(req->ep),
-                                                lander->status));
+        set_status(req, umi_landing_of(lander)->is_over ?
+                            lander->status :
+                            umi_endpoint_end_status(umi_endpoint_of(req->ep),
+                                                    lander->status));
     }
     umi_frames_check_read(req);
 }
@@ -227,7 +229,7 @@ part_finish(umx_request *lander)
 {
     umx_request *req = lander->arg;
 
-    if (lander->status != UMX_OK) {
+    if (lander->status != UMX_OK && !umi_landing_of(lander)->is_over) {
         umi_channel_lose(umi_frames_op_of(req)->all.channel, req->info.seq,
                          lander->status);
     }

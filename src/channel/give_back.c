@@ -112,8 +112,7 @@ detach_if_pending(umx_request *req)
 
 /* Give a message back as it was announced, by that way. */
 static void
-return_announced(umx_request *req, const umi_way *way, void *desc,
-                 umx_status status)
+return_announced(umx_request *req, const umi_way *way, void *desc)
 {
     umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_ep      *ep      = channel->ep;
@@ -122,7 +121,7 @@ return_announced(umx_request *req, const umi_way *way, void *desc,
     if (message == NULL) {
         way->release(&ep->base, desc);
         umi_channel_lose(channel, req->info.seq, UMX_ERR_NO_MEMORY);
-        umi_request_complete(req, status);
+        umi_request_complete(req, UMX_ERR_CANCELED);
         return;
     }
     message->channel = channel;
@@ -133,7 +132,7 @@ return_announced(umx_request *req, const umi_way *way, void *desc,
     ep->num_announced++;
     umi_tagged_end_landing(req);
     umi_tagged_uncount(channel);
-    umi_request_complete(req, status);
+    umi_request_complete(req, UMX_ERR_CANCELED);
     umi_channel_offer(channel, message);
 }
 
@@ -151,24 +150,27 @@ may_return(const umx_request *req)
 /* Give a message back that is being fetched: nothing of it has been taken from
  * its sender. False: it is not. */
 static bool
-return_fetched(umx_request *req, umx_status status)
+return_fetched(umx_request *req)
 {
     void *desc = umi_bounce_stop(req);
 
     if (desc == NULL) {
         return false;
     }
-    return_announced(req, &umi_way_bounce, desc, status);
+    return_announced(req, &umi_way_bounce, desc);
     return true;
 }
 
 void
 umi_channel_fail_landing(umx_request *req, umx_status status)
 {
-    if (req->ops != &umi_tagged_recv_ops || umi_request_is_detached(req) ||
-        !may_return(req) || !return_fetched(req, status)) {
-        umi_request_complete(req, status);
+    void *desc = umi_bounce_stop(req);
+
+    if (desc != NULL) {
+        umi_way_bounce.release(req->ep, desc);
+        umi_landing_of(req)->is_over = true;
     }
+    umi_request_complete(req, status);
 }
 
 void
@@ -179,7 +181,7 @@ umi_tagged_return_landing(umx_request *req)
     umx_message *message = NULL;
     umx_status   status;
 
-    if (may_return(req) && return_fetched(req, UMX_ERR_CANCELED)) {
+    if (may_return(req) && return_fetched(req)) {
         return;
     }
 

@@ -334,13 +334,14 @@ finish_landing(umx_request *req)
     umx_ep      *ep      = channel->ep;
 
     umi_tagged_end_landing(req);
-    if (req->status != UMX_OK && umi_recv_of(req)->message == NULL) {
+    if (req->status != UMX_OK && umi_recv_of(req)->message == NULL &&
+        !umi_recv_of(req)->landing.is_over) {
         umi_channel_lose(channel, req->info.seq, req->status);
     }
     if (umi_channel_is_behind_lost(channel, req->info.seq)) {
         req->status = UMX_ERR_CLOSED;
     }
-    if (req->status != UMX_OK) {
+    if (req->status != UMX_OK && !umi_recv_of(req)->landing.is_over) {
         req->status = umi_endpoint_end_status(ep, req->status);
     }
     if (umi_recv_of(req)->message != NULL) {

@@ -165,6 +165,19 @@ umi_cuda_describe(const void *data, size_t len, umx_memory_info *info)
     return UMX_OK;
 }
 
+bool
+umi_cuda_is_exportable(const void *data)
+{
+    static const int attributes[] = {ATTR_IS_EXPORTABLE};
+
+    unsigned is_exportable = 0;
+    void    *values[]      = {&is_exportable};
+
+    return umi_cuda.pointer_attributes(1, attributes, values,
+                                       (uintptr_t)data) == CU_OK &&
+           is_exportable != 0;
+}
+
 /* ---- contexts ------------------------------------------------------------
  */
 

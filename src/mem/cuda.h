@@ -24,6 +24,11 @@ umx_status umi_cuda_describe(const void *data, size_t len,
  * shorter. */
 umx_status umi_cuda_device_of(const void *data, size_t len, int *device_p);
 
+/* True if another process can map the memory by a handle of
+ * cuIpcGetMemHandle(): that of cuMemAlloc() can be, pools and what is mapped in
+ * pieces cannot. */
+bool umi_cuda_is_exportable(const void *data);
+
 /* Have the context of that memory's device as the current one, until leave().
  * UMX_ERR_INVALID_PARAM: it is of no device, or shorter;
  * UMX_ERR_DEVICE_FAILED. */

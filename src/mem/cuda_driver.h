@@ -43,6 +43,7 @@ enum {
     ATTR_MEMORY_TYPE         = 2,
     ATTR_IS_MANAGED          = 8,
     ATTR_DEVICE              = 9,
+    ATTR_IS_EXPORTABLE       = 10,
     ATTR_RANGE_START         = 11,
     ATTR_RANGE_SIZE          = 12,
     NUM_ATTRS                = 5,

@@ -18,7 +18,8 @@ enum {
     UMI_AM_PIECE    = 7,
     UMI_AM_ASK      = 8,
     UMI_AM_OFFERED  = 9, /* bounce/bounce.h's, like the next */
-    UMI_AM_BOUNCE   = 10
+    UMI_AM_BOUNCE   = 10,
+    UMI_AM_HANDED   = 11 /* bounce/hand.c's */
 };
 
 /* A message as it arrives, inside UCX's callback. */

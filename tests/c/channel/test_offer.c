@@ -107,7 +107,9 @@ test_over_shared_memory_bytes_follow_their_header(void **state)
 
     pair_open(p);
     limit(p->client, UMI_OFFER_FOLLOW, UMI_FOLLOW_MIN);
-    check_way(p->client, UMI_FOLLOW_MIN - 1, UMI_OFFER_EAGER, UMI_OFFER_RNDV);
+    check_way(p->client, UMI_FOLLOW_MIN - 1, UMI_OFFER_EAGER, UMI_OFFER_BOUNCE);
+    check_way(p->client, UMI_FOLLOW_MIN, UMI_OFFER_FOLLOW, UMI_OFFER_BOUNCE);
+    limit(p->client, UMI_OFFER_BOUNCE, SIZE_MAX); /* a peer that has none */
     check_way(p->client, UMI_FOLLOW_MIN, UMI_OFFER_FOLLOW, UMI_OFFER_RNDV);
 }
 
@@ -182,6 +184,7 @@ test_the_choice_is_kept_in_the_send(void **state)
     pair_open(p);
     limit(p->client, UMI_OFFER_RNDV, LONG);
     limit(p->client, UMI_OFFER_LOAN, SIZE_MAX);
+    limit(p->client, UMI_OFFER_BOUNCE, SIZE_MAX);
     op_send(&sent, p->client, 0, pair_tag(1), out, LONG);
     assert_int_equal(sent.status, UMX_INPROGRESS);
     assert_int_equal(umi_send_of(sent.req)->way, UMI_OFFER_RNDV);
