@@ -44,6 +44,7 @@
 #ifndef UMI_BOUNCE_H
 #define UMI_BOUNCE_H
 
+#include "bounce/mapping.h"
 #include "bounce/slots.h"
 #include "ops/am.h"
 
@@ -55,7 +56,7 @@ enum {
 /* What a worker has. */
 typedef struct umi_bounce {
     umi_pool         objects; /* fetch.c's, and notes that UCX has not sent */
-    umi_bounce_slots slots;
+    umi_bounce_pools pools;
     void            *arriving; /* the message whose handler runs; or NULL */
 } umi_bounce;
 
@@ -67,23 +68,12 @@ typedef struct umi_bounce_ep {
     uint64_t last_fill;  /* of the peer's */
 } umi_bounce_ep;
 
-/* What a link has: the peer's segment. */
-typedef struct umi_bounce_link {
-    umi_segment *segment; /* NULL: not mapped */
-    char        *data;
-    uint64_t     memory; /* its name */
-    bool         is_pinned;
-    int          device; /* in whose context */
-} umi_bounce_link;
-
-/* Begin what a new worker, endpoint or link has, in `bounce`, and end it. What
- * a worker has ends once UCX's worker is gone. */
+/* Begin what a new worker or endpoint has, in `bounce`, and end it. What a
+ * worker has ends once UCX's worker is gone. */
 void umi_bounce_init(umx_worker *worker, umi_bounce *bounce);
 void umi_bounce_fini(umi_bounce *bounce);
 void umi_bounce_begin(umi_ep_base *ep, umi_bounce_ep *bounce);
 void umi_bounce_end(umi_ep_base *ep, umx_status status);
-void umi_bounce_init_link(struct umi_link *link, umi_bounce_link *bounce);
-void umi_bounce_fini_link(struct umi_link *link);
 
 /* Listen for messages that may be fetched, and notes. */
 umx_status umi_bounce_listen(umx_worker *worker);

@@ -81,6 +81,12 @@ move_by_ucx(umx_request *req, umi_offered *what, size_t len)
 /* ---- fetching ------------------------------------------------------------
  */
 
+static umi_bounce_link *
+link_of(const umi_fetch *fetch)
+{
+    return fetch->ep->link->bounce;
+}
+
 /* Ask for the bytes from `drained` on. */
 static umx_status
 ask(umi_fetch *fetch)
@@ -98,6 +104,9 @@ ask(umi_fetch *fetch)
     }
     if (umi_hand_may(fetch->req)) {
         note.flags |= UMI_FETCH_BY_UCX;
+    }
+    if (umi_bounce_run(fetch->req) != NULL && !link_of(fetch)->is_refused) {
+        note.flags |= UMI_FETCH_BY_DEVICE;
     }
     fetch->id     = note.fetch;
     fetch->filled = fetch->drained;
@@ -205,40 +214,6 @@ umi_bounce_stop(umx_request *req)
 /* ---- slots that are filled -----------------------------------------------
  */
 
-static umi_bounce_link *
-link_of(const umi_fetch *fetch)
-{
-    return fetch->ep->link->bounce;
-}
-
-/* Map the peer's segment, if it is not the one that is mapped. */
-static bool
-map_slots(umi_ep_base *ep, const umi_bounce_note *note)
-{
-    umi_bounce_link *link = ep->link->bounce;
-
-    if (link->segment != NULL && link->memory == note->memory) {
-        return true;
-    }
-    umi_bounce_fini_link(ep->link);
-    link->segment = umi_bounce_slots_map(note->segment, note->context,
-                                         note->memory, &link->data);
-    link->memory  = note->memory;
-    return link->segment != NULL;
-}
-
-/* One try, as umi_bounce_slots_pin(). */
-static void
-pin_slots(umi_bounce_link *link, int device)
-{
-    if (link->device == UMX_DEVICE_NONE) {
-        link->device    = device;
-        link->is_pinned = umi_cuda_pin(device, link->segment,
-                                       UMI_SEGMENT_HEADER + UMI_BOUNCE_SIZE) ==
-                          UMX_OK;
-    }
-}
-
 static void
 tell_freed(const umi_fetch *fetch, uint32_t slot, uint32_t turn)
 {
@@ -248,6 +223,17 @@ tell_freed(const umi_fetch *fetch, uint32_t slot, uint32_t turn)
                             .turn  = turn};
 
     (void)umi_bounce_tell(fetch->ep, &note);
+}
+
+/* Ask anew, for slots that can be mapped, or as the memory is another one now.
+ */
+static void
+fetch_otherwise(umi_fetch *fetch)
+{
+    umi_dma_settle(fetch->req);
+    drop_drains(fetch);
+    tell_stop(fetch);
+    (void)ask(fetch); /* else the connection has failed */
 }
 
 /* All bytes are here: the announcement is released, so that the sender's part
@@ -281,10 +267,10 @@ umi_fetch_moved(umi_fetch *fetch, umx_status status)
 /* `len` bytes more have been read of a slot. If the slot has been taken back
  * meanwhile they are anything, and are fetched again. */
 static void
-note_drained(umi_fetch *fetch, const char *data, uint32_t slot, uint32_t turn,
+note_drained(umi_fetch *fetch, const char *table, uint32_t slot, uint32_t turn,
              size_t len)
 {
-    if (!umi_bounce_slots_is_turn(data, slot, turn)) {
+    if (!umi_bounce_slots_is_turn(table, slot, turn)) {
         drop_drains(fetch);
         (void)ask(fetch); /* else the connection has failed */
         return;
@@ -378,10 +364,10 @@ on_drained(umi_dma *copy, umx_status status)
     if (fetch == NULL) {
         return;
     }
-    if (status == UMX_OK && it.data == NULL) {
+    if (status == UMX_OK && it.table == NULL) {
         note_read(fetch, it.len);
     } else if (status == UMX_OK) {
-        note_drained(fetch, it.data, it.slot, it.turn, it.len);
+        note_drained(fetch, it.table, it.slot, it.turn, it.len);
     } else {
         worker->hooks->fail_landing(fetch->req, status);
     }
@@ -390,32 +376,62 @@ on_drained(umi_dma *copy, umx_status status)
 /* Have a slot read into memory of a device. */
 static void
 drain_by_device(umi_fetch *fetch, const umx_buffer *run, umi_drain *drain,
-                size_t offset)
+                const char *from, size_t offset)
+{
+    umx_request *req = fetch->req;
+
+    if (umi_bounce_is_of_host(drain->slot)) {
+        umi_bounce_pin(link_of(fetch), fetch->device);
+    }
+    req->moved = offset + drain->len;
+    umi_dma_begin(&drain->copy, req, fetch->device,
+                  umi_bounce_is_of_host(drain->slot) ? UMI_CUDA_IN :
+                                                       UMI_CUDA_ACROSS,
+                  (char *)run->data + offset, from, drain->len, on_drained);
+}
+
+/* Have the CPU read a slot of the host. */
+static umx_status
+drain_by_cpu(umi_fetch *fetch, umi_drain *drain, const char *from,
+             size_t offset)
 {
     umx_request *req    = fetch->req;
-    umx_status   status = umi_bounce_device(run, &fetch->device);
+    umi_drain    it     = *drain;
+    umx_status   status = umi_datatype_write(req, offset, from, drain->len);
 
-    if (status != UMX_OK) {
-        umi_dma_fail(&drain->copy, req->worker, status, on_drained);
-        return;
+    if (status == UMX_OK) {
+        umi_pool_put(&req->worker->bounce->objects, drain);
+        note_drained(fetch, it.table, it.slot, it.turn, it.len);
     }
-    pin_slots(link_of(fetch), fetch->device);
-    req->moved = offset + drain->len;
-    umi_dma_begin(&drain->copy, req, fetch->device, UMI_CUDA_IN,
-                  (char *)run->data + offset,
-                  umi_bounce_slots_at(drain->data, drain->slot), drain->len,
-                  on_drained);
+    return status;
+}
+
+/* Find a slot's bytes; NULL: they are in memory that is not mapped here. */
+static const char *
+find_slot(const umi_fetch *fetch, const umi_bounce_note *note)
+{
+    umi_bounce_link *link = link_of(fetch);
+    const char      *first;
+
+    if (umi_bounce_is_of_host(note->slot)) {
+        return umi_bounce_slots_at(link->data, note->slot);
+    }
+    first = umi_bounce_map_device(link, &note->handle, fetch->device);
+    return (first != NULL) ? first + (size_t)(note->slot % UMI_BOUNCE_SLOTS) *
+                                         UMI_BOUNCE_DEVICE_SLOT :
+                             NULL;
 }
 
 /* Read a slot; what goes wrong is heard of later, outside UCX. */
 static void
 drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
 {
-    umx_request      *req   = fetch->req;
-    const char       *data  = link_of(fetch)->data;
-    const umx_buffer *run   = umi_bounce_run(req);
-    umi_drain        *drain = umi_pool_get(&req->worker->bounce->objects);
-    umx_status        status;
+    umx_request      *req    = fetch->req;
+    const umx_buffer *run    = umi_bounce_run(req);
+    umi_drain        *drain  = umi_pool_get(&req->worker->bounce->objects);
+    size_t            offset = (size_t)note->offset;
+    const char       *from;
+    umx_status        status = UMX_OK;
 
     if (drain == NULL) {
         umi_ep_base_refuse(fetch->ep, "out of memory for a fetch");
@@ -423,23 +439,31 @@ drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
     }
     *drain = (umi_drain){.worker = req->worker,
                          .fetch  = fetch,
-                         .data   = data,
+                         .table  = link_of(fetch)->data,
                          .slot   = note->slot,
                          .turn   = note->turn,
                          .len    = (size_t)note->len};
-    if (run != NULL && drain->len > UMI_BOUNCE_SHORT) {
-        drain_by_device(fetch, run, drain, (size_t)note->offset);
+    if (run != NULL) {
+        status = umi_bounce_device(run, &fetch->device);
+    }
+    from = (status == UMX_OK) ? find_slot(fetch, note) : NULL;
+    if (status == UMX_OK &&
+        (from == NULL || (run == NULL && !umi_bounce_is_of_host(note->slot)))) {
+        umi_pool_put(&req->worker->bounce->objects, drain);
+        fetch_otherwise(fetch);
         return;
     }
-    status = umi_datatype_write(req, (size_t)note->offset,
-                                umi_bounce_slots_at(data, note->slot),
-                                drain->len);
+    if (status == UMX_OK && run != NULL &&
+        (drain->len > UMI_BOUNCE_SHORT || !umi_bounce_is_of_host(note->slot))) {
+        drain_by_device(fetch, run, drain, from, offset);
+        return;
+    }
+    if (status == UMX_OK) {
+        status = drain_by_cpu(fetch, drain, from, offset);
+    }
     if (status != UMX_OK) {
         umi_dma_fail(&drain->copy, req->worker, status, on_drained);
-        return;
     }
-    umi_pool_put(&req->worker->bounce->objects, drain);
-    note_drained(fetch, data, note->slot, note->turn, (size_t)note->len);
 }
 
 /* ---- notes, inside UCX's callback ----------------------------------------
@@ -455,6 +479,7 @@ give_up(umi_fetch *fetch)
     size_t       len  = fetch->len;
     umx_status   status;
 
+    umi_dma_settle(req);
     end_fetch(fetch);
     umi_node_remove(&req->node);
     umi_request_restart(req);
@@ -481,7 +506,7 @@ umi_fetch_on_filled(umi_ep_base *ep, const umi_bounce_note *note)
         umi_ep_base_refuse(ep, "bytes out of order");
         return;
     }
-    if (!map_slots(ep, note)) {
+    if (!umi_bounce_map(ep->link, note)) {
         tell_stop(fetch);
         give_up(fetch);
         return;

@@ -16,13 +16,7 @@ enum {
     TAKE_BACK_MS = 100
 };
 
-static void run_waiting(umi_bounce_slots *slots);
-
-static umi_bounce_slots *
-slots_of(const umi_fill *fill)
-{
-    return &fill->ep->worker->bounce->slots;
-}
+static void run_waiting(umi_bounce_pool *pool);
 
 static umi_fill *
 fill_at(umi_node *node)
@@ -73,10 +67,10 @@ free_slot(umi_bounce_slot *slot)
 static void
 drop_slots(umi_fill *fill)
 {
-    umi_bounce_slots *slots = slots_of(fill);
+    umi_bounce_pool *pool = fill->pool;
 
     for (int i = 0; i < UMI_BOUNCE_SLOTS && fill->num_slots != 0; i++) {
-        umi_bounce_slot *slot = &slots->slots[i];
+        umi_bounce_slot *slot = &pool->slots[i];
 
         if (slot->fill != fill) {
             continue;
@@ -112,17 +106,19 @@ end_fill(umi_fill *fill)
 static void
 tell_filled(umi_bounce_slot *slot)
 {
-    const umi_fill         *fill  = slot->fill;
-    const umi_bounce_slots *slots = slots_of(fill);
-    umi_bounce_note         note  = {.kind    = UMI_BOUNCE_FILLED,
-                                     .fetch   = fill->id,
-                                     .offset  = slot->offset,
-                                     .len     = slot->len,
-                                     .slot    = slot->index,
-                                     .turn    = slot->turn,
-                                     .context = fill->ep->worker->context->id,
-                                     .memory  = slots->memory,
-                                     .segment = slots->number};
+    umi_fill               *fill   = slot->fill;
+    umx_worker             *worker = fill->ep->worker;
+    const umi_bounce_pools *pools  = &worker->bounce->pools;
+    umi_bounce_note         note   = {.kind    = UMI_BOUNCE_FILLED,
+                                      .fetch   = fill->id,
+                                      .offset  = slot->offset,
+                                      .len     = slot->len,
+                                      .slot    = slot->index,
+                                      .turn    = slot->turn,
+                                      .context = worker->context->id,
+                                      .memory  = pools->memory,
+                                      .segment = pools->number,
+                                      .handle  = slot->pool->handle};
 
     slot->state = UMI_BOUNCE_LENT;
     slot->since = umi_clock_ns();
@@ -132,9 +128,9 @@ tell_filled(umi_bounce_slot *slot)
 static void
 on_filled(umi_dma *copy, umx_status status)
 {
-    umi_bounce_slot  *slot  = umi_container_of(copy, umi_bounce_slot, copy);
-    umi_bounce_slots *slots = &slot->worker->bounce->slots;
-    umi_fill         *fill  = slot->fill;
+    umi_bounce_slot *slot = umi_container_of(copy, umi_bounce_slot, copy);
+    umi_bounce_pool *pool = slot->pool;
+    umi_fill        *fill = slot->fill;
 
     if (fill == NULL) {
         free_slot(slot);
@@ -145,9 +141,39 @@ on_filled(umi_dma *copy, umx_status status)
 
         free_slot(slot);
         end_fill(fill);
-        slot->worker->hooks->fail_sent(req, status);
+        pool->worker->hooks->fail_sent(req, status);
     }
-    run_waiting(slots);
+    run_waiting(pool);
+}
+
+/* True if the CPU fills the slots of a fill. */
+static bool
+is_by_cpu(const umi_fill *fill, const umx_buffer *run, size_t len)
+{
+    return run == NULL ||
+           (fill->pool->device == UMX_DEVICE_NONE && len <= UMI_BOUNCE_SHORT);
+}
+
+/* Have a device write to a slot. */
+static umx_status
+fill_by_device(umi_fill *fill, umi_bounce_slot *slot, const umx_buffer *run)
+{
+    umx_request       *req       = fill->req;
+    umi_cuda_direction direction = UMI_CUDA_ACROSS;
+    umx_status         status    = umi_bounce_device(run, &fill->device);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (fill->pool->device == UMX_DEVICE_NONE) {
+        direction = UMI_CUDA_OUT;
+        umi_bounce_pools_pin(&req->worker->bounce->pools, fill->device);
+    }
+    req->moved = fill->filled;
+    umi_dma_begin(&slot->copy, req, fill->device, direction,
+                  umi_bounce_slot_data(slot),
+                  (const char *)run->data + slot->offset, slot->len, on_filled);
+    return UMX_OK;
 }
 
 /* Have the next bytes written to `slot`. */
@@ -166,26 +192,18 @@ begin_fill(umi_fill *fill, umi_bounce_slot *slot)
     slot->len    = (left < fill->step) ? left : fill->step;
     fill->num_slots++;
     fill->filled += slot->len;
-    if (run == NULL || slot->len <= UMI_BOUNCE_SHORT) {
+    if (!is_by_cpu(fill, run, slot->len)) {
+        status = fill_by_device(fill, slot, run);
+    } else {
         status = umi_datatype_read(req, slot->offset,
                                    umi_bounce_slot_data(slot), slot->len);
         if (status == UMX_OK) {
             tell_filled(slot);
-            return;
-        }
-    } else {
-        status = umi_bounce_device(run, &fill->device);
-        if (status == UMX_OK) {
-            umi_bounce_slots_pin(slots_of(fill), fill->device);
-            req->moved = fill->filled;
-            umi_dma_begin(&slot->copy, req, fill->device, UMI_CUDA_OUT,
-                          umi_bounce_slot_data(slot),
-                          (const char *)run->data + slot->offset, slot->len,
-                          on_filled);
-            return;
         }
     }
-    umi_dma_fail(&slot->copy, req->worker, status, on_filled);
+    if (status != UMX_OK) {
+        umi_dma_fail(&slot->copy, req->worker, status, on_filled);
+    }
 }
 
 static bool
@@ -198,36 +216,59 @@ is_filled(const umi_fill *fill)
 static bool
 has_its_share(const umi_fill *fill)
 {
-    const umi_bounce_slots *slots = slots_of(fill);
-    unsigned                count = 0;
+    const umi_bounce_pool *pool  = fill->pool;
+    unsigned               count = 0;
 
     for (int i = 0; i < UMI_BOUNCE_SLOTS; i++) {
-        const umi_fill *other = slots->slots[i].fill;
+        const umi_fill *other = pool->slots[i].fill;
 
         count += other != NULL && other->ep->link == fill->ep->link;
     }
     return count >= UMI_BOUNCE_PEER_MAX;
 }
 
-/* Fill what slots there are for a message. */
+/* Tell the receiver that a message cannot be fetched. */
+static void
+refuse(const umi_ep_base *ep, uint64_t fetch, umx_status status)
+{
+    umi_bounce_note note = {
+        .kind = UMI_BOUNCE_UNABLE, .fetch = fetch, .status = status};
+
+    (void)umi_bounce_tell(ep, &note);
+}
+
+static void
+wait_for_slot(umi_fill *fill)
+{
+    umi_bounce_pool *pool = fill->pool;
+
+    if (!umi_node_is_linked(&fill->wait_node)) {
+        umi_list_append(&pool->waiting, &fill->wait_node);
+    }
+    if (!umi_node_is_linked(&pool->timer.node)) {
+        umi_timer_start(pool->worker, &pool->timer,
+                        TAKE_BACK_MS * UINT64_C(1000000));
+    }
+}
+
+/* Fill what slots there are for a message. Those of a device are for memory of
+ * its own: a message whose bytes are elsewhere now goes in another way. */
 static void
 run(umi_fill *fill)
 {
-    umi_bounce_slots *slots = slots_of(fill);
-
+    if (fill->pool->device != UMX_DEVICE_NONE &&
+        umi_bounce_run(fill->req) == NULL) {
+        refuse(fill->ep, fill->id, UMX_ERR_CANCELED);
+        end_fill(fill);
+        return;
+    }
     while (!is_filled(fill)) {
         umi_bounce_slot *slot = has_its_share(fill) ?
                                     NULL :
-                                    umi_bounce_slots_take(slots);
+                                    umi_bounce_pool_take(fill->pool);
 
         if (slot == NULL) {
-            if (!umi_node_is_linked(&fill->wait_node)) {
-                umi_list_append(&slots->waiting, &fill->wait_node);
-            }
-            if (!umi_node_is_linked(&slots->timer.node)) {
-                umi_timer_start(fill->ep->worker, &slots->timer,
-                                TAKE_BACK_MS * UINT64_C(1000000));
-            }
+            wait_for_slot(fill);
             return;
         }
         begin_fill(fill, slot);
@@ -237,11 +278,21 @@ run(umi_fill *fill)
 
 /* A slot may have become free: those that wait get it in order. */
 static void
-run_waiting(umi_bounce_slots *slots)
+run_waiting(umi_bounce_pool *pool)
 {
-    UMI_LIST_FOREACH_SAFE(node, &slots->waiting) {
+    UMI_LIST_FOREACH_SAFE(node, &pool->waiting) {
         run(umi_container_of(node, umi_fill, wait_node));
     }
+}
+
+/* End a fill, whose slots others may have. */
+static void
+end_and_go_on(umi_fill *fill)
+{
+    umi_bounce_pool *pool = fill->pool;
+
+    end_fill(fill);
+    run_waiting(pool);
 }
 
 /* ---- slots that are kept -------------------------------------------------
@@ -250,10 +301,10 @@ run_waiting(umi_bounce_slots *slots)
 /* Take the slots of a peer back that has one for too long: it has stopped, or
  * is slow. When it goes on it finds that out, and fetches again. */
 static bool
-take_back(umi_bounce_slots *slots, uint64_t now)
+take_back(umi_bounce_pool *pool, uint64_t now)
 {
     for (int i = 0; i < UMI_BOUNCE_SLOTS; i++) {
-        const umi_bounce_slot *slot = &slots->slots[i];
+        const umi_bounce_slot *slot = &pool->slots[i];
 
         if (slot->state == UMI_BOUNCE_LENT && slot->fill != NULL &&
             now - slot->since >= TAKE_BACK_MS * UINT64_C(1000000)) {
@@ -266,9 +317,9 @@ take_back(umi_bounce_slots *slots, uint64_t now)
 
 /* True if some message waits for slots of others. */
 static bool
-is_waited_for(const umi_bounce_slots *slots)
+is_waited_for(const umi_bounce_pool *pool)
 {
-    UMI_LIST_FOREACH(node, &slots->waiting) {
+    UMI_LIST_FOREACH(node, &pool->waiting) {
         if (!has_its_share(umi_container_of(node, umi_fill, wait_node))) {
             return true;
         }
@@ -279,15 +330,14 @@ is_waited_for(const umi_bounce_slots *slots)
 void
 umi_fill_on_timer(umi_timer *timer)
 {
-    umi_bounce_slots *slots  = umi_container_of(timer, umi_bounce_slots, timer);
-    umx_worker       *worker = slots->slots[0].worker;
-    uint64_t          now    = umi_clock_ns();
+    umi_bounce_pool *pool = umi_container_of(timer, umi_bounce_pool, timer);
+    uint64_t         now  = umi_clock_ns();
 
-    while (is_waited_for(slots) && take_back(slots, now)) {
-        run_waiting(slots);
+    while (is_waited_for(pool) && take_back(pool, now)) {
+        run_waiting(pool);
     }
-    if (!umi_list_is_empty(&slots->waiting)) {
-        umi_timer_start(worker, timer, TAKE_BACK_MS * UINT64_C(1000000));
+    if (!umi_list_is_empty(&pool->waiting)) {
+        umi_timer_start(pool->worker, timer, TAKE_BACK_MS * UINT64_C(1000000));
     }
 }
 
@@ -320,21 +370,12 @@ find_of(const umx_request *req)
 }
 
 static size_t
-step_of(size_t len)
+step_of(size_t len, const umi_bounce_pool *pool)
 {
     size_t step = len / STEPS / STEP_UNIT * STEP_UNIT;
 
     step = (step < STEP_MIN) ? STEP_MIN : step;
-    return (step > UMI_BOUNCE_SLOT) ? UMI_BOUNCE_SLOT : step;
-}
-
-static void
-refuse(const umi_ep_base *ep, const umi_bounce_note *fetch, umx_status status)
-{
-    umi_bounce_note note = {
-        .kind = UMI_BOUNCE_UNABLE, .fetch = fetch->fetch, .status = status};
-
-    (void)umi_bounce_tell(ep, &note);
+    return (step > pool->size) ? pool->size : step;
 }
 
 /* Let a receiver of this process read the memory itself. */
@@ -360,6 +401,22 @@ lend_directly(umi_fill *fill)
     return true;
 }
 
+/* Take slots of the device whose memory is sent, if there are any. */
+static void
+use_device_slots(umi_fill *fill)
+{
+    const umx_buffer *run = umi_bounce_run(fill->req);
+    umi_bounce_pool  *pool;
+
+    if (run != NULL && fill->len > UMI_BOUNCE_SHORT &&
+        umi_bounce_device(run, &fill->device) == UMX_OK &&
+        umi_bounce_pool_of(&fill->ep->worker->bounce->pools, fill->device,
+                           &pool) == UMX_OK) {
+        fill->pool = pool;
+        fill->step = step_of(fill->len, pool);
+    }
+}
+
 /* Choose how the receiver gets the bytes, now that both memories are known. */
 static void
 answer(umi_fill *fill, const umi_bounce_note *note)
@@ -376,6 +433,9 @@ answer(umi_fill *fill, const umi_bounce_note *note)
             return;
         }
     }
+    if (!is_here && (note->flags & UMI_FETCH_BY_DEVICE) != 0) {
+        use_device_slots(fill);
+    }
     run(fill);
 }
 
@@ -386,8 +446,9 @@ umi_fill_on_fetch(umi_ep_base *ep, const umi_bounce_note *note)
 {
     umx_worker  *worker = ep->worker;
     umx_request *req = worker->hooks->find_sent(ep, note->channel, note->seq);
-    umi_fill    *fill;
-    umx_status   status;
+    umi_bounce_pool *pool;
+    umi_fill        *fill;
+    umx_status       status;
 
     if (note->fetch != ep->bounce->last_fill + 1 ||
         (req != NULL &&
@@ -398,15 +459,15 @@ umi_fill_on_fetch(umi_ep_base *ep, const umi_bounce_note *note)
     ep->bounce->last_fill = note->fetch;
     status                = (req == NULL) ?
                                 UMX_ERR_NO_MESSAGE :
-                                umi_bounce_slots_make(worker, &worker->bounce->slots);
+                                umi_bounce_pool_of_host(&worker->bounce->pools, &pool);
     if (status != UMX_OK) {
-        refuse(ep, note, status);
+        refuse(ep, note->fetch, status);
         return;
     }
     umi_bounce_stop_filling(req); /* it fetches anew */
     fill = umi_pool_get(&worker->bounce->objects);
     if (fill == NULL) {
-        refuse(ep, note, UMX_ERR_NO_MEMORY);
+        refuse(ep, note->fetch, UMX_ERR_NO_MEMORY);
         return;
     }
     *fill = (umi_fill){.ep     = ep,
@@ -414,7 +475,8 @@ umi_fill_on_fetch(umi_ep_base *ep, const umi_bounce_note *note)
                        .id     = note->fetch,
                        .len    = req->buf.len,
                        .filled = note->offset,
-                       .step   = step_of(req->buf.len),
+                       .pool   = pool,
+                       .step   = step_of(req->buf.len, pool),
                        .device = UMX_DEVICE_NONE};
     umi_node_init(&fill->node);
     umi_node_init(&fill->wait_node);
@@ -438,8 +500,7 @@ umi_fill_on_stop(umi_ep_base *ep, const umi_bounce_note *note)
     if (fill != NULL && fill->is_handed) {
         umi_ep_base_refuse(ep, "a fetch that UCX carries out has stopped");
     } else if (fill != NULL) {
-        end_fill(fill);
-        run_waiting(&ep->worker->bounce->slots);
+        end_and_go_on(fill);
     } else if (note->fetch > ep->bounce->last_fill) {
         umi_ep_base_refuse(ep, "a fetch that has never begun");
     }
@@ -449,17 +510,22 @@ umi_fill_on_stop(umi_ep_base *ep, const umi_bounce_note *note)
 void
 umi_fill_on_freed(umi_ep_base *ep, const umi_bounce_note *note)
 {
-    umi_bounce_slots *slots = &ep->worker->bounce->slots;
-    umi_fill         *fill  = find(ep, note->fetch);
-    umi_bounce_slot  *slot;
+    umi_fill        *fill = find(ep, note->fetch);
+    umi_bounce_pool *pool;
+    umi_bounce_slot *slot;
 
-    if (note->slot >= UMI_BOUNCE_SLOTS || note->fetch > ep->bounce->last_fill) {
+    if (!umi_bounce_is_index(note->slot) ||
+        note->fetch > ep->bounce->last_fill) {
         umi_ep_base_refuse(ep, "a slot that there is not");
         return;
     }
-    slot = &slots->slots[note->slot];
-    if (fill == NULL || slot->fill != fill || slot->turn != note->turn ||
-        slot->state != UMI_BOUNCE_LENT) {
+    if (fill == NULL) {
+        return;
+    }
+    pool = fill->pool;
+    slot = &pool->slots[note->slot % UMI_BOUNCE_SLOTS];
+    if (slot->fill != fill || slot->index != note->slot ||
+        slot->turn != note->turn || slot->state != UMI_BOUNCE_LENT) {
         return;
     }
     free_slot(slot);
@@ -468,7 +534,7 @@ umi_fill_on_freed(umi_ep_base *ep, const umi_bounce_note *note)
     } else if (!is_filled(fill)) {
         run(fill);
     }
-    run_waiting(slots);
+    run_waiting(pool);
 }
 
 /* ---- the message ---------------------------------------------------------
@@ -500,13 +566,10 @@ umi_bounce_stop_filling(umx_request *req)
     umi_fill *fill = find_of(req);
 
     if (fill != NULL && !fill->is_handed) {
-        umi_bounce_slots *slots = slots_of(fill);
-
         if (req->num_dmas != 0) {
             umi_dma_settle(req);
         }
-        end_fill(fill);
-        run_waiting(slots);
+        end_and_go_on(fill);
     }
 }
 
@@ -522,7 +585,6 @@ umi_fills_end(umi_ep_base *ep)
         if (fill->req->num_dmas != 0) {
             umi_dma_settle(fill->req);
         }
-        end_fill(fill);
+        end_and_go_on(fill);
     }
-    run_waiting(&ep->worker->bounce->slots);
 }

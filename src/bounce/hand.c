@@ -19,6 +19,12 @@ typedef struct handed_header {
     uint64_t fetch;
 } handed_header;
 
+enum {
+    /* A shorter message is through a slot before UCX has agreed with its peer:
+     * bytes. */
+    HAND_MIN = 64 * 1024
+};
+
 bool
 umi_hand_may(const umx_request *req)
 {
@@ -71,8 +77,8 @@ umi_hand_over(umi_fill *fill)
     ucs_status_ptr_t    result;
     ucp_request_param_t params;
 
-    if (fill->filled != 0 || !umi_hand_may(req) || !req->is_movable ||
-        umi_memory_enter(run) != UMX_OK) {
+    if (fill->len < HAND_MIN || fill->filled != 0 || !umi_hand_may(req) ||
+        !req->is_movable || umi_memory_enter(run) != UMX_OK) {
         return false;
     }
     header = (handed_header){fill->ep->remote_id, fill->id};

@@ -105,8 +105,7 @@ void
 umi_bounce_init(umx_worker *worker, umi_bounce *bounce)
 {
     umi_pool_init(&bounce->objects, sizeof(umi_bounce_object));
-    umi_bounce_slots_begin(worker, &bounce->slots);
-    umi_timer_init(&bounce->slots.timer, umi_fill_on_timer);
+    umi_bounce_pools_begin(worker, &bounce->pools, umi_fill_on_timer);
     bounce->arriving = NULL;
     worker->bounce   = bounce;
 }
@@ -114,7 +113,7 @@ umi_bounce_init(umx_worker *worker, umi_bounce *bounce)
 void
 umi_bounce_fini(umi_bounce *bounce)
 {
-    umi_bounce_slots_end(&bounce->slots);
+    umi_bounce_pools_end(&bounce->pools);
     umi_pool_fini(&bounce->objects);
 }
 
@@ -132,28 +131,6 @@ umi_bounce_end(umi_ep_base *ep, umx_status status)
 {
     umi_fills_end(ep);
     umi_fetches_end(ep, status);
-}
-
-void
-umi_bounce_init_link(umi_link *link, umi_bounce_link *bounce)
-{
-    *bounce      = (umi_bounce_link){.device = UMX_DEVICE_NONE};
-    link->bounce = bounce;
-}
-
-void
-umi_bounce_fini_link(umi_link *link)
-{
-    umi_bounce_link *bounce = link->bounce;
-
-    if (bounce->segment != NULL) {
-        umi_dma_settle_all(link->worker); /* some may read it */
-        if (bounce->is_pinned) {
-            umi_cuda_unpin(bounce->device, bounce->segment);
-        }
-        umi_segment_unmap(bounce->segment, 0);
-    }
-    *bounce = (umi_bounce_link){.device = UMX_DEVICE_NONE};
 }
 
 umx_status

@@ -8,7 +8,7 @@
  *             flags u32
  *     STOP
  *     FILLED  offset u64 | length u64 | slot u32, turn u32 | context u64 |
- *             memory u64 | segment i32, 0 u32
+ *             memory u64 | segment i32, 0 u32 | handle of a device's slots
  *     FREED   slot u32, turn u32
  *     UNABLE
  *     DIRECT  memory u64: the number of a loan, to a peer of this process
@@ -21,6 +21,7 @@
 #define UMI_BOUNCE_NOTE_H
 
 #include "core/worker.h"
+#include "mem/cuda.h"
 
 typedef enum umi_bounce_kind {
     UMI_BOUNCE_FETCH = 1,
@@ -34,27 +35,29 @@ typedef enum umi_bounce_kind {
 /* What the receiver of a message can do. */
 typedef enum umi_fetch_flag {
     UMI_FETCH_BY_UCX = 1u << 0, /* its memory is a device's, as UCX knows it */
-    UMI_FETCH_DIRECT = 1u << 1  /* a device writes it; `context` is a process */
+    UMI_FETCH_DIRECT = 1u << 1, /* a device writes it; `context` is a process */
+    UMI_FETCH_BY_DEVICE = 1u << 2 /* a device can map slots of a device */
 } umi_fetch_flag;
 
 typedef struct umi_bounce_note {
-    uint64_t endpoint;
-    uint64_t fetch;
-    uint32_t kind;
-    int32_t  status; /* UNABLE: why */
-    uint64_t offset;
-    uint64_t len;
-    uint32_t channel;
-    uint32_t seq;
-    uint32_t slot;
-    uint32_t turn;
-    uint64_t context;
-    uint64_t memory;
-    int32_t  segment;
-    uint32_t flags; /* umi_fetch_flag */
+    uint64_t        endpoint;
+    uint64_t        fetch;
+    uint32_t        kind;
+    int32_t         status; /* UNABLE: why */
+    uint64_t        offset;
+    uint64_t        len;
+    uint32_t        channel;
+    uint32_t        seq;
+    uint32_t        slot;
+    uint32_t        turn;
+    uint64_t        context;
+    uint64_t        memory;
+    int32_t         segment;
+    uint32_t        flags; /* umi_fetch_flag */
+    umi_cuda_handle handle;
 } umi_bounce_note;
 
-_Static_assert(sizeof(umi_bounce_note) == 80, "wire format");
+_Static_assert(sizeof(umi_bounce_note) == 144, "wire format");
 
 struct umi_fill;
 struct umi_fetch;

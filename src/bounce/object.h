@@ -16,18 +16,19 @@ typedef struct umi_bounce_sent {
 
 /* A message of ours that its receiver fetches. */
 typedef struct umi_fill {
-    umi_node     node;      /* umi_bounce_ep.fills */
-    umi_node     wait_node; /* umi_bounce_slots.waiting */
-    umi_ep_base *ep;
-    umx_request *req;
-    uint64_t     id;
-    size_t       len;
-    size_t       filled; /* where the bytes of the next slot begin */
-    size_t       step;   /* bytes of a slot that are used */
-    unsigned     num_slots;
-    int          device;    /* UMX_DEVICE_NONE: not known */
-    umi_direct  *direct;    /* lent to the receiver; or NULL */
-    bool         is_handed; /* UCX has the memory: hand.c */
+    umi_node         node;      /* umi_bounce_ep.fills */
+    umi_node         wait_node; /* umi_bounce_slots.waiting */
+    umi_ep_base     *ep;
+    umx_request     *req;
+    uint64_t         id;
+    size_t           len;
+    umi_bounce_pool *pool;
+    size_t           filled; /* where the bytes of the next slot begin */
+    size_t           step;   /* bytes of a slot that are used */
+    unsigned         num_slots;
+    int              device;    /* UMX_DEVICE_NONE: not known */
+    umi_direct      *direct;    /* lent to the receiver; or NULL */
+    bool             is_handed; /* UCX has the memory: hand.c */
 } umi_fill;
 
 /* A message of the peer's that may be fetched; what umi_way_bounce knows it by.
@@ -61,6 +62,7 @@ typedef struct umi_drain {
     umi_dma     copy;
     umx_worker *worker;
     umi_fetch  *fetch; /* NULL: it has been stopped */
+    const char *table; /* of turns */
     const char *data;  /* of the segment; NULL: of fetch->direct */
     uint32_t    slot;
     uint32_t    turn;

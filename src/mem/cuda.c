@@ -353,6 +353,59 @@ umi_cuda_free(umx_memtype memtype, void *data)
     }
 }
 
+/* ---- memory that others map ----------------------------------------------
+ */
+
+umx_status
+umi_cuda_alloc_exported(int device, size_t len, void **data_p,
+                        umi_cuda_handle *handle_p)
+{
+    cu_pointer pointer = 0;
+    umx_status status  = umi_cuda_enter_device(device);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = umi_cuda_check(umi_cuda.alloc(&pointer, len), device,
+                            "cuMemAlloc");
+    if (status == UMX_OK) {
+        status = umi_cuda_check(umi_cuda.export_memory(handle_p, pointer),
+                                device, "cuIpcGetMemHandle");
+        if (status != UMX_OK) {
+            (void)umi_cuda.free(pointer);
+        }
+    }
+    umi_cuda_leave();
+    *data_p = (void *)(uintptr_t)pointer;
+    return status;
+}
+
+umx_status
+umi_cuda_map(int device, const umi_cuda_handle *handle, void **data_p)
+{
+    cu_pointer pointer = 0;
+    umx_status status  = umi_cuda_enter_device(device);
+
+    if (status == UMX_OK) {
+        status = umi_cuda_check(
+            umi_cuda.open_memory(&pointer, *handle, CU_ENABLE_PEERS), device,
+            "cuIpcOpenMemHandle");
+        umi_cuda_leave();
+    }
+    *data_p = (void *)(uintptr_t)pointer;
+    return status;
+}
+
+void
+umi_cuda_unmap(int device, void *data)
+{
+    if (umi_cuda_enter_device(device) == UMX_OK) {
+        (void)!umi_cuda_check(umi_cuda.close_memory((uintptr_t)data), device,
+                              "cuIpcCloseMemHandle");
+        umi_cuda_leave();
+    }
+}
+
 /* ---- public --------------------------------------------------------------
  */
 

@@ -35,6 +35,20 @@ bool umi_cuda_is_exportable(const void *data);
 umx_status umi_cuda_enter(const void *data, size_t len);
 void       umi_cuda_leave(void);
 
+/* What another process maps memory of a device by. */
+typedef struct umi_cuda_handle {
+    unsigned char bytes[64];
+} umi_cuda_handle;
+
+/* Allocate memory of a device that others can map. */
+umx_status umi_cuda_alloc_exported(int device, size_t len, void **data_p,
+                                   umi_cuda_handle *handle_p);
+
+/* Map such memory for copies of `device`; not in its own process. */
+umx_status umi_cuda_map(int device, const umi_cuda_handle *handle,
+                        void **data_p);
+void       umi_cuda_unmap(int device, void *data);
+
 /* `len` > 0 bytes of zeros: HOST is pinned. `device` UMX_DEVICE_NONE: that of
  * the current context, or the first. */
 umx_status umi_cuda_alloc(umx_memtype memtype, int device, size_t len,

@@ -36,6 +36,7 @@ enum {
     CU_LAUNCH_FAILED         = 719,
     CU_CAPTURE_RELAXED       = 2,
     CU_NO_TIMING             = 2,
+    CU_ENABLE_PEERS          = 1, /* as the memory needs it */
     CU_MEMORY_DEVICE         = 2,
     CU_ATTACH_GLOBAL         = 1,
     CU_PORTABLE              = 1,
@@ -91,6 +92,11 @@ enum {
       (cu_stream stream, void (*fn)(void *arg), void *arg))                    \
     X(pin, "cuMemHostRegister_v2", (void *data, size_t len, unsigned flags))   \
     X(unpin, "cuMemHostUnregister", (void *data))                              \
+    X(export_memory, "cuIpcGetMemHandle",                                      \
+      (umi_cuda_handle * handle_p, cu_pointer pointer))                        \
+    X(open_memory, "cuIpcOpenMemHandle_v2",                                    \
+      (cu_pointer * pointer_p, umi_cuda_handle handle, unsigned flags))        \
+    X(close_memory, "cuIpcCloseMemHandle", (cu_pointer pointer))               \
     X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode_p))
 
 typedef struct umi_cuda_driver {
