@@ -172,6 +172,27 @@ UMX_API UMX_MUST_CHECK umx_status umx_ep_local_address(const umx_ep    *ep,
                                                        struct sockaddr *addr,
                                                        size_t *len_p);
 
+/** A way in which bytes of messages go, and how many messages went so. */
+typedef struct umx_way {
+    const char *name; /* static, like the next */
+    const char *how;  /* a message that goes so is ... */
+    uint64_t    sent;
+    uint64_t    received;
+} umx_way;
+
+enum {
+    UMX_WAYS_MAX = 16
+};
+
+/**
+ * Tell by which ways the messages of an endpoint went, to find out why they are
+ * slow. Those of memory of devices that its receiver fetches are counted as
+ * "bounce" and, once the bytes come, by how they come.
+ *
+ * @return the number of ways
+ */
+UMX_API size_t umx_ep_ways(const umx_ep *ep, umx_way ways[UMX_WAYS_MAX]);
+
 /** Take one lane in use: its transport and its device. */
 typedef void (*umx_transport_fn)(const char *transport, const char *device,
                                  void *arg);

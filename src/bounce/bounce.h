@@ -60,12 +60,30 @@ typedef struct umi_bounce {
     void            *arriving; /* the message whose handler runs; or NULL */
 } umi_bounce;
 
+/* How the bytes of a message come that is fetched. */
+typedef enum umi_bounce_route {
+    UMI_BOUNCE_BY_READ,   /* direct.h */
+    UMI_BOUNCE_BY_UCX,    /* hand.c */
+    UMI_BOUNCE_BY_DEVICE, /* slots of a device, and of the host */
+    UMI_BOUNCE_BY_HOST,
+    UMI_BOUNCE_ROUTES
+} umi_bounce_route;
+
+typedef struct umi_bounce_route_text {
+    const char *name;
+    const char *how; /* messages such as this one are ... */
+} umi_bounce_route_text;
+
+extern const umi_bounce_route_text umi_bounce_texts[UMI_BOUNCE_ROUTES];
+
 /* What an endpoint has. */
 typedef struct umi_bounce_ep {
     umi_list fills;      /* fill.c: of our messages, by the peer's FETCH */
     umi_list fetches;    /* fetch.c: of the peer's */
     uint64_t last_fetch; /* number of our newest */
     uint64_t last_fill;  /* of the peer's */
+    uint64_t sent[UMI_BOUNCE_ROUTES]; /* messages */
+    uint64_t received[UMI_BOUNCE_ROUTES];
 } umi_bounce_ep;
 
 /* Begin what a new worker or endpoint has, in `bounce`, and end it. What a

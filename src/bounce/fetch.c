@@ -500,9 +500,9 @@ umi_fetch_on_filled(umi_ep_base *ep, const umi_bounce_note *note)
         }
         return; /* it crosses STOP */
     }
-    if (note->offset != fetch->filled || note->len == 0 ||
-        note->len > fetch->len - fetch->filled || note->len > UMI_BOUNCE_SLOT ||
-        note->slot >= UMI_BOUNCE_SLOTS) {
+    if (!umi_bounce_is_index(note->slot) || note->offset != fetch->filled ||
+        note->len == 0 || note->len > fetch->len - fetch->filled ||
+        note->len > umi_bounce_slot_size(note->slot)) {
         umi_ep_base_refuse(ep, "bytes out of order");
         return;
     }
@@ -510,6 +510,11 @@ umi_fetch_on_filled(umi_ep_base *ep, const umi_bounce_note *note)
         tell_stop(fetch);
         give_up(fetch);
         return;
+    }
+    if (fetch->filled == 0) {
+        ep->bounce->received[umi_bounce_is_of_host(note->slot) ?
+                                 UMI_BOUNCE_BY_HOST :
+                                 UMI_BOUNCE_BY_DEVICE]++;
     }
     fetch->filled += (size_t)note->len;
     drain_slot(fetch, note);
@@ -529,6 +534,7 @@ umi_fetch_on_direct(umi_ep_base *ep, const umi_bounce_note *note)
         give_up(fetch);
         return;
     }
+    ep->bounce->received[UMI_BOUNCE_BY_READ]++;
     read_step(fetch);
 }
 

@@ -397,6 +397,7 @@ lend_directly(umi_fill *fill)
         return false;
     }
     note.memory = umi_direct_id(fill->direct);
+    fill->ep->bounce->sent[UMI_BOUNCE_BY_READ]++;
     (void)umi_bounce_tell(fill->ep, &note); /* lost: the connection is, too */
     return true;
 }
@@ -436,6 +437,9 @@ answer(umi_fill *fill, const umi_bounce_note *note)
     if (!is_here && (note->flags & UMI_FETCH_BY_DEVICE) != 0) {
         use_device_slots(fill);
     }
+    fill->ep->bounce
+        ->sent[(fill->pool->device != UMX_DEVICE_NONE) ? UMI_BOUNCE_BY_DEVICE :
+                                                         UMI_BOUNCE_BY_HOST]++;
     run(fill);
 }
 

@@ -95,6 +95,7 @@ umi_hand_over(umi_fill *fill)
     }
     fill->is_handed = true;
     req->is_movable = false;
+    fill->ep->bounce->sent[UMI_BOUNCE_BY_UCX]++;
     if (result == NULL) {
         give_back(fill);
     }
@@ -147,9 +148,10 @@ on_handed(umx_worker *worker, const umi_am_arrival *arrival)
         return UMI_AM_REFUSED;
     }
     fill_params(&params, fetch->req, run, fetch);
-    params.cb.recv_am      = on_received;
-    worker->is_armed       = false;
-    fetch->is_handed       = true;
+    params.cb.recv_am = on_received;
+    worker->is_armed  = false;
+    fetch->is_handed  = true;
+    ep->bounce->received[UMI_BOUNCE_BY_UCX]++;
     fetch->req->is_movable = false;
     result = ucp_am_recv_data_nbx(ep->engine->ucp, arrival->data, run->data,
                                   arrival->len, &params);

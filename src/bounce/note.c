@@ -98,6 +98,21 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
     return UMI_AM_CONSUMED;
 }
 
+/* ---- for people ----------------------------------------------------------
+ */
+
+const umi_bounce_route_text umi_bounce_texts[UMI_BOUNCE_ROUTES] = {
+    [UMI_BOUNCE_BY_READ]   = {"direct", "read by the receiver's device, which "
+                                          "is of the same process"},
+    [UMI_BOUNCE_BY_UCX]    = {"cuda_ipc", "moved between two devices by UCX"},
+    [UMI_BOUNCE_BY_DEVICE] = {"device slots",
+                              "copied through memory of the sender's device, "
+                              "which the receiver's device maps"},
+    [UMI_BOUNCE_BY_HOST]   = {"host slots",
+                              "copied through memory of the host that both "
+                                "processes map"},
+};
+
 /* ---- life ----------------------------------------------------------------
  */
 

@@ -107,6 +107,14 @@ umi_bounce_is_of_host(uint32_t index)
     return index < UMI_BOUNCE_SLOTS;
 }
 
+/* Give the length of such a slot, or of a device's. */
+static inline size_t
+umi_bounce_slot_size(uint32_t index)
+{
+    return umi_bounce_is_of_host(index) ? UMI_BOUNCE_SLOT :
+                                          UMI_BOUNCE_DEVICE_SLOT;
+}
+
 /* True for a number that a slot may have. */
 static inline bool
 umi_bounce_is_index(uint32_t index)

@@ -146,7 +146,9 @@ typedef struct umi_channels {
      * there is credit. */
     size_t              plain_below;
     umi_lengths         lengths[UMI_NUM_OFFERS]; /* what may go by which way */
-    umi_endpoint_counts tx_sent;                 /* running totals */
+    uint64_t            sent_by[UMI_NUM_OFFERS]; /* messages; none eagerly */
+    uint64_t            received_by[UMI_NUM_OFFERS];
+    umi_endpoint_counts tx_sent;  /* running totals */
     umi_endpoint_counts tx_limit; /* what the peer allows of them */
     umi_endpoint_counts rx_read;
     umi_endpoint_counts rx_granted;

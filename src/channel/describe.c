@@ -153,6 +153,23 @@ describe_channel(const umi_channel *channel, const umi_lines *lines)
     }
 }
 
+/* Say how messages went that were fetched: those of devices. */
+static void
+describe_routes(const umx_ep *ep, const umi_lines *lines)
+{
+    for (int route = 0; route < UMI_BOUNCE_ROUTES; route++) {
+        uint64_t sent     = ep->bounce.sent[route];
+        uint64_t received = ep->bounce.received[route];
+
+        if ((sent | received) != 0) {
+            umi_lines_add(lines,
+                          "    messages of devices by %s: %" PRIu64
+                          " sent, %" PRIu64 " received",
+                          umi_bounce_texts[route].name, sent, received);
+        }
+    }
+}
+
 void
 umi_channels_describe(const umx_ep *ep, const umi_lines *lines)
 {
@@ -162,6 +179,7 @@ umi_channels_describe(const umx_ep *ep, const umi_lines *lines)
     if (ep->state == UMX_EP_OPEN) {
         umi_offer_text(ep, ways);
         umi_lines_add(lines, "    ways of messages: %s", ways);
+        describe_routes(ep, lines);
     }
     describe_channel(&channels->channel0, lines);
     UMI_LIST_FOREACH(node, &channels->others) {

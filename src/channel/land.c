@@ -10,8 +10,11 @@
 umx_status
 umi_land(umx_request *req, const umi_way *way, void *desc, size_t len)
 {
+    umx_ep *ep = umi_endpoint_of(req->ep);
+
     umi_landing_of(req)->is_landing = true;
-    umi_endpoint_of(req->ep)->num_landing++;
+    ep->num_landing++;
+    umi_offer_note_received(ep, way);
     return way->recv(req, desc, len);
 }
 

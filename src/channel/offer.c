@@ -378,6 +378,59 @@ umi_offer_open(umx_ep *ep)
     }
 }
 
+/* ---- counts --------------------------------------------------------------
+ */
+
+void
+umi_offer_note_received(umx_ep *ep, const umi_way *way)
+{
+    for (int id = 0; id < UMI_NUM_OFFERS; id++) {
+        if (umi_offers[id].unasked == way || umi_offers[id].announced == way) {
+            umi_channels_of(ep)->received_by[id]++;
+        }
+    }
+}
+
+/* Messages that went eagerly are those that went by no other way. */
+static void
+count_eager(const umx_ep *ep, umx_way *eager, const umx_way *others,
+            size_t count)
+{
+    eager->sent     = ep->stats.sent_messages;
+    eager->received = ep->stats.received_messages;
+    for (size_t i = 0; i < count; i++) {
+        eager->sent -= others[i].sent;
+        eager->received -= (others[i].received < eager->received) ?
+                               others[i].received :
+                               eager->received;
+    }
+}
+
+_Static_assert(UMI_NUM_OFFERS + UMI_BOUNCE_ROUTES <= UMX_WAYS_MAX, "room");
+
+size_t
+umx_ep_ways(const umx_ep *ep, umx_way ways[UMX_WAYS_MAX])
+{
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    const umi_channels *channels = umi_channels_of(ep);
+    size_t              count    = 0;
+
+    for (; count < UMI_NUM_OFFERS; count++) {
+        ways[count] = (umx_way){.name     = umi_offers[count].name,
+                                .how      = umi_offers[count].how,
+                                .sent     = channels->sent_by[count],
+                                .received = channels->received_by[count]};
+    }
+    count_eager(ep, &ways[UMI_OFFER_EAGER], ways, UMI_OFFER_EAGER);
+    for (int route = 0; route < UMI_BOUNCE_ROUTES; route++, count++) {
+        ways[count] = (umx_way){.name     = umi_bounce_texts[route].name,
+                                .how      = umi_bounce_texts[route].how,
+                                .sent     = ep->bounce.sent[route],
+                                .received = ep->bounce.received[route]};
+    }
+    return count;
+}
+
 /* ---- for people ----------------------------------------------------------
  */
 

@@ -86,6 +86,9 @@ bool umi_offer_has_room(const umx_request *req);
 /* Choose the way of a message, which is announced or goes unasked. */
 umi_offer_id umi_offer_choose(const umx_request *req, bool is_announced);
 
+/* Note that a message of the peer's comes by a way. */
+void umi_offer_note_received(umx_ep *ep, const umi_way *way);
+
 /* Write which messages of `ep` go by which way: "rendezvous from 65536 bytes,
  * else eager". */
 void umi_offer_text(const umx_ep *ep, char text[UMI_OFFERS_TEXT]);

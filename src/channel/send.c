@@ -124,12 +124,17 @@ post_by_way(umx_request *req, const void *header)
 {
     const umi_send  *send  = umi_send_of(req);
     const umi_offer *offer = &umi_offers[send->way];
+    umx_ep          *ep    = umi_endpoint_of(req->ep);
+    umx_status       status;
 
     if (umi_log_is_on(UMI_LOG_DEBUG)) {
-        umi_endpoint_log_way(umi_endpoint_of(req->ep), send->way, offer->how,
-                             req->buf.len);
+        umi_endpoint_log_way(ep, send->way, offer->how, req->buf.len);
     }
-    return offer->send(req, header, send->header_len, send->is_rndv);
+    status = offer->send(req, header, send->header_len, send->is_rndv);
+    if (status >= 0) {
+        umi_channels_of(ep)->sent_by[send->way]++;
+    }
+    return status;
 }
 
 static umx_status

@@ -143,6 +143,10 @@ class Endpoint(Messages, Closing):
         """The (transport, device) pairs in use."""
         return self._do(self._async.transports)
 
+    def ways(self) -> dict[str, dict[str, Any]]:
+        """By which ways the messages went, as :meth:`ucp.Endpoint.ways`."""
+        return self._do(self._async.ways)
+
     # The endpoint.
 
     @property

@@ -590,6 +590,7 @@ static PyMethodDef endpoint_methods[] = {
      set_limits_doc},
     {"_info", endpoint_info, METH_NOARGS, endpoint_info_doc},
     {"transports", endpoint_transports, METH_NOARGS, endpoint_transports_doc},
+    {"ways", endpoint_ways, METH_NOARGS, endpoint_ways_doc},
     {"ping", endpoint_ping, METH_NOARGS, ping_doc},
     {"_peer_info", endpoint_peer_info, METH_O, peer_info_doc},
     {"_close_listener", endpoint_close_listener, METH_NOARGS,

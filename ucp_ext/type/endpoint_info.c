@@ -46,6 +46,42 @@ const char endpoint_transports_doc[] =
     "Return the pairs of transport and device that the endpoint\n"
     "uses.";
 
+const char endpoint_ways_doc[] =
+    "ways($self, /)\n--\n\n"
+    "Return by which ways the messages went, to find out why they are\n"
+    "slow: a dictionary of names, each with the number of messages that\n"
+    "were sent and received so, and what is done with such a message.\n\n"
+    "A message of memory of a device is counted as \"bounce\", and where\n"
+    "it is fetched, by how its bytes come: \"direct\", \"cuda_ipc\",\n"
+    "\"device slots\" or \"host slots\".";
+
+PyObject *
+endpoint_ways(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    EndpointObject *self = (EndpointObject *)op;
+    umx_way         ways[UMX_WAYS_MAX];
+    size_t          count;
+    PyObject       *dict;
+
+    if (endpoint_check_open(self, "ways") < 0) {
+        return NULL;
+    }
+    count = umx_ep_ways(self->umx, ways);
+    dict  = PyDict_New();
+    for (size_t i = 0; dict != NULL && i < count; i++) {
+        PyObject *way = Py_BuildValue(
+            "{s:K,s:K,s:s}", "sent", (unsigned long long)ways[i].sent,
+            "received", (unsigned long long)ways[i].received, "how",
+            ways[i].how);
+
+        if (way == NULL || PyDict_SetItemString(dict, ways[i].name, way) < 0) {
+            Py_CLEAR(dict);
+        }
+        Py_XDECREF(way);
+    }
+    return dict;
+}
+
 PyObject *
 endpoint_transports(PyObject *op, PyObject *Py_UNUSED(ignored))
 {

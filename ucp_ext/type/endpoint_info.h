@@ -11,9 +11,10 @@ int endpoint_check_open(EndpointObject *self, const char *op);
 /* Methods of Endpoint. */
 PyObject         *endpoint_info(PyObject *op, PyObject *ignored);
 PyObject         *endpoint_transports(PyObject *op, PyObject *ignored);
+PyObject         *endpoint_ways(PyObject *op, PyObject *ignored);
 PyObject         *endpoint_stats(PyObject *op, PyObject *ignored);
 extern const char endpoint_info_doc[], endpoint_transports_doc[],
-    endpoint_stats_doc[];
+    endpoint_ways_doc[], endpoint_stats_doc[];
 
 extern PyGetSetDef endpoint_getset[];
 
