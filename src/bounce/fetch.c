@@ -553,8 +553,8 @@ umi_fetch_on_unable(umi_ep_base *ep, const umi_bounce_note *note)
 /* ---- arrival, inside UCX's callback --------------------------------------
  */
 
-int
-umi_fetch_on_offer(umx_worker *worker, const umi_am_arrival *arrival)
+static int
+on_offer(umx_worker *worker, const umi_am_arrival *arrival, bool is_device)
 {
     umi_am_arrival message = *arrival;
     umi_header     header;
@@ -574,7 +574,7 @@ umi_fetch_on_offer(umx_worker *worker, const umi_am_arrival *arrival)
         .endpoint  = header.endpoint,
         .channel   = umi_header_channel_id(header.kind, header.channel),
         .seq       = header.seq,
-        .is_device = (header.flags & UMI_FLAG_DEVICE) != 0,
+        .is_device = is_device,
     };
     message.way              = &umi_way_bounce;
     message.data             = what;
@@ -589,6 +589,30 @@ umi_fetch_on_offer(umx_worker *worker, const umi_am_arrival *arrival)
     }
     umi_pool_put(&worker->bounce->objects, what);
     return verdict;
+}
+
+static int
+on_offer_of_host(umx_worker *worker, const umi_am_arrival *arrival)
+{
+    return on_offer(worker, arrival, false);
+}
+
+static int
+on_offer_of_device(umx_worker *worker, const umi_am_arrival *arrival)
+{
+    return on_offer(worker, arrival, true);
+}
+
+umx_status
+umi_fetch_listen(umx_worker *worker)
+{
+    umx_status status = umi_am_set_handler(worker, UMI_AM_OFFERED,
+                                           on_offer_of_host);
+
+    return (status == UMX_OK) ?
+               umi_am_set_handler(worker, UMI_AM_OFFERED_DEVICE,
+                                  on_offer_of_device) :
+               status;
 }
 
 void

@@ -553,7 +553,10 @@ umi_bounce_is_agreed(const umi_ep_base *ep)
 umx_status
 umi_bounce_send(umx_request *req, const void *header, size_t header_len)
 {
-    return umi_am_send(req, UMI_AM_OFFERED, header, header_len, true);
+    unsigned id = (umi_bounce_run(req) != NULL) ? UMI_AM_OFFERED_DEVICE :
+                                                  UMI_AM_OFFERED;
+
+    return umi_am_send(req, id, header, header_len, true);
 }
 
 bool

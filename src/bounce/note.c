@@ -151,8 +151,7 @@ umi_bounce_end(umi_ep_base *ep, umx_status status)
 umx_status
 umi_bounce_listen(umx_worker *worker)
 {
-    umx_status status = umi_am_set_handler(worker, UMI_AM_OFFERED,
-                                           umi_fetch_on_offer);
+    umx_status status = umi_fetch_listen(worker);
 
     if (status == UMX_OK) {
         status = umi_hand_listen(worker);

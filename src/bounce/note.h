@@ -96,8 +96,7 @@ void umi_fetches_end(umi_ep_base *ep, umx_status status);
 /* The timer of the slots: take those back that are kept from others. */
 void umi_fill_on_timer(umi_timer *timer);
 
-/* A message that may be fetched arrives: fetch.c. */
-int umi_fetch_on_offer(umx_worker                  *worker,
-                       const struct umi_am_arrival *arrival);
+/* Listen for messages that may be fetched: fetch.c. */
+umx_status umi_fetch_listen(umx_worker *worker);
 
 #endif

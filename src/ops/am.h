@@ -8,18 +8,20 @@
 
 /* UCX's ids of active messages. */
 enum {
-    UMI_AM_DATA     = 0, /* the layer above's, like the next */
-    UMI_AM_CONTROL  = 1,
-    UMI_AM_LENT     = 2, /* lend/note.h's, like the next */
-    UMI_AM_NOTE     = 3,
-    UMI_AM_PROBE    = 4, /* queue.h's */
-    UMI_AM_FOLLOWED = 5, /* follow.h's */
-    UMI_AM_TRANSFER = 6, /* transfer.h's, like the next */
-    UMI_AM_PIECE    = 7,
-    UMI_AM_ASK      = 8,
-    UMI_AM_OFFERED  = 9, /* bounce/bounce.h's, like the next */
-    UMI_AM_BOUNCE   = 10,
-    UMI_AM_HANDED   = 11 /* bounce/hand.c's */
+    UMI_AM_DATA           = 0, /* the layer above's, like the next */
+    UMI_AM_CONTROL        = 1,
+    UMI_AM_LENT           = 2, /* lend/note.h's, like the next */
+    UMI_AM_NOTE           = 3,
+    UMI_AM_PROBE          = 4, /* queue.h's */
+    UMI_AM_FOLLOWED       = 5, /* follow.h's */
+    UMI_AM_TRANSFER       = 6, /* transfer.h's, like the next */
+    UMI_AM_PIECE          = 7,
+    UMI_AM_ASK            = 8,
+    UMI_AM_OFFERED        = 9, /* bounce/bounce.h's, like the next */
+    UMI_AM_BOUNCE         = 10,
+    UMI_AM_HANDED         = 11, /* bounce/hand.c's */
+    UMI_AM_OFFERED_DEVICE = 12 /* as OFFERED: the sender's memory is a device's,
+                                  or managed */
 };
 
 /* A message as it arrives, inside UCX's callback. */
