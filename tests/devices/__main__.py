@@ -157,7 +157,7 @@ def main() -> int:
     failed = [group for group in made if group.failures]
     count = sum(group.cases for group in made)
     seconds = time.monotonic() - start
-    result = f"{len(failed)} groups FAILED" if failed else "ok"
+    result = f"{len(failed)} FAILED" if failed else "ok"
     print(f"{len(made)} groups, {count} cases, {seconds:.0f} s: {result}")
     return 1 if failed else 0
 

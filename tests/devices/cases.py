@@ -188,7 +188,7 @@ async def killed(group, number, what, mine, theirs, size):
         pair.begin(pair.right, f"await side.repeat(ep, {other!r}, {theirs!r}, {size})")
         # Until messages pass.
         await pair.do(
-            pair.left, f"await side.{what_once(what)}(ep, {mine!r}, {size}, -1)"
+            pair.left, f"await side.{what_once(what)}(ep, {mine!r}, {size}, 0)"
         )
         begun = pair.begin(
             pair.left, f"await side.survive(ep, {what!r}, {mine!r}, {size}, 1.5)"
@@ -291,7 +291,7 @@ async def run_tests(group, limit):
         return
     many = ["-n", str(min(8, os.cpu_count()))] if find_spec("xdist") else []
     command = [
-        *(sys.executable, "-P", "-m", "pytest", "-q", "-m", "cuda", *many),
+        *(sys.executable, "-P", "-m", "pytest", "-v", "-m", "cuda", *many),
         *("-p", "no:benchmark", "-p", "no:cacheprovider"),
         *(str(ROOT / "tests" / room) for room in ROOMS),
     ]
@@ -312,12 +312,16 @@ async def run_tests(group, limit):
             group.fail(f"did not end within {limit:.0f} s")
         output.seek(0)
         lines = output.read().splitlines()
-    failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
-    for line in failed:
+    failed = {}  # by name: -v says it at once, the summary with the reason
+    for line in lines:
+        for word in ("FAILED ", "ERROR "):
+            if word in line and (said := line[line.index(word) :]).count("::"):
+                failed[said.split()[1]] = said
+    group.cases += sum(" PASSED " in line for line in lines) + len(failed)
+    for line in failed.values():
         group.fail(line)
-    if process.returncode not in (0, 1, 5, -9) or (
-        process.returncode == 1 and not failed
-    ):
+    # 5: there were no tests.
+    if process.returncode not in (0, 5, -signal.SIGKILL) and not failed:
         group.fail(f"pytest ended with {process.returncode}")
     group.notes += lines[-1:]
 

@@ -36,27 +36,25 @@ ON_DEVICE = ("device", "async", *FAMILIES["cupy"], "torch", "torch-expandable")
 
 GUARD = 64  # bytes behind the buffer, which no message writes
 PERIOD = 4096  # seeds that differ
-POISON = -1  # the seed of what is in a buffer before its message
 
 
 @functools.cache
 def _random(size):
-    words = np.arange(size + PERIOD, dtype=np.uint32) * np.uint32(2654435761)
-    return (words >> np.uint32(24)).astype("u1")
+    data = np.random.default_rng(size).bytes(size + PERIOD)
+    return np.frombuffer(data, "u1")
 
 
 def pattern(size, seed):
-    """Bytes that differ where a fragment is out of place."""
-    most = max(size, 1 << 20)
-    if seed == POISON:
-        return ~_random(most)[PERIOD:][:size]
-    return _random(most)[seed % PERIOD :][:size]
+    """Bytes that differ where a fragment is out of place; ``~seed``: each is wrong."""
+    if seed < 0:
+        return ~pattern(size, ~seed)
+    return _random(max(size, 1 << 20))[seed % PERIOD :][:size]
 
 
 class Memory:
     """``size`` bytes of a kind: ``buffer`` is what is sent or received into."""
 
-    def __init__(self, kind, size, seed=POISON):
+    def __init__(self, kind, size, seed=0):
         self.kind, self.size = kind, size
         # A registered memory is passed as a whole, anything else has a guard.
         self.guard = 0 if kind == "memory" else GUARD
@@ -96,7 +94,7 @@ class Memory:
             return ""
         first = int(differing[0])
         what = f"{len(differing)} of {self.size} bytes are wrong, from byte {first} on"
-        poison = pattern(self.size, POISON)[first:]
+        poison = pattern(self.size, ~seed)[first:]
         if (data[first : self.size] == poison).all():
             what += ", where nothing was written"
         return what

@@ -8,7 +8,7 @@ import time
 import gpu
 
 import ucp
-from devices.memory import POISON, Memory
+from devices.memory import Memory
 from ucp.testing import connected_pair
 
 OTHER = 1000  # the seed of what is written after a buffer has been given back
@@ -24,7 +24,7 @@ async def send(ep, kind, size, seed):
 
 async def receive(ep, kind, size, seed):
     """Receive into poisoned memory; what is wrong with the bytes."""
-    memory = Memory(kind, size, POISON)
+    memory = Memory(kind, size, ~seed)
     await ep.recv(memory.buffer)
     return memory.wrong(seed)
 
@@ -58,12 +58,12 @@ async def _out_of_time(request, limit):
 
 async def receive_cancelled(ep, kind, size, seed, delay, has_limit=False):
     """Cancel a receive, use its buffer at once, and receive the message again."""
-    memory = Memory(kind, size, POISON)
+    memory = Memory(kind, size, ~seed)
     end = _out_of_time if has_limit else _cancelled
     is_cancelled, seconds = await end(ep.recv(memory.buffer), delay)
     if is_cancelled:
         memory.fill(OTHER)
-        again = Memory(kind, size, POISON)
+        again = Memory(kind, size, ~seed)
         await ep.recv(again.buffer)
         wrong = again.wrong(seed)
     else:
@@ -88,13 +88,13 @@ async def send_cancelled(ep, kind, size, seed, delay):
 async def receive_either(ep, kind, size, seed, delay):
     """Receive what send_cancelled() sends: did the first come; what is wrong?"""
     await asyncio.sleep(delay)
-    memory = Memory(kind, size, POISON)
+    memory = Memory(kind, size, ~seed)
     await ep.recv(memory.buffer)
     if not memory.wrong(seed + 1):
         return False, ""
     if wrong := memory.wrong(seed):
         return True, wrong
-    memory.fill(POISON)
+    memory.fill(~(seed + 1))
     await ep.recv(memory.buffer)
     return True, memory.wrong(seed + 1)
 
@@ -135,7 +135,7 @@ async def alive(kind):
     """Does the process still send: bytes of the host, and the kind?"""
     async with connected_pair() as (left, right):
         for each in ("bytearray", kind):
-            sent, got = Memory(each, 1 << 20, 7), Memory(each, 1 << 20)
+            sent, got = Memory(each, 1 << 20, 7), Memory(each, 1 << 20, ~7)
             try:
                 await asyncio.gather(left.send(sent.buffer), right.recv(got.buffer))
                 wrong = got.wrong(7)
