@@ -307,6 +307,7 @@ async def run_tests(group, limit):
             await asyncio.wait_for(process.wait(), limit)
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
             if not isinstance(error, TimeoutError):
                 raise
             group.fail(f"did not end within {limit:.0f} s")
