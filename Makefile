@@ -221,6 +221,7 @@ wheels-test: $(VENV)/.packaging
 	PYTHONPATH=tools $(bin)/python -P tools/wheels_test.py $(WHEELS_ARGS)
 
 # GPU_PYTHON: a version, or a program: the Python that the machine with the GPU has.
+# GPU_ARGS: options of the two programs, as GPU_ARGS="--only messages --kinds device".
 GPU_PYTHON = 3.12
 GPU_ARGS   =
 

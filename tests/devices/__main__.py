@@ -85,7 +85,7 @@ def groups(options: argparse.Namespace, kinds: list[str]) -> list[Group]:
         made += cases.messages(over_tcp, chosen(cases.TCP_SIZES), tls)
     if "cancelled" in options.only:
         some = [kind for kind in cases.CANCEL_KINDS if kind in kinds]
-        made += cases.cancels(some, chosen(cases.CANCEL_SIZES))
+        made += cases.cancels(some, options.sizes)
     return made
 
 
@@ -107,10 +107,10 @@ def report(group: Group) -> None:
 async def run_all(made: list[Group], jobs: int, limit: float) -> None:
     """Run groups beside each other, each within its time limit and that of all."""
     end = time.monotonic() + limit
-    turns = asyncio.Semaphore(jobs)
+    turns, beside = asyncio.Semaphore(jobs), asyncio.Semaphore(jobs)
 
     async def run(group: Group) -> None:
-        async with turns:
+        async with beside if group.waits else turns:
             start = time.monotonic()
             left = min(group.limit, end - start)
             try:

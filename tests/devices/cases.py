@@ -27,7 +27,9 @@ SIZES = (
 TCP = "tcp,cuda_copy"
 TCP_SIZES = (8 * KIB, 16 * KIB + 1, MIB, 5 * MIB + 3)
 TCP_KINDS = ("bytearray", "memory", "pinned", "device", "async")
-CANCEL_SIZES = (64 * KIB, 5 * MIB + 3, 64 * MIB)
+CANCEL_SIZES = (64 * KIB, 5 * MIB + 3)
+CANCEL_LARGE = 64 * MIB  # of the kinds whose ways differ most
+CANCEL_LARGE_KINDS = ("numpy", "device")
 CANCEL_KINDS = ("numpy", "memory", "pinned", "device", "async", "cupy-async")
 DELAYS = (0.0, 0.0003, 0.002, 0.01)
 KILL_SIZE = 64 * MIB
@@ -155,15 +157,17 @@ SENDS = {
 }
 
 
-def cancels(kinds, sizes):
+def cancels(kinds, sizes=None):
     for source, target in itertools.product(kinds, repeat=2):
         seeds = itertools.count(1, 2)
+        is_large = {source, target} <= set(CANCEL_LARGE_KINDS)
+        large = [CANCEL_LARGE] if is_large else []
         cases = [
             (
                 f"{shown(size)}, {name}",
                 functools.partial(function, source, target, size, next(seeds), how),
             )
-            for size in sizes
+            for size in sizes or (*CANCEL_SIZES, *large)
             for function, hows in (
                 (cancelled_receive, RECEIVES),
                 (cancelled_send, SENDS),
@@ -240,7 +244,8 @@ def kills(kinds, size):
                     run_kills, number=number, what=what, pairs=part, size=size
                 )
                 mine = ", ".join(f"{mine}/{theirs}" for mine, theirs in part)
-                yield Group(f"peer {event}, the survivor {name}: {mine}", run)
+                name_of_group = f"peer {event}, the survivor {name}: {mine}"
+                yield Group(name_of_group, run, waits=True)
 
 
 # ---- a kernel that fails -------------------------------------------------------------
@@ -332,6 +337,7 @@ def tests(limit):
         f"pytest -m cuda: {', '.join(ROOMS)}",
         functools.partial(run_tests, limit=limit),
         limit + 5,
+        waits=True,
     )
 
 

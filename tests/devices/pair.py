@@ -36,6 +36,7 @@ class Group:
     name: str
     run: Callable[["Group"], Awaitable[None]]
     limit: float = 90.0
+    waits: bool = False  # mostly: it runs beside the others
     cases: int = 0
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

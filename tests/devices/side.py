@@ -150,7 +150,7 @@ async def alive(kind):
 
 KERNEL = b"""
 .version 7.0
-.target sm_70
+.target sm_80
 .address_size 64
 .visible .entry bad()
 {
