@@ -347,7 +347,8 @@ def main() -> int:
         wanted = options.only.split(";")
         names = [name for name in names if name in (*COPIES, *wanted)]
     # Dask comes last, and its time is kept for it.
-    share = DASK_SHARE if importlib.util.find_spec("cupy") else 0
+    has_dask = not options.only and importlib.util.find_spec("cupy") is not None
+    share = min(DASK_SHARE, options.limit / 3) if has_dask else 0.0
     run.end -= share
     run.rounds(names, options.sizes)
     run.end += share
