@@ -233,7 +233,7 @@ gpu-check: $(VENV)/.ucp $(VENV)/.test
 	$(safe) $(bin)/python tests/devices $(GPU_ARGS)
 
 gpu-figures: $(VENV)/.ucp
-	$(safe) $(bin)/python benchmarks/gpu.py $(GPU_ARGS)
+	$(bin)/python benchmarks/gpu.py $(GPU_ARGS)
 
 # A build of its own, by gcc, in a venv of its own. The sanitizer's libraries must
 # be the first in the process; UCX keeps memory until exit, so leaks are not

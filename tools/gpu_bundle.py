@@ -64,15 +64,17 @@ fi
 out=${1:-.}
 [ $# -eq 0 ] || shift
 case $what in
-check) set -- -P tests/devices "$@" ;;
-figures) set -- -P benchmarks/gpu.py --json "$out/figures.json" "$@" ;;
+check | figures) ;;
 *) echo "expected: run check|figures|python [OUTDIR] [options]" >&2; exit 2 ;;
 esac
 PYTHONPATH=$("$python" -P "$here/path.py")
 export PYTHONPATH
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-[ "$what" = check ] || set -- -P benchmarks/gpu.py --json "$out/figures.json" "$@"
+case $what in
+check) set -- tests/devices "$@" ;;
+figures) set -- benchmarks/gpu.py --json "$out/figures.json" "$@" ;;
+esac
 cd "$here/tree"
 { status=0; "$python" "$@" 2>&1 || status=$?; echo "$status" >"$out/.status"; } |
     tee "$out/$what.txt"

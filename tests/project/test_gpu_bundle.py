@@ -43,6 +43,16 @@ def test_a_package_that_the_machine_has_is_not_used(folder):
     assert done.stdout.strip().split(os.pathsep) == paths
 
 
+def test_figures_find_the_modules_beside_them(folder):
+    (folder / "tree/benchmarks").mkdir(parents=True)
+    (folder / "tree/benchmarks/beside.py").touch()
+    program = folder / "tree/benchmarks/gpu.py"
+    program.write_text("import beside, sys; print(*sys.argv[1:])")
+    done = run(folder, "figures", str(folder / "out"), "--quick")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout == f"--json {folder}/out/figures.json --quick\n"
+
+
 def test_the_status_of_a_check_is_that_of_its_program(folder):
     (folder / "tree/tests/devices").mkdir(parents=True)
     program = folder / "tree/tests/devices/__main__.py"
