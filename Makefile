@@ -18,6 +18,10 @@
 # make stress     the whole of `make test` 20 times with busy loops on all cores
 # make wheels       an sdist, and a wheel for each CPython at hand, in dist/
 # make wheels-test  these in empty environments without a compiler; with other UCX
+# make gpu-bundle   a folder for a machine with a GPU and without a network, which
+#             `sh build/gpu-bundle/run check` and `run figures` use there
+# make gpu-check    messages between all kinds of memory, cancels, kills; needs a GPU
+# make gpu-figures  what messages of device memory take, beside the driver's copies
 # make clean  remove all that these made
 #
 #   PYTHON=python3.12       another Python, 3.11 or newer
@@ -60,7 +64,8 @@ c_ucx = PYTHON=$(abspath $(bin)/python)
 endif
 
 .PHONY: demo docs docs-test test test-c test-python soak fuzz coverage nomem bench compare lint lint-python \
-        lint-c asan valgrind stress clean cmocka wheels wheels-test
+        lint-c asan valgrind stress clean cmocka wheels wheels-test gpu-bundle gpu-check \
+        gpu-figures
 .NOTPARALLEL:
 
 demo: $(VENV)/.ucp
@@ -215,6 +220,21 @@ wheels-test: $(VENV)/.packaging
 	@[ -n "$(wildcard dist/*.whl)" ] || $(safe) $(bin)/python tools/wheels.py
 	PYTHONPATH=tools $(bin)/python -P tools/wheels_test.py $(WHEELS_ARGS)
 
+# GPU_PYTHON: a version, or a program: the Python that the machine with the GPU has.
+# GPU_ARGS: options of the two programs, as GPU_ARGS="--only messages --kinds device".
+GPU_PYTHON = 3.12
+GPU_ARGS   =
+
+gpu-bundle: $(VENV)/.made
+	PYTHONPATH=tools $(bin)/python -P tools/gpu_bundle.py --python $(GPU_PYTHON) \
+	    --venv $(VENV)-gpu
+
+gpu-check: $(VENV)/.ucp $(VENV)/.test
+	$(safe) $(bin)/python tests/devices $(GPU_ARGS)
+
+gpu-figures: $(VENV)/.ucp
+	$(bin)/python benchmarks/gpu.py $(GPU_ARGS)
+
 # A build of its own, by gcc, in a venv of its own. The sanitizer's libraries must
 # be the first in the process; UCX keeps memory until exit, so leaks are not
 # looked for. Without cma, which our endpoints do not use: up to 1.22 UCX looks
@@ -231,7 +251,7 @@ asan: cmocka $(VENV)/.ucp
 
 clean:
 	$(MAKE) --no-print-directory -C src clean
-	rm -rf build dist *.egg-info $(VENV) $(VENV)-asan .mypy_cache .ruff_cache \
+	rm -rf build dist *.egg-info $(VENV) $(VENV)-asan $(VENV)-gpu .mypy_cache .ruff_cache \
 	    .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -272,7 +292,8 @@ $(VENV)/.libucx: pyproject.toml | $(VENV)/.made
 # Python files into the package, so those go first.
 $(VENV)/.ucp: $(sources) | $(VENV)/.made
 	@if [ -e $@ ]; then \
-	    find build -name '*.py*' ! -path 'build/compare/*' -delete 2>/dev/null; \
+	    find build -name '*.py*' ! -path 'build/compare/*' \
+	        ! -path 'build/gpu-bundle/*' -delete 2>/dev/null; \
 	    echo "installing ucp again"; \
 	    $(bin)/pip install -q --no-build-isolation --no-deps \
 	        --force-reinstall .; \

@@ -71,7 +71,7 @@ def rooms() -> set[str]:
     """The names of the rooms of src and of ucp, and what tests have beside these."""
     found = {path.parent.name for path in ROOT.glob("src/*/*.c")}
     found |= {path.parent.name.strip("_") for path in ROOT.glob("ucp/*/__init__.py")}
-    return found | {"ext", "native", "network", "project", "soak", "poison"}
+    return found | {"ext", "native", "network", "project", "soak", "poison", "devices"}
 
 
 def test_tests_lie_in_folders_that_are_named_after_rooms():
