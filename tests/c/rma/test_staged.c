@@ -271,9 +271,9 @@ test_device_memory_is_put_to_and_got_from(void **state)
             fill_pattern(m.sent, len, j);
             assert_int_equal(transfer(p, umx_rma_put, there.rkey, item),
                              UMX_OK);
-            assert_int_equal(umx_buffer_read(umx_memh_buffer(there.memh),
-                                             m.back, len + 1),
-                             UMX_OK);
+            assert_int_equal(
+                umx_buffer_read(umx_memh_buffer(there.memh), m.back, len + 1),
+                UMX_OK);
             check_pattern(m.back + 1, len, j);
             memset(m.back, 0, len);
             assert_int_equal(
