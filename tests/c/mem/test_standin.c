@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: standin child tsan */
 /* What the stand-in for NVIDIA's driver does, each once. */
+#define _GNU_SOURCE
 #include "standin/standin.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -186,6 +191,13 @@ seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* A byte that a copy may be writing to. */
+__attribute__((no_sanitize("thread"))) static int
+peek(const char *byte)
+{
+    return *(const volatile char *)byte;
+}
+
 static void
 test_copies_are_done_in_steps_after_the_call(void **state)
 {
@@ -198,9 +210,9 @@ test_copies_are_done_in_steps_after_the_call(void **state)
     memset(pinned, 1, LEN);
     standin_set_speed(100000, 0);
     CALL(cuMemcpyDtoHAsync_v2(pinned, device, LEN, stream));
-    assert_int_equal(pinned[0], 1);
+    assert_int_equal(peek(pinned), 1);
     assert_int_equal(cuStreamQuery(stream), NOT_READY);
-    while (__atomic_load_n(pinned, __ATOMIC_ACQUIRE) != 0) {
+    while (peek(pinned) != 0) {
         usleep(1000);
     }
     assert_int_equal(cuStreamQuery(stream), NOT_READY);
@@ -626,6 +638,73 @@ test_the_environment_says_what_there_is(void **state)
     }
 }
 
+/* Copies are queued into a file of the test's. */
+static int
+run_copies(const char *path)
+{
+    cu_pointer device;
+    cu_stream *s;
+    int        fd     = open(path, O_RDWR);
+    int        called = 0;
+    char *file = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    assert_ptr_not_equal(file, MAP_FAILED);
+    assert_int_equal(child_begin(), OK);
+    CALL(cuStreamCreate(&s, NO_WAIT));
+    CALL(cuLaunchHostFunc(s, on_host, &called));
+    CALL(cuStreamSynchronize(s));
+    assert_int_equal(__atomic_load_n(&called, __ATOMIC_ACQUIRE), 1);
+    CALL(cuMemHostRegister_v2(file, LEN, PORTABLE));
+    device = zeros();
+    CALL(cuMemsetD8_v2(device, 4, LEN));
+    standin_set_speed(20000, 0);
+    for (int i = 0; i < 3; i++) {
+        CALL(cuMemcpyDtoHAsync_v2(file, device, LEN, s));
+    }
+    CALL(cuLaunchHostFunc(s, on_host, &called));
+    child_write(CHILD_OUT, &called, 1);
+    pause();
+    return 0;
+}
+
+/* Bytes of the file that are overwritten after the child has been sent that. */
+static int
+overwritten_after(int signal)
+{
+    char  path[64], byte;
+    int   fd = memfd_create("file", 0), count = 0;
+    char *file;
+    child c;
+
+    assert_int_equal(ftruncate(fd, LEN), 0);
+    file = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), fd);
+    c = child_start("copies", path);
+    child_read(c.in, &byte, 1);
+    kill(c.pid, signal);
+    usleep(10000);
+    memset(file, 1, LEN);
+    usleep(600000);
+    for (int i = 0; i < LEN; i++) {
+        count += (file[i] == 4);
+    }
+    (void)child_end(&c, SIGKILL);
+    munmap(file, LEN);
+    close(fd);
+    return count;
+}
+
+static void
+test_copies_go_on_when_their_process_is_stopped_or_killed(void **state)
+{
+    (void)state;
+    assert_int_equal(overwritten_after(SIGSTOP), 0);
+    setenv("STANDIN_ENGINE", "1", 1);
+    assert_int_equal(overwritten_after(SIGSTOP), LEN);
+    assert_int_equal(overwritten_after(SIGKILL), LEN);
+    unsetenv("STANDIN_ENGINE");
+}
+
 static void
 test_a_forked_child_has_no_driver(void **state)
 {
@@ -646,28 +725,29 @@ test_a_forked_child_has_no_driver(void **state)
 int
 main(int argc, char **argv)
 {
-    static const child_entry entries[] = {{"open", run_open},
-                                          {"settings", run_settings}};
-    const struct CMUnitTest  tests[]   = {
-           STANDIN_TEST(test_the_cpu_cannot_touch_memory_of_a_device),
-           STANDIN_TEST(test_what_is_said_of_pointers),
-           STANDIN_TEST(test_memory_of_pools_is_freed_in_order_and_not_exported),
-           STANDIN_TEST(test_copies_are_done_in_steps_after_the_call),
-           STANDIN_TEST(test_ordinary_memory_is_staged),
-           STANDIN_TEST(test_what_cannot_be_copied),
-           STANDIN_TEST(
-               test_default_streams_and_those_that_block_wait_for_each_other),
-           STANDIN_TEST(test_events_are_of_a_context),
-           STANDIN_TEST(test_host_functions_are_not_called_after_an_error),
-           STANDIN_TEST(test_streams_wait_for_words_and_write_them),
-           STANDIN_TEST(test_what_is_unsafe_ends_a_capture),
-           STANDIN_TEST(test_a_context_that_is_reset_takes_all_with_it),
-           STANDIN_TEST(test_the_call_that_a_test_names_fails),
-           STANDIN_TEST(test_memory_is_opened_by_other_processes),
-           STANDIN_TEST(test_the_environment_says_what_there_is),
-           STANDIN_TEST(test_a_forked_child_has_no_driver),
+    static const child_entry entries[] = {
+        {"open", run_open}, {"settings", run_settings}, {"copies", run_copies}};
+    const struct CMUnitTest tests[] = {
+        STANDIN_TEST(test_the_cpu_cannot_touch_memory_of_a_device),
+        STANDIN_TEST(test_what_is_said_of_pointers),
+        STANDIN_TEST(test_memory_of_pools_is_freed_in_order_and_not_exported),
+        STANDIN_TEST(test_copies_are_done_in_steps_after_the_call),
+        STANDIN_TEST(test_ordinary_memory_is_staged),
+        STANDIN_TEST(test_what_cannot_be_copied),
+        STANDIN_TEST(
+            test_default_streams_and_those_that_block_wait_for_each_other),
+        STANDIN_TEST(test_events_are_of_a_context),
+        STANDIN_TEST(test_host_functions_are_not_called_after_an_error),
+        STANDIN_TEST(test_streams_wait_for_words_and_write_them),
+        STANDIN_TEST(test_what_is_unsafe_ends_a_capture),
+        STANDIN_TEST(test_a_context_that_is_reset_takes_all_with_it),
+        STANDIN_TEST(test_the_call_that_a_test_names_fails),
+        STANDIN_TEST(test_memory_is_opened_by_other_processes),
+        STANDIN_TEST(test_the_environment_says_what_there_is),
+        STANDIN_TEST(test_copies_go_on_when_their_process_is_stopped_or_killed),
+        STANDIN_TEST(test_a_forked_child_has_no_driver),
     };
 
-    child_role(argc, argv, entries, 2);
+    child_role(argc, argv, entries, 3);
     return UNIT_RUN_ONCE(tests, NULL, NULL);
 }

@@ -82,7 +82,7 @@ destroy(cu_context *context)
     if (context->is_primary) {
         primary[context->device] = NULL;
     }
-    pthread_cond_broadcast(&standin_changed);
+    standin_wake();
     standin_drain(context);
     standin_end_streams(context);
     standin_drop_of(context);

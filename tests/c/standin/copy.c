@@ -74,7 +74,7 @@ queue(const sides *s, size_t len, cu_stream *handle)
     int result;
 
     if (s->src.range == NULL && s->dst.range != NULL) {
-        o.staged = malloc(len);
+        o.staged = malloc(len < 8 ? 8 : len);
         if (o.staged == NULL) {
             return OUT_OF_MEMORY;
         }
@@ -308,12 +308,12 @@ standin_launch(void *stream, void *data, size_t len, int value, double delay_us)
 {
     int result;
 
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
     result = launch(stream, (op){.what     = OP_KERNEL,
                                  .dst      = data,
                                  .len      = len,
                                  .value    = (uint32_t)value,
                                  .delay_us = delay_us});
-    pthread_mutex_unlock(&standin_lock);
+    standin_release_lock();
     return result;
 }

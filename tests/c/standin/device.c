@@ -108,7 +108,8 @@ load(void)
     standin_set.can_export = !is_set_to("STANDIN_IPC", "0");
     standin_set.can_import = getenv("STANDIN_IPC") == NULL ||
                              is_set_to("STANDIN_IPC", "1");
-    standin_set.has_peers = !is_set_to("STANDIN_PEER", "0");
+    standin_set.has_engine = is_set_to("STANDIN_ENGINE", "1");
+    standin_set.has_peers  = !is_set_to("STANDIN_PEER", "0");
     read_visible(devices > STANDIN_MAX_DEVICES ? STANDIN_MAX_DEVICES :
                                                  (int)devices);
 }
@@ -116,19 +117,19 @@ load(void)
 void
 standin_set_speed(double step_us, double gbs)
 {
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
     standin_set.step_us = step_us;
     standin_set.gbs     = gbs;
-    pthread_mutex_unlock(&standin_lock);
+    standin_release_lock();
 }
 
 void
 standin_hold(bool is_on)
 {
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
     standin_set.is_held = is_on;
-    pthread_cond_broadcast(&standin_changed);
-    pthread_mutex_unlock(&standin_lock);
+    standin_wake();
+    standin_release_lock();
 }
 
 /* ---- the driver ----------------------------------------------------------

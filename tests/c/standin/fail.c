@@ -24,11 +24,9 @@ typedef struct called {
     unsigned count;
 } called;
 
-pthread_mutex_t standin_lock    = PTHREAD_MUTEX_INITIALIZER;
-pthread_cond_t  standin_changed = PTHREAD_COND_INITIALIZER;
-int             standin_sticky;
-bool            standin_is_initialized;
-standin_state   standin;
+int           standin_sticky;
+bool          standin_is_initialized;
+standin_state standin;
 
 static rule   rules[MAX_RULES];
 static called names[MAX_NAMES];
@@ -175,7 +173,7 @@ begin(const char *name, unsigned what)
     result = standin_next(name);
     if (stays(result)) {
         standin_sticky = result;
-        pthread_cond_broadcast(&standin_changed);
+        standin_wake();
     }
     if (result != OK) {
         return result;
@@ -201,10 +199,10 @@ standin_enter(const char *name, unsigned what)
     if (is_forked) {
         return NOT_INITIALIZED;
     }
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
     result = begin(name, what);
     if (result != OK) {
-        pthread_mutex_unlock(&standin_lock);
+        standin_release_lock();
     }
     return result;
 }
@@ -212,7 +210,7 @@ standin_enter(const char *name, unsigned what)
 int
 standin_leave(int result)
 {
-    pthread_mutex_unlock(&standin_lock);
+    standin_release_lock();
     return result;
 }
 
@@ -230,7 +228,7 @@ standin_fail(const char *name, int result, unsigned at)
 {
     int free_rule = -1;
 
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
     for (int i = 0; i < MAX_RULES; i++) {
         if (name == NULL ||
             (result == OK && strcmp(rules[i].name, name) == 0)) {
@@ -248,7 +246,7 @@ standin_fail(const char *name, int result, unsigned at)
         rules[free_rule].result = result;
         rules[free_rule].at     = at;
     }
-    pthread_mutex_unlock(&standin_lock);
+    standin_release_lock();
 }
 
 unsigned
@@ -256,13 +254,13 @@ standin_num_calls(const char *name)
 {
     unsigned found = 0;
 
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
     for (int i = 0; i < MAX_NAMES && names[i].name[0] != '\0'; i++) {
         if (strcmp(names[i].name, name) == 0) {
             found = names[i].count;
         }
     }
-    pthread_mutex_unlock(&standin_lock);
+    standin_release_lock();
     return found;
 }
 
@@ -271,12 +269,12 @@ standin_called(unsigned i, unsigned *count_p)
 {
     const char *name = NULL;
 
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
     if (i < MAX_NAMES && names[i].name[0] != '\0') {
         name     = names[i].name;
         *count_p = names[i].count;
     }
-    pthread_mutex_unlock(&standin_lock);
+    standin_release_lock();
     return name;
 }
 
@@ -328,11 +326,11 @@ standin_reset(void)
     standin_fail(NULL, OK, 0);
     standin_set_speed(0, 0);
     standin_hold(false);
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
     standin_sticky = OK;
     standin_forget_copying();
     memset(names, 0, sizeof(names));
     forget_added();
     standin = (standin_state){0};
-    pthread_mutex_unlock(&standin_lock);
+    standin_release_lock();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* internal.h: what the files of the stand-in share. One lock is of everything
- * but the bytes; whoever waits for something waits for its one condition. */
+ * but the bytes; whoever waits for something waits for any change. */
 #ifndef STANDIN_INTERNAL_H
 #define STANDIN_INTERNAL_H
 
@@ -44,10 +44,15 @@ enum {
     UNSAFE   = 8  /* that no thread captures in the global mode */
 };
 
-extern pthread_mutex_t standin_lock;
-extern pthread_cond_t  standin_changed;
-extern int             standin_sticky; /* the error that stays */
-extern bool            standin_is_initialized;
+/* The lock (engine.c). */
+void standin_acquire(void);
+void standin_release_lock(void);
+/* Something has changed; wait for that, without the lock. */
+void standin_wake(void);
+void standin_await(void);
+
+extern int  standin_sticky; /* the error that stays */
+extern bool standin_is_initialized;
 
 /* Begin a call: it is counted, and may not be made. */
 int standin_enter(const char *name, unsigned what);
@@ -87,6 +92,7 @@ typedef struct standin_settings {
     bool   is_open, can_export, can_import, has_peers, is_logging;
     double step_us, gbs;
     bool   is_held;
+    bool   has_engine;
 } standin_settings;
 
 extern standin_settings standin_set;
@@ -205,6 +211,8 @@ struct standin_stream {
     op         *head, *tail;
     uint64_t    given, done;
     bool        is_up, is_dead, is_nonblocking;
+    bool        is_ended;
+    op         *asked; /* what the host is to call (engine.c) */
     capture    *capture;
 };
 
@@ -228,6 +236,15 @@ int  standin_wait(mark *m);
 void standin_drain(const cu_context *context); /* NULL: all */
 void standin_end_streams(cu_context *context);
 void standin_start_stream(cu_stream *stream);
+void standin_serve(cu_stream *stream);
+void standin_call(cu_stream *stream, const op *o);
+/* Is this the process of a stream; has its first process ended? */
+bool standin_has_host(void);
+bool standin_is_orphan(void);
+void standin_ask_host(cu_stream *stream, op *o);
+/* Free memory later, when a thread of the program has the lock. */
+void standin_discard(void *memory);
+void standin_free_discarded(void);
 void standin_unlink_stream(const cu_stream *stream);
 void standin_forget_copying(void);
 void standin_set_copying(cu_stream *handle);

@@ -113,7 +113,7 @@ drop(range **link)
     } else if (r->kind == KIND_PINNED || r->kind == KIND_MANAGED) {
         free(r->real);
     }
-    free(r);
+    standin_discard(r);
 }
 
 bool
@@ -147,24 +147,24 @@ standin_drop_of(const cu_context *context)
 void
 standin_add(void *data, size_t len, int device, bool is_managed)
 {
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
     standin_keep((range){.at         = data,
                          .real       = data,
                          .len        = len,
                          .kind       = KIND_ADDED,
                          .device     = device,
                          .is_managed = is_managed});
-    pthread_mutex_unlock(&standin_lock);
+    standin_release_lock();
 }
 
 void
 standin_remove(const void *data)
 {
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
     if (!standin_drop(data, KIND_ADDED)) {
         abort();
     }
-    pthread_mutex_unlock(&standin_lock);
+    standin_release_lock();
 }
 
 /* ---- files of memory -----------------------------------------------------

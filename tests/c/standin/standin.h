@@ -21,8 +21,10 @@
  *                      of theirs is opened
  *   STANDIN_PEER=0     devices do not reach each other's memory
  *   STANDIN_FAIL=F:E:K,...  the K-th call of F returns E, as standin_fail()
- *   STANDIN_LOG=1      the name of each call is written to standard error
- *   CUDA_VISIBLE_DEVICES    ordinals, or uuids as "GPU-01..." */
+ *   STANDIN_ENGINE=1   what is queued is done even while the process is
+ * stopped, and when it was killed STANDIN_LOG=1      the name of each call is
+ * written to standard error CUDA_VISIBLE_DEVICES    ordinals, or uuids as
+ * "GPU-01..." */
 #ifndef STANDIN_H
 #define STANDIN_H
 

@@ -105,6 +105,7 @@ push(cu_stream *stream, op o)
 {
     op *queued = malloc(sizeof(*queued));
 
+    standin_free_discarded();
     if (queued == NULL) {
         abort();
     }
@@ -121,7 +122,7 @@ push(cu_stream *stream, op o)
         stream->is_up = true;
         standin_start_stream(stream);
     }
-    pthread_cond_broadcast(&standin_changed);
+    standin_wake();
 }
 
 mark *
@@ -141,7 +142,7 @@ void
 standin_release(mark *m)
 {
     if (m != NULL && --m->refs == 0) {
-        free(m);
+        standin_discard(m);
     }
 }
 
@@ -206,7 +207,7 @@ int
 standin_wait(mark *m)
 {
     while (!m->is_done) {
-        pthread_cond_wait(&standin_changed, &standin_lock);
+        standin_await();
     }
     return standin_sticky;
 }
@@ -284,7 +285,7 @@ cuStreamDestroy_v2(cu_stream *handle)
         LEAVE(result);
     }
     stream->is_dead = true;
-    pthread_cond_broadcast(&standin_changed);
+    standin_wake();
     if (!stream->is_up) {
         standin_unlink_stream(stream);
         free(stream);

@@ -22,6 +22,13 @@ is_off(const cu_stream *stream)
     return standin_sticky != OK || stream->context->is_destroyed;
 }
 
+/* Nobody will do what is waited for. */
+static bool
+is_alone(const cu_stream *stream)
+{
+    return is_off(stream) || standin_is_orphan();
+}
+
 /* ---- time, without the lock ----------------------------------------------
  */
 
@@ -40,7 +47,7 @@ sleep_us(double us)
     struct timespec t = {.tv_sec = (time_t)(us / 1e6)};
 
     t.tv_nsec = (long)((us - (double)t.tv_sec * 1e6) * 1e3);
-    while (nanosleep(&t, &t) != 0 && errno == EINTR) {
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &t, &t) == EINTR) {
     }
 }
 
@@ -63,7 +70,7 @@ copy(const cu_stream *stream, const op *o)
         size_t len     = (o->len - done < STEP) ? o->len - done : STEP;
         double step_us = standin_set.step_us, gbs = standin_set.gbs;
 
-        pthread_mutex_unlock(&standin_lock);
+        standin_release_lock();
         if (step_us > 0) {
             sleep_us(step_us);
         }
@@ -75,33 +82,33 @@ copy(const cu_stream *stream, const op *o)
             }
         }
         memmove(o->dst + done, o->src + done, len);
-        pthread_mutex_lock(&standin_lock);
+        standin_acquire();
     }
 }
 
 static void
 fill(const op *o)
 {
-    pthread_mutex_unlock(&standin_lock);
+    standin_release_lock();
     memset(o->dst, (int)o->value, o->len);
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
 }
 
 static void
 run_kernel(const cu_stream *stream, const op *o)
 {
-    while (standin_set.is_held && !is_off(stream)) {
-        pthread_cond_wait(&standin_changed, &standin_lock);
+    while (standin_set.is_held && !is_alone(stream)) {
+        standin_await();
     }
-    if (is_off(stream)) {
+    if (is_off(stream) || standin_set.is_held) {
         return;
     }
-    pthread_mutex_unlock(&standin_lock);
+    standin_release_lock();
     if (o->delay_us > 0) {
         sleep_us(o->delay_us);
     }
     memset(o->dst, (int)o->value, o->len);
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
 }
 
 static bool
@@ -125,43 +132,50 @@ is_value(const op *o)
 static void
 wait_value(const cu_stream *stream, const op *o)
 {
-    while (!is_off(stream) && !is_value(o)) {
-        pthread_mutex_unlock(&standin_lock);
+    while (!is_alone(stream) && !is_value(o)) {
+        standin_release_lock();
         sleep_us(POLL_US);
-        pthread_mutex_lock(&standin_lock);
+        standin_acquire();
     }
 }
 
 static void
 wait_mark(const cu_stream *stream, const op *o)
 {
-    while (!o->mark->is_done && !is_off(stream)) {
-        pthread_cond_wait(&standin_changed, &standin_lock);
+    while (!o->mark->is_done && !is_alone(stream)) {
+        standin_await();
     }
     standin_release(o->mark);
 }
 
-static void
-call_back(cu_stream *stream, const op *o)
+/* A function of the program. */
+void
+standin_call(cu_stream *stream, const op *o)
 {
     int result = standin_sticky;
 
-    pthread_mutex_unlock(&standin_lock);
-    o->callback(stream, result, o->arg);
-    pthread_mutex_lock(&standin_lock);
+    standin_release_lock();
+    if (o->what == OP_HOST_FN) {
+        o->function(o->arg);
+    } else {
+        o->callback(stream, result, o->arg);
+    }
+    standin_acquire();
 }
 
 static void
-call_host_fn(const op *o)
+call(cu_stream *stream, op *o)
 {
-    pthread_mutex_unlock(&standin_lock);
-    o->function(o->arg);
-    pthread_mutex_lock(&standin_lock);
+    if (standin_has_host()) {
+        standin_ask_host(stream, o);
+    } else {
+        standin_call(stream, o);
+    }
 }
 
 /* What an operation does that the device runs. */
 static void
-run(cu_stream *stream, const op *o)
+run(cu_stream *stream, op *o)
 {
     switch (o->what) {
     case OP_COPY:
@@ -174,7 +188,7 @@ run(cu_stream *stream, const op *o)
         run_kernel(stream, o);
         break;
     case OP_HOST_FN:
-        call_host_fn(o);
+        call(stream, o);
         break;
     case OP_WAIT_VALUE:
         wait_value(stream, o);
@@ -192,7 +206,7 @@ run(cu_stream *stream, const op *o)
 }
 
 static void
-perform(cu_stream *stream, const op *o)
+perform(cu_stream *stream, op *o)
 {
     switch (o->what) {
     case OP_MARK:
@@ -204,7 +218,7 @@ perform(cu_stream *stream, const op *o)
         wait_mark(stream, o);
         break;
     case OP_CALLBACK:
-        call_back(stream, o);
+        call(stream, o);
         break;
     default:
         if (!is_off(stream)) {
@@ -213,17 +227,16 @@ perform(cu_stream *stream, const op *o)
     }
 }
 
-static void *
-serve(void *arg)
+void
+standin_serve(cu_stream *stream)
 {
-    cu_stream *stream = arg;
-
-    pthread_mutex_lock(&standin_lock);
+    standin_acquire();
     for (;;) {
         op *o;
 
-        while (stream->head == NULL && !stream->is_dead) {
-            pthread_cond_wait(&standin_changed, &standin_lock);
+        while (stream->head == NULL && !stream->is_dead &&
+               !standin_is_orphan()) {
+            standin_await();
         }
         o = stream->head;
         if (o == NULL) {
@@ -232,26 +245,14 @@ serve(void *arg)
         perform(stream, o);
         stream->head = o->next;
         stream->done++;
-        free(o->staged);
-        free(o);
-        pthread_cond_broadcast(&standin_changed);
+        if (o->staged != NULL) {
+            standin_discard(o->staged);
+        }
+        standin_discard(o);
+        standin_wake();
     }
     standin_unlink_stream(stream);
-    pthread_mutex_unlock(&standin_lock);
-    free(stream);
-    return NULL;
-}
-
-void
-standin_start_stream(cu_stream *stream)
-{
-    pthread_attr_t attr;
-    pthread_t      thread;
-
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    if (pthread_create(&thread, &attr, serve, stream) != 0) {
-        abort();
-    }
-    pthread_attr_destroy(&attr);
+    stream->is_ended = true;
+    standin_wake();
+    standin_release_lock();
 }
