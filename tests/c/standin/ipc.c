@@ -163,7 +163,7 @@ cuIpcOpenMemHandle_v2(cu_pointer *pointer_p, cu_ipc which, unsigned flags)
 int
 cuIpcCloseMemHandle(cu_pointer pointer)
 {
-    range *r;
+    const range *r;
 
     ENTER(UNSAFE);
     r = standin_find(pointer);
@@ -171,6 +171,6 @@ cuIpcCloseMemHandle(cu_pointer pointer)
         r->at != (char *)(uintptr_t)pointer) {
         LEAVE(INVALID_VALUE);
     }
-    standin_drain(r->context);
+    standin_drain(NULL);
     LEAVE(standin_drop(r->at, KIND_IMPORTED) ? OK : INVALID_VALUE);
 }

@@ -378,7 +378,7 @@ free_range(const void *at, kind of)
     if (r == NULL || r->at != at || r->kind != of) {
         return INVALID_VALUE;
     }
-    standin_drain(r->context);
+    standin_drain(of == KIND_DEVICE ? r->context : NULL);
     return standin_drop(at, of) ? OK : INVALID_VALUE;
 }
 
