@@ -24,8 +24,8 @@ def call(name, *args):
 
 
 def is_fake():
-    """Is it the tests' own driver?"""
-    return hasattr(driver(), "fake_cuda_reset")
+    """Is it the tests' own driver, tests/c/standin?"""
+    return hasattr(driver(), "standin_reset")
 
 
 def num_devices():

@@ -2,8 +2,8 @@
 # tests: ext/device ext/memory_kind
 """Device memory without a device: NVIDIA's driver is the tests' own library.
 
-Its devices' memory is the host's, and UCX knows none, so that each message goes
-through the driver's copies. Those check their context.
+UCX knows of no driver, so that each message goes through the library's copies; or
+it moves bytes of devices by its own transports.
 """
 
 import os
@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+import standin
 from paths import EXAMPLES, TESTS
 from script import run_script
 
@@ -19,64 +20,9 @@ import asyncio, ctypes, logging, signal, sys, ucp
 from ucp.testing import connected_pair
 
 signal.alarm(50)  # the time limit
-cuda = ctypes.CDLL("libcuda.so.1")
-
-class State(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_uint) for name in (
-            "pushes", "pops", "copies", "waits", "allocations")),
-        ("waited", ctypes.c_void_p),
-        ("allocated", ctypes.c_int),
-        ("retained", ctypes.c_uint * 4),
-        ("is_missing", ctypes.c_bool),
-        ("is_deviceless", ctypes.c_bool),
-        ("no_symbol", ctypes.c_char_p),
-        ("failing", ctypes.c_char_p),
-        ("result", ctypes.c_int),
-    ]
-
-fake = State.in_dll(cuda, "fake_cuda")
-
-class DeviceArray:
-    '''Bytes of a device, as CuPy would describe them.'''
-
-    def __init__(self, data, device=0, managed=False, **interface):
-        self.bytes = bytearray(data)
-        self.memory = (ctypes.c_char * len(data)).from_buffer(self.bytes)
-        self.address = ctypes.addressof(self.memory)
-        cuda.fake_cuda_add(
-            ctypes.c_void_p(self.address), ctypes.c_size_t(len(data)),
-            device, ctypes.c_bool(managed),
-        )
-        self.__cuda_array_interface__ = {
-            "version": 3, "shape": (len(data),), "typestr": "|u1",
-            "data": (self.address, False), "strides": None, **interface,
-        }
-
-    def __eq__(self, other):
-        return self.bytes == other
-
-    def forget(self):
-        '''As if it had been freed.'''
-        cuda.fake_cuda_remove(ctypes.c_void_p(self.address))
-        self.address = None
-
-    def __del__(self):
-        if self.address is not None:
-            self.forget()
-
-    def launch(self, stream, value):
-        '''Queue a kernel that fills it.'''
-        cuda.fake_cuda_launch(
-            ctypes.c_void_p(stream), ctypes.c_void_p(self.address),
-            ctypes.c_size_t(len(self.bytes)), value,
-        )
 
 def pattern(size):
     return bytes(i * 7 % 251 for i in range(size))
-
-def zeros(size, **kwargs):
-    return DeviceArray(bytes(size), **kwargs)
 
 def refused(call, *args, **kwargs):
     try:
@@ -90,63 +36,58 @@ async def exchange(sending, receiving):
 """
 
 
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory):
-    """A directory with a libcuda.so.1."""
-    directory = tmp_path_factory.mktemp("driver")
-    subprocess.run(
-        [
-            *os.environ.get("CC", "cc").split(),
-            "-shared",
-            "-fPIC",
-            "-Wl,-soname,libcuda.so.1",
-            "-o",
-            directory / "libcuda.so.1",
-            TESTS / "c" / "fake_cuda.c",
-        ],
-        check=True,
-    )
-    return directory
+# Behind it, in a program that finds the driver.
+DRIVER = f"""
+sys.path.append({str(TESTS)!r})
+import gpu, standin
+from standin import DeviceArray
 
+counts = standin.state()
 
-def settings(driver):
-    """The environment of a program that finds the driver; UCX does not: it is
-    too small."""
-    return {"LD_LIBRARY_PATH": str(driver), "UCX_MODULES": "^cuda"}
+def zeros(size, **kwargs):
+    return DeviceArray(bytes(size), **kwargs)
+"""
 
 
 # For what the arguments and the driver alone decide.
 over_shm = pytest.mark.parametrize("run", ["shm"], indirect=True)
 
 
+# Bytes that UCX moves by its own CUDA transports as well.
+by_ucx_too = pytest.mark.parametrize("run", ["shm", "tcp", "ucx"], indirect=True)
+
+
 @pytest.fixture(params=["shm", "tcp"])
-def run(request, driver):
+def run(request):
     """Run a program on the driver; it ends with its contexts as they were."""
 
     def run(body, **env):
         if request.param == "tcp":
             env["UCX_TLS"] = "tcp"
-        program = f"{PRELUDE}\nasync def main():\n" + "".join(
-            f"    {line}\n" for line in body.strip("\n").splitlines()
-        )
+        by_ucx = request.param == "ucx"
+        program = f"{PRELUDE}{DRIVER}\nIS_STAGED = {not by_ucx}\nasync def main():\n"
+        program += "".join(f"    {line}\n" for line in body.strip("\n").splitlines())
         return run_script(
-            f"{program}\nasyncio.run(main())\nassert fake.pushes == fake.pops",
+            f"{program}\nasyncio.run(main())\n"
+            "assert counts.pushes == counts.pops\n"
+            "assert counts.strays == 0 or not IS_STAGED",
+            **standin.settings(ucx=by_ucx),
             **env,
-            **settings(driver),
         )
 
     return run
 
 
+@by_ucx_too
 def test_arrays_go_from_device_to_device(run):
     run("""
 async with connected_pair() as (left, right):
     for size in (1, 24, 129, 5000, 40_000, 300_000, 3_000_000):
         sent, got = DeviceArray(pattern(size), device=1), zeros(size, device=2)
-        copies = fake.copies
+        copies = counts.copies
         await exchange(left.send(sent), right.recv(got))
         assert got == sent.bytes
-        assert fake.copies == copies + 2
+        assert counts.copies == copies + 2 or not IS_STAGED
         sending = asyncio.ensure_future(left.send(sent, tag=7))
         await asyncio.sleep(0)
         got = zeros(size, device=3)
@@ -156,6 +97,7 @@ async with connected_pair() as (left, right):
 """)
 
 
+@by_ucx_too
 def test_arrays_go_between_host_and_device(run):
     run("""
 async with connected_pair() as (left, right):
@@ -171,6 +113,7 @@ async with connected_pair() as (left, right):
 """)
 
 
+@by_ucx_too
 def test_managed_and_pinned_memory_are_the_hosts_too(run):
     run("""
 async with connected_pair() as (left, right):
@@ -182,7 +125,7 @@ async with connected_pair() as (left, right):
         again = zeros(size, device=2, managed=True)
         await exchange(left.send(got), right.recv(again))
         assert again == sent.bytes
-assert fake.copies == 0
+assert counts.copies == 0 or not IS_STAGED
 """)
 
 
@@ -202,6 +145,7 @@ async with connected_pair() as (left, right):
 """)
 
 
+@by_ucx_too
 def test_a_cancelled_receive_loses_no_message(run):
     run("""
 async with connected_pair() as (left, right):
@@ -229,14 +173,13 @@ logging.disable()
 async with connected_pair() as (left, right):
     for size in (8, 3_000_000):
         sent, got = DeviceArray(pattern(size)), zeros(size)
-        fake.result = 700
-        fake.failing = b"cuMemcpyDtoHAsync_v2"
+        standin.fail("cuMemcpyDtoHAsync_v2", 304, 1)
         try:
             await left.send(sent)
             raise AssertionError
         except ucp.UCXError as error:
             assert "send" in str(error), error
-        fake.failing = b"cuMemcpyHtoDAsync_v2"
+        standin.fail("cuMemcpyHtoDAsync_v2", 304, 1)
         sending = asyncio.ensure_future(left.send(sent))
         try:
             await right.recv(got)
@@ -244,25 +187,26 @@ async with connected_pair() as (left, right):
         except ucp.UCXError as error:
             assert "recv" in str(error), error
         await sending
-        fake.failing = None
         await exchange(left.send(sent), right.recv(got))
         assert got == sent.bytes
 """
     )
 
 
+@by_ucx_too
 def test_the_stream_of_the_array_is_waited_for(run):
     run("""
+made = gpu.Stream()
 async with connected_pair() as (left, right):
-    for stream, waits in ((None, 0), (1, 1), (2, 1), (4096, 1)):
+    for stream, waits in ((None, 0), (1, 1), (2, 1), (made.handle, 1)):
         sent, got = zeros(5000, device=1, stream=stream), zeros(5000, stream=stream)
         if stream is not None:
             sent.launch(stream, 5)
             got.launch(stream, 9)  # what writes there comes before the message
-        before = fake.waits
+        before = counts.waits
         await exchange(left.send(sent), right.recv(got))
         assert got == bytes([5 if stream else 0]) * 5000
-        assert fake.waits - before == 2 * waits
+        assert counts.waits - before == 2 * waits or not IS_STAGED
     # Before version 3 there is no stream: what uses the default one.
     sent, got = zeros(100, version=2), zeros(100)
     sent.launch(1, 6)
@@ -273,18 +217,21 @@ async with connected_pair() as (left, right):
 """)
 
 
+@by_ucx_too
 def test_a_stream_of_the_callers_is_waited_for(run):
     run("""
 class Stream:
     def __init__(self, name, handle):
         setattr(self, name, (lambda: (0, handle)) if "_" == name[0] else handle)
 
+made = gpu.Stream()
 async with connected_pair() as (left, right):
     for stream in (
-        4096, 2, 1, Stream("__cuda_stream__", 4096), Stream("cuda_stream", 4096),
-        Stream("ptr", 4096), Stream("ptr", 0),
+        made.handle, 2, 1, Stream("__cuda_stream__", made.handle),
+        Stream("cuda_stream", made.handle), Stream("ptr", made.handle),
+        Stream("ptr", 0),
     ):
-        handle = 4096 if isinstance(stream, Stream) else stream
+        handle = made.handle if isinstance(stream, Stream) else stream
         if getattr(stream, "ptr", None) == 0:
             handle = 1
         for send, recv in (
@@ -301,9 +248,9 @@ async with connected_pair() as (left, right):
         assert await exchange(sending, right.am_recv()) == b"\\x08" * 5000
     # Bytes that a kernel writes to pinned memory, without an interface.
     sent = bytearray(100)
-    sending = left.send(sent, stream=4096)
+    sending = left.send(sent, stream=made.handle)
     await exchange(sending, right.recv(bytearray(100)))
-    assert fake.waited == 4096
+    assert counts.waited == made.handle
     for stream in (0, -1, 1 << 70, True, "1", 1.0, Stream("ptr", "1"), object()):
         for call in (left.send, left.recv, left.am_send):
             assert "stream" in refused(call, bytearray(8), stream=stream), stream
@@ -319,7 +266,7 @@ from handmade import CUDA, MANAGED, Handmade
 
 class Tensor(Handmade):
     def __init__(self, array, device_type, name):
-        super().__init__(name, shape=[len(array.bytes)], data=array.address,
+        super().__init__(name, shape=[array.memory.nbytes], data=array.address,
                          device_type=device_type)
         self.array = array
 
@@ -333,13 +280,14 @@ async with connected_pair() as (left, right):
         for device_type in (CUDA, MANAGED):
             sent = zeros(5000, device=1, managed=device_type == MANAGED)
             tensor, got = Tensor(sent, device_type, name), zeros(5000)
-            before = fake.waits
+            before = counts.waits
             await exchange(left.send(tensor), right.recv(got))
-            assert fake.waits == before + 1
+            assert counts.waits == before + 1
             assert tensor.streams == [None, 1], tensor.streams
             assert got == b"\\x05" * 5000
-    lies = Tensor(zeros(100), CUDA, b"dltensor")
-    lies.array.forget()
+    freed = zeros(100)
+    lies = Handmade(b"dltensor", shape=[100], data=freed.address, device_type=CUDA)
+    freed.forget()
     assert "where CUDA has no memory" in refused(left.send, lies)
 """
     )
@@ -351,10 +299,12 @@ def test_an_array_remembers_its_stream(run):
 from ucp._libs.arr import Array
 
 async with connected_pair() as (left, right):
-    sent, got = zeros(5000, device=1, stream=4096), zeros(5000)
+    made = gpu.Stream()
+    sent, got = zeros(5000, device=1, stream=made.handle), zeros(5000)
+    counts.waits = 0
     array = Array(sent)
-    assert fake.waits == 0
-    sent.launch(4096, 5)
+    assert counts.waits == 0
+    sent.launch(made.handle, 5)
     await exchange(left.send(array), right.recv(Array(got)))
     assert got == b"\\x05" * 5000
     assert array.cuda
@@ -363,15 +313,17 @@ async with connected_pair() as (left, right):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "path",
+    ("path", "ucx"),
     [
-        "mem/test_gpu.py",
-        "mem/test_gpu_layers.py",
-        "communicator/test_devices.py",
-        "dask/test_dask_devices.py",
+        ("mem/test_gpu.py", False),
+        ("mem/test_gpu.py", True),
+        ("mem/test_gpu_layers.py", False),
+        ("communicator/test_devices.py", False),
+        ("communicator/test_devices.py", True),
+        ("dask/test_dask_devices.py", False),
     ],
 )
-def test_the_tests_for_a_device_pass_on_this_driver(driver, path):
+def test_the_tests_for_a_device_pass_on_this_driver(path, ucx):
     """Run the tests for a device here, so that they pass on a machine that has one.
 
     Neither the options of this run nor plugins that happen to be installed reach it.
@@ -384,7 +336,7 @@ def test_the_tests_for_a_device_pass_on_this_driver(driver, path):
             *(sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
             *("-p", "pytest_timeout", TESTS / path),
         ],
-        env={**env, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **settings(driver)},
+        env={**env, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **standin.settings(ucx)},
         capture_output=True,
         text=True,
     )
@@ -399,6 +351,8 @@ import random
 
 rng = random.Random(6)
 array = zeros(1000, device=1)
+made = gpu.Stream()
+stream = made.handle
 inside, last = array.address, array.address + 999
 taken = 0
 
@@ -409,7 +363,7 @@ def value(key):
         "data": [(inside, False), (inside, True), (last, False), (last + 1, False),
                  (4096, False), (0, False), (-1, False), (inside,), None, bytearray(8)],
         "strides": [None, (1,), (8,), (-1,), (100, 1), (1 << 62,), "x", (0,)],
-        "stream": [None, 1, 2, 4096, 0, -1, "x"],
+        "stream": [None, 1, 2, stream, 0, -1, "x"],
         "mask": [None, array],
         "version": [3, 2, 0, "x", None],
     }[key]
@@ -434,14 +388,19 @@ assert 200 < taken < 3800, taken
 """)
 
 
+@by_ucx_too
 def test_memory_of_every_kind_is_sent_and_received(run):
     run("""
 KINDS = ("host", "pinned", "cuda", "cuda-managed")
 
 def content(memory, value=None):
-    if memory.__class__ is ucp.Memory and value is not None:
-        ctypes.memset(memory.address, value, memory.nbytes)
-    return ctypes.string_at(memory.address, memory.nbytes)
+    data = ctypes.create_string_buffer(bytes([value or 0]) * memory.nbytes)
+    sides = [ctypes.c_void_p(memory.address), data]
+    if value is None:
+        sides.reverse()
+    with gpu.Context(0):
+        gpu.call("cuMemcpy", *sides, ctypes.c_size_t(memory.nbytes))
+    return data.raw[:-1]
 
 async with connected_pair() as (left, right):
     for size in (8, 5000, 300_000):
@@ -460,7 +419,7 @@ async with connected_pair() as (left, right):
                 content(got, 9)
                 await remote.get(sent)
                 assert content(sent) == content(got)
-    assert fake.allocations == 2  # pairs that were dropped are freed
+    assert counts.allocations == 2  # pairs that were dropped are freed
 """)
 
 
@@ -488,7 +447,7 @@ for kind, has_buffer, is_cuda in (
     assert memory.__dlpack_device__() == device[kind]
     assert ucp.Memory.allocate(0, kind).nbytes == 0
 assert ucp.Memory.allocate(8, "cuda", device=3).__dlpack_device__() == (2, 3)
-assert fake.allocated == 3
+assert counts.allocated == 3
 for kwargs, text in (
     ({"kind": "cude"}, "'cuda' or 'cuda-managed', not 'cude'"),
     ({"kind": "cuda", "device": 4}, "CUDA"),
@@ -503,15 +462,16 @@ for kwargs, text in (
 """)
 
 
+@by_ucx_too
 def test_a_pool_lends_device_memory(run):
     run("""
 async with connected_pair() as (left, right):
     with ucp.BufferPool(2, 5000, "cuda", device=1) as pool:
-        allocations = fake.allocations
+        allocations = counts.allocations
         for _ in range(20):
             with await pool.acquire() as sent, await pool.acquire() as got:
                 await exchange(left.send(sent), right.recv(got))
-        assert fake.allocations == allocations
+        assert counts.allocations == allocations
         lost = await pool.acquire()
         receiving = right.recv(lost)
         receiving.cancel()
@@ -521,6 +481,7 @@ async with connected_pair() as (left, right):
 """)
 
 
+@by_ucx_too
 def test_registered_device_memory_is_reached_by_peers(run):
     run("""
 array = zeros(1000, device=2)
@@ -608,10 +569,11 @@ async with connected_pair() as (left, right):
     )
 
 
-def test_the_cupy_example_runs(driver):
+def test_the_cupy_example_runs():
     example = EXAMPLES / "cupy_roundtrip.py"
     done = run_script(
         PRELUDE
+        + DRIVER
         + LOOK_ALIKES
         + """
 import numpy as np
@@ -621,7 +583,11 @@ class Array(DeviceArray):
         super().__init__(
             items.tobytes(), device=1, shape=items.shape, typestr=items.dtype.str
         )
-        self.items = np.frombuffer(self.bytes).reshape(items.shape)
+        self.shape = items.shape
+
+    @property
+    def items(self):
+        return np.frombuffer(self.bytes).reshape(self.shape)
 
     def __mul__(self, factor):
         return Array(self.items * factor)
@@ -636,7 +602,7 @@ cupy.random.random = lambda shape: Array(np.random.random(shape))
 cupy.array_equal = lambda a, b: np.array_equal(a.items, b.items)
 """
         + example.read_text(),
-        **settings(driver),
+        **standin.settings(),
     )
     assert done == "same\n"
 
@@ -711,12 +677,10 @@ async with connected_pair() as (left, right):
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_without_a_driver_device_memory_is_refused(driver, is_there):
+def test_without_a_driver_device_memory_is_refused(is_there):
     """Or without a device: a machine may have the driver where no variable leads."""
     run_script(
-        PRELUDE.replace('ctypes.CDLL("libcuda.so.1")', "None").replace(
-            'State.in_dll(cuda, "fake_cuda")', "None"
-        )
+        PRELUDE
         + """
 class Array:
     __cuda_array_interface__ = {
@@ -737,7 +701,8 @@ async def main():
 
 asyncio.run(main())
 """,
-        LD_LIBRARY_PATH=str(driver) if is_there else os.devnull,
-        CUDA_VISIBLE_DEVICES="",
-        UCX_MODULES="^cuda",
+        **{
+            **standin.settings(CUDA_VISIBLE_DEVICES=""),
+            **({} if is_there else {"LD_LIBRARY_PATH": os.devnull}),
+        },
     )

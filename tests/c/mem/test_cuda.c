@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: fake_cuda fake_cuda_link wrap=dlopen wrap=dlsym */
+/* link: standin */
 #include "mem/cuda.h"
 
 #include <string.h>
 #include <umx/buffer.h>
 
-#include "fake_cuda.h"
+#include "standin/standin.h"
 #include "mem/memtype.h"
 #include "unit.h"
 #include "util/log.h"
@@ -32,11 +32,11 @@ static int
 setup(void **state)
 {
     (void)state;
-    fake_cuda_reset();
-    fake_cuda_add(device_memory, LEN, 0, false);
-    fake_cuda_add(other_device, LEN, 3, false);
-    fake_cuda_add(managed, LEN, 1, true);
-    fake_cuda_add(pinned, LEN, -1, false);
+    standin_reset();
+    standin_add(device_memory, LEN, 0, false);
+    standin_add(other_device, LEN, 3, false);
+    standin_add(managed, LEN, 1, true);
+    standin_add(pinned, LEN, -1, false);
     num_lines = 0;
     umi_log_set_sink(on_line, NULL);
     return 0;
@@ -47,8 +47,9 @@ static int
 teardown(void **state)
 {
     (void)state;
-    assert_int_equal(fake_cuda.pushes, fake_cuda.pops);
-    assert_int_equal(fake_cuda_current(), -1);
+    assert_int_equal(standin.pushes, standin.pops);
+    assert_int_equal(standin.strays, 0);
+    assert_int_equal(standin_current(), -1);
     return 0;
 }
 
@@ -107,7 +108,7 @@ test_bytes_are_copied_in_the_devices_context(void **state)
     assert_int_equal(umi_cuda_copy_in(managed, "m", 2), UMX_OK);
     assert_int_equal(umi_cuda_copy_in(NULL, NULL, 0), UMX_OK);
     assert_int_equal(umi_cuda_copy_out(NULL, NULL, 0), UMX_OK);
-    assert_int_equal(fake_cuda.retained[3], 1); /* once for all */
+    assert_int_equal(standin.retained[3], 1); /* once for all */
 }
 
 /* Whatever the two buffers are: of the host with a layout or without one, of a
@@ -163,7 +164,7 @@ test_a_copy_that_cannot_be_is_refused(void **state)
     umx_layout layout = {.run = 1};
     umx_buffer here   = {device_memory, LEN, UMX_MEMTYPE_CUDA, NULL, NULL};
     umx_buffer there  = {other_device, LEN - 1, UMX_MEMTYPE_CUDA, NULL, NULL};
-    unsigned   before = fake_cuda.copies;
+    unsigned   before = standin.copies;
 
     (void)state;
     assert_int_equal(umi_copy_between(&there, &here), UMX_ERR_INVALID_PARAM);
@@ -178,10 +179,9 @@ test_a_copy_that_cannot_be_is_refused(void **state)
     there.data = other_device;
     here.len   = 0;
     assert_int_equal(umi_copy_between(&there, &here), UMX_OK);
-    assert_int_equal(fake_cuda.copies, before);
-    here.len          = LEN;
-    fake_cuda.failing = "cuMemcpyAsync";
-    fake_cuda.result  = 700;
+    assert_int_equal(standin.copies, before);
+    here.len = LEN;
+    standin_fail("cuMemcpyAsync", 304, 1);
     assert_int_equal(umi_copy_between(&there, &here), UMX_ERR_IO_ERROR);
     assert_int_equal(strncmp(last_line, "cuMemcpyAsync", 13), 0);
 }
@@ -189,32 +189,41 @@ test_a_copy_that_cannot_be_is_refused(void **state)
 static void
 test_memory_of_no_device_is_not_copied(void **state)
 {
-    unsigned before = fake_cuda.copies;
+    unsigned before = standin.copies;
     char     byte   = 0;
 
     (void)state;
     assert_int_equal(umi_cuda_copy_in(ordinary, "a", 1), UMX_ERR_INVALID_PARAM);
     assert_int_equal(umi_cuda_copy_out(&byte, pinned, 1),
                      UMX_ERR_INVALID_PARAM);
-    assert_int_equal(fake_cuda.copies, before);
+    assert_int_equal(standin.copies, before);
 }
 
 static void
 test_streams_are_waited_for(void **state)
 {
+    cu_context *context;
+    cu_stream  *stream;
+
     (void)state;
     assert_int_equal(umx_cuda_wait(2, 1), UMX_OK);
-    assert_ptr_equal(fake_cuda.waited, (void *)1);
+    assert_int_equal(cuDevicePrimaryCtxRetain(&context, 2), 0);
+    assert_int_equal(cuCtxPushCurrent_v2(context), 0);
+    assert_int_equal(cuStreamCreate(&stream, 0), 0);
+    assert_int_equal(cuCtxPopCurrent_v2(NULL), 0);
+    standin.waits = 0;
+    assert_int_equal(umx_cuda_wait(2, 1), UMX_OK);
+    assert_ptr_equal(standin.waited, (void *)1);
     assert_int_equal(umx_cuda_wait(2, 2), UMX_OK);
-    assert_int_equal(umx_cuda_wait(2, (uintptr_t)ordinary), UMX_OK);
-    assert_ptr_equal(fake_cuda.waited, ordinary);
-    assert_int_equal(fake_cuda.waits, 3);
+    assert_int_equal(umx_cuda_wait(2, (uintptr_t)stream), UMX_OK);
+    assert_ptr_equal(standin.waited, stream);
+    assert_int_equal(standin.waits, 3);
     for (uintptr_t bad = 0; bad < 16; bad = (bad == 0) ? 3 : bad + 1) {
         assert_int_equal(umx_cuda_wait(2, bad), UMX_ERR_INVALID_PARAM);
     }
     assert_int_equal(umx_cuda_wait(-2, 1), UMX_ERR_OUT_OF_RANGE);
     assert_int_equal(umx_cuda_wait(64, 1), UMX_ERR_OUT_OF_RANGE);
-    assert_int_equal(umx_cuda_wait(FAKE_CUDA_DEVICES, 1), UMX_ERR_IO_ERROR);
+    assert_int_equal(umx_cuda_wait(STANDIN_DEVICES, 1), UMX_ERR_IO_ERROR);
 }
 
 static void
@@ -236,13 +245,12 @@ test_failures_of_the_driver_are_told(void **state)
     char first[LEN]; /* of a device without a context yet */
 
     (void)state;
-    fake_cuda_add(first, LEN, 2, false);
+    standin_add(first, LEN, 2, false);
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         char *dst = (i < 4) ? device_memory : first;
 
-        fake_cuda.failing = cases[i].function;
-        fake_cuda.result  = cases[i].result;
-        num_lines         = 0;
+        standin_fail(cases[i].function, cases[i].result, 1);
+        num_lines = 0;
         assert_int_equal(umi_cuda_copy_in(dst, "a", 1), cases[i].status);
         assert_int_equal(num_lines, 1);
         assert_int_equal(strncmp(last_line, cases[i].function, 8), 0);
@@ -267,15 +275,15 @@ test_memory_is_allocated_on_a_device(void **state)
         assert_int_equal(umx_memory_query(data, LEN, &info), UMX_OK);
         assert_int_equal(info.memtype, memtypes[i]);
         assert_true(info.is_cuda);
-        assert_int_equal(info.device, i == 2 ? UMX_DEVICE_NONE : 3);
+        assert_int_equal(info.device, 3);
         assert_int_equal(umi_copy_out(&buf, bytes, LEN), UMX_OK);
         assert_memory_equal(bytes, zeros, LEN);
         umi_cuda_free(memtypes[i], data);
-        assert_int_equal(fake_cuda.allocations, 0);
+        assert_int_equal(standin.allocations, 0);
     }
     assert_int_equal(
         umi_cuda_alloc(UMX_MEMTYPE_CUDA, UMX_DEVICE_NONE, LEN, &data), UMX_OK);
-    assert_int_equal(fake_cuda.allocated, 0);
+    assert_int_equal(standin.allocated, 0);
     umi_cuda_free(UMX_MEMTYPE_CUDA, data);
 }
 
@@ -288,17 +296,16 @@ test_an_allocation_that_fails_leaves_nothing(void **state)
     void                    *data;
 
     (void)state;
-    fake_cuda.result = 2;
     for (int i = 0; i < 4; i++) {
-        fake_cuda.failing = functions[i];
+        standin_fail(functions[i], 2, 1);
         assert_int_equal(umi_cuda_alloc(UMX_MEMTYPE_CUDA, 0, LEN, &data),
                          UMX_ERR_NO_MEMORY);
-        assert_int_equal(fake_cuda.allocations, 0);
+        assert_int_equal(standin.allocations, 0);
     }
-    fake_cuda.failing = "cuMemAllocManaged";
+    standin_fail("cuMemAllocManaged", 2, 1);
     assert_int_equal(umi_cuda_alloc(UMX_MEMTYPE_CUDA_MANAGED, 0, LEN, &data),
                      UMX_ERR_NO_MEMORY);
-    fake_cuda.failing = "cuMemHostAlloc";
+    standin_fail("cuMemHostAlloc", 2, 1);
     assert_int_equal(umi_cuda_alloc(UMX_MEMTYPE_HOST, 0, LEN, &data),
                      UMX_ERR_NO_MEMORY);
 }
@@ -313,10 +320,10 @@ test_calls_about_device_memory_are_made_in_its_context(void **state)
 
     (void)state;
     assert_int_equal(umi_memory_enter(&buf), UMX_OK);
-    assert_int_equal(fake_cuda_current(), 3);
+    assert_int_equal(standin_current(), 3);
     umi_memory_leave(&buf);
     assert_int_equal(umi_memory_enter(&host), UMX_OK);
-    assert_int_equal(fake_cuda_current(), -1);
+    assert_int_equal(standin_current(), -1);
     umi_memory_leave(&host);
     assert_int_equal(umi_check_buffer(&buf), UMX_OK);
     buf.len++;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: fake_cuda fake_cuda_link wrap=dlopen wrap=dlsym child */
+/* link: standin child */
 #include "mem/cuda.h"
 
 #include <string.h>
 #include <sys/wait.h>
 
 #include "child.h"
-#include "fake_cuda.h"
+#include "standin/standin.h"
 #include "mem/memtype.h"
 
 /* Without a driver that can be used everything says so. */
@@ -17,11 +17,10 @@ run(const char *why)
     umx_buffer      buf  = {.memtype = UMX_MEMTYPE_CUDA};
     char            byte = 0;
 
-    fake_cuda.is_missing    = strcmp(why, "missing") == 0;
-    fake_cuda.is_deviceless = strcmp(why, "deviceless") == 0;
-    fake_cuda.no_symbol     = strcmp(why, "old") == 0 ? "cuMemcpyHtoDAsync_v2" :
-                                                        NULL;
-    fake_cuda_add(&byte, 1, 0, false);
+    standin.is_missing    = strcmp(why, "missing") == 0;
+    standin.is_deviceless = strcmp(why, "deviceless") == 0;
+    standin.no_symbol = strcmp(why, "old") == 0 ? "cuMemcpyHtoDAsync_v2" : NULL;
+    standin_add(&byte, 1, 0, false);
     buf.data = &byte;
     buf.len  = 1;
     if (umi_cuda_describe(&byte, 1, &info) != UMX_ERR_UNSUPPORTED ||
@@ -33,7 +32,7 @@ run(const char *why)
         umi_copy_out(&buf, &byte, 1) != UMX_ERR_UNSUPPORTED) {
         return 1;
     }
-    return (fake_cuda.pushes == 0 && fake_cuda.copies == 0) ? 0 : 2;
+    return (standin.pushes == 0 && standin.copies == 0) ? 0 : 2;
 }
 
 static void

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair memory fake_ucp fake_cuda fake_cuda_link wrap=dlopen wrap=dlsym */
+/* link: pair memory fake_ucp standin */
 /* Calls of UCX about device memory are made in the context of its device. */
-#include "fake_cuda.h"
+#include "standin/standin.h"
 #include "fake_ucp.h"
 #include "memory.h"
 
@@ -19,7 +19,7 @@ static void
 on_post(void)
 {
     if (num_posts++ == 0) {
-        context = fake_cuda_current();
+        context = standin_current();
     }
 }
 
@@ -29,8 +29,8 @@ open_memory(pair *p)
     memory m;
 
     fake_reset();
-    fake_cuda_reset();
-    fake_cuda_add(device_memory, sizeof(device_memory), DEVICE, false);
+    standin_reset();
+    standin_add(device_memory, sizeof(device_memory), DEVICE, false);
     fake.moves_cuda   = true;
     p->config.rma_ucx = UMX_RMA_UCX_ALWAYS;
     pair_open(p);
@@ -46,8 +46,8 @@ close_memory(memory *m)
 {
     fake.on_post = NULL;
     memory_free(m);
-    assert_int_equal(fake_cuda.pushes, fake_cuda.pops);
-    assert_int_equal(fake_cuda_current(), -1);
+    assert_int_equal(standin.pushes, standin.pops);
+    assert_int_equal(standin_current(), -1);
 }
 
 /* Run one operation on `buf`, which is done at once. */
@@ -115,13 +115,11 @@ test_a_context_that_cannot_be_had_fails_the_operation(void **state)
     pair      *p      = *state;
     memory     m      = open_memory(p);
 
-    fake_cuda.result = 700;
     for (int i = 0; i < 3; i++) {
-        num_posts         = 0;
-        fake_cuda.failing = "cuCtxPushCurrent_v2";
+        num_posts = 0;
+        standin_fail("cuCtxPushCurrent_v2", 304, 1);
         assert_int_equal(operations[i](p, &m, &device), UMX_ERR_IO_ERROR);
         assert_int_equal(num_posts, 0);
-        fake_cuda.failing = NULL;
         assert_int_equal(operations[i](p, &m, &device), UMX_OK);
     }
     close_memory(&m);

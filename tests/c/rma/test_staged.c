@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair memory fake_cuda fake_cuda_link wrap=dlopen wrap=dlsym */
+/* link: pair memory standin */
 #include <stdlib.h>
 #include <string.h>
 
-#include "fake_cuda.h"
+#include "standin/standin.h"
 #include "memory.h"
 #include "pair.h"
 
@@ -22,7 +22,7 @@ typedef struct arrays {
 static void
 open_pair(pair *p, arrays *m)
 {
-    fake_cuda_reset();
+    standin_reset();
     pair_open(p);
     p->context->moves_cuda = false;
     m->sent                = calloc(1, MIB);
@@ -31,8 +31,8 @@ open_pair(pair *p, arrays *m)
     assert_non_null(m->sent);
     assert_non_null(m->got);
     assert_non_null(m->back);
-    fake_cuda_add(m->sent, MIB, 0, false);
-    fake_cuda_add(m->got, MIB, 1, false);
+    standin_add(m->sent, MIB, 0, false);
+    standin_add(m->got, MIB, 1, false);
 }
 
 static void
@@ -41,7 +41,7 @@ free_arrays(arrays *m)
     free(m->sent);
     free(m->got);
     free(m->back);
-    assert_int_equal(fake_cuda.pushes, fake_cuda.pops);
+    assert_int_equal(standin.pushes, standin.pops);
 }
 
 static umx_buffer
@@ -89,7 +89,7 @@ test_messages_go_from_device_to_device(void **state)
 
         fill_pattern(m.sent, len, i);
         memset(m.got, 0, len);
-        copies = fake_cuda.copies;
+        copies = standin.copies;
         if (i % 2 == 0) {
             recv_device(&receiving, p, m.got, len);
         }
@@ -102,7 +102,7 @@ test_messages_go_from_device_to_device(void **state)
         assert_true(receiving.info.is_device);
         assert_int_equal(op_wait(p, &sending), UMX_OK);
         check_pattern(m.got, len, i);
-        assert_int_equal(fake_cuda.copies, copies + 2);
+        assert_int_equal(standin.copies, copies + 2);
     }
     free_arrays(&m);
 }
@@ -180,18 +180,16 @@ test_a_copy_that_fails_fails_the_operation(void **state)
     for (int i = 0; i < 2; i++) {
         umx_buffer buf = device_buffer(m.sent, lens[i]);
 
-        fake_cuda.result  = 700;
-        fake_cuda.failing = "cuMemcpyDtoHAsync_v2";
-        params            = op_params(&sending);
+        standin_fail("cuMemcpyDtoHAsync_v2", 304, 1);
+        params = op_params(&sending);
         assert_int_equal(
             umx_channel_send(p->client, 0, &match, &buf, &params, &sending.req),
             UMX_ERR_IO_ERROR);
-        fake_cuda.failing = "cuMemcpyHtoDAsync_v2";
+        standin_fail("cuMemcpyHtoDAsync_v2", 304, 1);
         recv_device(&receiving, p, m.got, lens[i]);
         send_device(&sending, p, m.sent, lens[i]);
         assert_int_equal(op_wait(p, &receiving), UMX_ERR_IO_ERROR);
         assert_int_equal(op_wait(p, &sending), UMX_OK);
-        fake_cuda.failing = NULL;
         recv_device(&receiving, p, m.got, lens[i]);
         send_device(&sending, p, m.sent, lens[i]);
         assert_int_equal(op_wait(p, &receiving), UMX_OK);
@@ -273,7 +271,10 @@ test_device_memory_is_put_to_and_got_from(void **state)
             fill_pattern(m.sent, len, j);
             assert_int_equal(transfer(p, umx_rma_put, there.rkey, item),
                              UMX_OK);
-            check_pattern(there.data + 1, len, j);
+            assert_int_equal(
+                umx_buffer_read(umx_memh_buffer(there.memh), m.back, len + 1),
+                UMX_OK);
+            check_pattern(m.back + 1, len, j);
             memset(m.back, 0, len);
             assert_int_equal(
                 transfer(p, umx_rma_get, there.rkey, item_of(1, m.back, len)),
@@ -285,7 +286,7 @@ test_device_memory_is_put_to_and_got_from(void **state)
             check_pattern(m.got, len, j);
         }
         memory_free(&there);
-        assert_int_equal(fake_cuda.allocations, 0);
+        assert_int_equal(standin.allocations, 0);
     }
     free_arrays(&m);
 }
@@ -324,18 +325,16 @@ test_a_peer_s_driver_that_fails_fails_the_operation(void **state)
     memory there;
 
     open_pair(p, &m);
-    there            = open_peer_memory(p, UMX_MEMTYPE_CUDA);
-    fake_cuda.result = 700;
+    there = open_peer_memory(p, UMX_MEMTYPE_CUDA);
     for (int i = 0; i < 2; i++) {
-        fake_cuda.failing = "cuMemcpyDtoHAsync_v2";
+        standin_fail("cuMemcpyDtoHAsync_v2", 304, 1);
         assert_int_equal(
             transfer(p, umx_rma_get, there.rkey, item_of(0, m.back, lens[i])),
             UMX_ERR_IO_ERROR);
-        fake_cuda.failing = "cuMemcpyHtoDAsync_v2";
+        standin_fail("cuMemcpyHtoDAsync_v2", 304, 1);
         assert_int_equal(
             transfer(p, umx_rma_put, there.rkey, item_of(0, m.back, lens[i])),
             UMX_ERR_IO_ERROR);
-        fake_cuda.failing = NULL;
         assert_int_equal(
             transfer(p, umx_rma_put, there.rkey, item_of(0, m.back, lens[i])),
             UMX_OK);
@@ -382,8 +381,7 @@ test_memory_that_cannot_be_allocated(void **state)
     assert_int_equal(
         umx_memh_alloc_cuda(p->context, UMX_MEMTYPE_CUDA, 99, 8, &memh),
         UMX_ERR_OUT_OF_RANGE);
-    fake_cuda.result  = 2;
-    fake_cuda.failing = "cuMemAlloc_v2";
+    standin_fail("cuMemAlloc_v2", 2, 1);
     assert_int_equal(
         umx_memh_alloc_cuda(p->context, UMX_MEMTYPE_CUDA, 0, 8, &memh),
         UMX_ERR_NO_MEMORY);
