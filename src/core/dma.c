@@ -199,6 +199,9 @@ umi_dma_look(umx_worker *worker)
         is_any = true;
         copy->done(copy, copy->status);
     }
+    if (!umi_dma_exists(worker)) {
+        umi_timer_stop(&worker->dma_timer);
+    }
     return is_any;
 }
 

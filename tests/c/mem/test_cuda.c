@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: standin */
-#include "mem/cuda.h"
+#include "mem/cuda_copy.h"
 
 #include <string.h>
 #include <umx/buffer.h>
