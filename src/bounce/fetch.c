@@ -454,7 +454,7 @@ drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
         return;
     }
     if (status == UMX_OK && run != NULL &&
-        (drain->len > UMI_BOUNCE_SHORT || !umi_bounce_is_of_host(note->slot))) {
+        (fetch->len > UMI_BOUNCE_SHORT || !umi_bounce_is_of_host(note->slot))) {
         drain_by_device(fetch, run, drain, from, offset);
         return;
     }

@@ -146,12 +146,13 @@ on_filled(umi_dma *copy, umx_status status)
     run_waiting(pool);
 }
 
-/* True if the CPU fills the slots of a fill. */
+/* True if the CPU fills the slots of a fill. A short message has one slot: of
+ * several, none may overtake those in front of it. */
 static bool
-is_by_cpu(const umi_fill *fill, const umx_buffer *run, size_t len)
+is_by_cpu(const umi_fill *fill, const umx_buffer *run)
 {
-    return run == NULL ||
-           (fill->pool->device == UMX_DEVICE_NONE && len <= UMI_BOUNCE_SHORT);
+    return run == NULL || (fill->pool->device == UMX_DEVICE_NONE &&
+                           fill->len <= UMI_BOUNCE_SHORT);
 }
 
 /* Have a device write to a slot. */
@@ -192,7 +193,7 @@ begin_fill(umi_fill *fill, umi_bounce_slot *slot)
     slot->len    = (left < fill->step) ? left : fill->step;
     fill->num_slots++;
     fill->filled += slot->len;
-    if (!is_by_cpu(fill, run, slot->len)) {
+    if (!is_by_cpu(fill, run)) {
         status = fill_by_device(fill, slot, run);
     } else {
         status = umi_datatype_read(req, slot->offset,

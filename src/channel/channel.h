@@ -299,6 +299,7 @@ typedef struct umi_send {
     bool         is_queued : 1;     /* it waits in channel->waiting */
     bool         is_short : 1;      /* announced for lack of credit alone */
     bool         has_place : 1;     /* in `info.seq` */
+    bool         is_withdrawn : 1;  /* the peer knows that it does not come */
 } umi_send;
 
 UMI_REQUEST_TAIL(umi_send, umi_send_of);

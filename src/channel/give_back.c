@@ -168,8 +168,8 @@ umi_channel_fail_landing(umx_request *req, umx_status status)
 
     if (desc != NULL) {
         umi_way_bounce.release(req->ep, desc);
-        umi_landing_of(req)->is_over = true;
     }
+    umi_landing_of(req)->is_over = true;
     umi_request_complete(req, status);
 }
 

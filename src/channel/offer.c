@@ -30,17 +30,23 @@ lengths_of(const umx_ep *ep, umi_offer_id id)
 /* ---- pieces: ops/transfer.h ----------------------------------------------
  */
 
+/* True where UCX sends messages through the kernel's sockets only: not where
+ * hardware reads the memory by itself, nor where UCX divides a message among
+ * several lanes. */
+static bool
+is_by_sockets(const umi_link *link)
+{
+    return link != NULL && link->has_tcp && !link->has_shm &&
+           !link->has_hardware && link->num_lanes == 1;
+}
+
 /* Long messages go in pieces of ours over a network, where one of UCX's own
- * would hold up all others. Not where hardware reads the memory by itself, nor
- * where UCX divides a message among several lanes. A peer that is in this
- * network namespace is reached by no network. */
+ * would hold up all others. A peer that is in this network namespace is reached
+ * by no network. */
 static umi_lengths
 pieces_lengths(const umx_ep *ep)
 {
-    const umi_link *link = ep->base.link;
-
-    return (link->has_tcp && !link->has_shm && !link->has_hardware &&
-            link->num_lanes == 1 && !ep->socket.is_local) ?
+    return (is_by_sockets(ep->base.link) && !ep->socket.is_local) ?
                (umi_lengths){.min = UMI_TRANSFER_MIN, .max = SIZE_MAX} :
                none;
 }
@@ -55,10 +61,13 @@ is_in_pieces(const umx_request *req)
             min != SIZE_MAX && umi_turns_are_waited_for(req->ep->link));
 }
 
+/* Memory of a device always goes so: UCX would stand still at each 8 KiB of it,
+ * and does not survive a copy that fails. */
 static bool
 pieces_may(const umx_request *req)
 {
-    return is_in_pieces(req) &&
+    return (is_in_pieces(req) ||
+            (umi_channel_is_of_device(req) && is_by_sockets(req->ep->link))) &&
            umi_transfer_may_send(req, umi_send_of(req)->header_len);
 }
 

@@ -297,17 +297,18 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
         return UMX_ERR_NO_MEMORY;
     }
     umi_request_hold_buffer(req, buf);
-    req->gather                 = what->gather;
-    umi_send_of(req)->channel   = channel;
-    umi_send_of(req)->longer    = NULL;
-    umi_send_of(req)->memory    = NULL;
-    umi_send_of(req)->way       = UMI_OFFER_EAGER;
-    umi_send_of(req)->is_part   = what->is_part;
-    umi_send_of(req)->is_sent   = false;
-    umi_send_of(req)->is_queued = false;
-    umi_send_of(req)->is_short  = false;
-    umi_send_of(req)->has_place = false;
-    umi_send_of(req)->is_lent   = params != NULL &&
+    req->gather                    = what->gather;
+    umi_send_of(req)->channel      = channel;
+    umi_send_of(req)->longer       = NULL;
+    umi_send_of(req)->memory       = NULL;
+    umi_send_of(req)->way          = UMI_OFFER_EAGER;
+    umi_send_of(req)->is_part      = what->is_part;
+    umi_send_of(req)->is_sent      = false;
+    umi_send_of(req)->is_queued    = false;
+    umi_send_of(req)->is_short     = false;
+    umi_send_of(req)->has_place    = false;
+    umi_send_of(req)->is_withdrawn = false;
+    umi_send_of(req)->is_lent      = params != NULL &&
                                 (params->field_mask & UMX_OP_FIELD_FLAGS) &&
                                 (params->flags & UMX_OP_FLAG_LEND);
     if (!fill_header(req, what)) {
@@ -510,13 +511,15 @@ send_finish(umx_request *req)
         umi_bounce_stop_filling(req);
     }
     count_finished(ep, req->buf.len);
-    if (umi_channels_of(ep)->lengths[UMI_OFFER_PIECES].min != SIZE_MAX) {
+    if (umi_channels_of(ep)->lengths[UMI_OFFER_PIECES].min != SIZE_MAX ||
+        umi_send_of(req)->way == UMI_OFFER_PIECES) {
         umi_endpoint_due(ep, UMI_DUE_SEND); /* a flush may wait for it */
     }
     if (req->status >= 0 && umi_send_of(req)->is_unread) {
         req->status = UMX_ERR_PEER_CLOSED;
     }
     if (req->status >= 0 || req->is_cancelled ||
+        umi_send_of(req)->is_withdrawn ||
         req->status == UMX_ERR_CHANNEL_LIMIT /* never sent */) {
         if (!umi_list_is_empty(&ep->drainers)) {
             umi_drain_check(ep);
@@ -582,7 +585,8 @@ withdraw(umx_request *req, umx_status status)
     if (transfer != NULL) {
         /* What has gone of it is in front of the message, which may end the
          * connection. */
-        umi_transfer_withdraw(transfer);
+        umi_send_of(req)->is_withdrawn = true;
+        umi_transfer_withdraw(transfer, status);
         (void)umi_endpoint_send_control(channel->ep, &control);
         return true;
     }

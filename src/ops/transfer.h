@@ -145,9 +145,9 @@ umi_transfer_has_room(const umi_ep_base *ep)
 /* The transfer that sends `req`; NULL if none does. */
 umi_transfer *umi_transfer_of(const umx_request *req);
 
-/* End a transfer of ours: its request completes with UMX_ERR_CANCELED. The peer
- * is told by the caller. */
-void umi_transfer_withdraw(umi_transfer *transfer);
+/* End a transfer of ours: its request completes with `status`. The peer is told
+ * by the caller. */
+void umi_transfer_withdraw(umi_transfer *transfer, umx_status status);
 
 /* Give the lowest number of the messages whose bytes are on their way, and not
  * all with UCX; `none` if there is no such message. */

@@ -187,7 +187,7 @@ take_bytes(umi_transfer *transfer, const void *bytes, size_t len)
     status = umi_datatype_write(req, transfer->moved, bytes, len);
     if (status != UMX_OK) {
         transfer->req = NULL;
-        umi_request_complete(req, status);
+        req->worker->hooks->fail_landing(req, status);
     }
 }
 

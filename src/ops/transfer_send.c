@@ -84,11 +84,11 @@ umi_transfer_of(const umx_request *req)
 }
 
 void
-umi_transfer_withdraw(umi_transfer *transfer)
+umi_transfer_withdraw(umi_transfer *transfer, umx_status status)
 {
     umi_ep_base *ep = transfer->ep;
 
-    umi_transfer_finish(transfer, UMX_ERR_CANCELED);
+    umi_transfer_finish(transfer, status);
     if (umi_list_is_empty(&ep->transfers->sending)) {
         umi_turns_leave(ep);
     }

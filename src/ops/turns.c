@@ -96,9 +96,11 @@ post_piece(umi_turns *turns, umi_piece_block *piece, size_t len)
                                     UMX_OK;
 }
 
-/* Send the next piece of a transfer, at most `*len_p` bytes; gives how many. */
+/* Send the next piece of a transfer, at most `*len_p` bytes; gives how many.
+ * `*is_readable_p`: false if its memory cannot be read. */
 static umx_status
-send_piece(umi_turns *turns, umi_transfer *transfer, size_t *len_p)
+send_piece(umi_turns *turns, umi_transfer *transfer, size_t *len_p,
+           bool *is_readable_p)
 {
     umx_worker      *worker = turns->link->worker;
     umi_piece_block *piece  = umi_pool_get(&worker->transfers->blocks);
@@ -119,6 +121,7 @@ send_piece(umi_turns *turns, umi_transfer *transfer, size_t *len_p)
                                *len_p);
     if (status != UMX_OK) {
         umi_pool_put(&worker->transfers->blocks, piece);
+        *is_readable_p = false;
         return status;
     }
     transfer->moved += *len_p;
@@ -132,9 +135,10 @@ send_piece(umi_turns *turns, umi_transfer *transfer, size_t *len_p)
 static void
 take_turn(umi_turns *turns)
 {
-    umi_ep_base     *ep        = ep_at(turns->eps.next);
-    umi_transfer_ep *transfers = ep->transfers;
-    umi_transfer    *transfer  = umi_transfer_at(transfers->sending.next);
+    umi_ep_base     *ep          = ep_at(turns->eps.next);
+    umi_transfer_ep *transfers   = ep->transfers;
+    umi_transfer    *transfer    = umi_transfer_at(transfers->sending.next);
+    bool             is_readable = true;
     size_t           len;
     umx_status       status;
 
@@ -146,9 +150,11 @@ take_turn(umi_turns *turns)
     }
     len    = (transfers->budget < turns->piece_len) ? transfers->budget :
                                                       turns->piece_len;
-    status = send_piece(turns, transfer, &len);
+    status = send_piece(turns, transfer, &len, &is_readable);
     transfers->budget -= len;
-    if (status != UMX_OK || transfer->moved == transfer->len) {
+    if (!is_readable) {
+        ep->worker->hooks->fail_sent(transfer->req, status);
+    } else if (status != UMX_OK || transfer->moved == transfer->len) {
         umi_transfer_finish(transfer, status);
         if (umi_list_is_empty(&transfers->sending)) {
             umi_turns_leave(ep);

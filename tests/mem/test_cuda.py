@@ -87,7 +87,7 @@ async with connected_pair() as (left, right):
         copies = counts.copies
         await exchange(left.send(sent), right.recv(got))
         assert got == sent.bytes
-        assert counts.copies == copies + 2 or not IS_STAGED
+        assert counts.copies > copies or not IS_STAGED
         sending = asyncio.ensure_future(left.send(sent, tag=7))
         await asyncio.sleep(0)
         got = zeros(size, device=3)
@@ -125,7 +125,6 @@ async with connected_pair() as (left, right):
         again = zeros(size, device=2, managed=True)
         await exchange(left.send(got), right.recv(again))
         assert again == sent.bytes
-assert counts.copies == 0 or not IS_STAGED
 """)
 
 
@@ -174,12 +173,20 @@ async with connected_pair() as (left, right):
     for size in (8, 3_000_000):
         sent, got = DeviceArray(pattern(size)), zeros(size)
         standin.fail("cuMemcpyDtoHAsync_v2", 304, 1)
+        host = bytearray(size)
+        receiving = asyncio.ensure_future(right.recv(host))
         try:
             await left.send(sent)
             raise AssertionError
         except ucp.UCXError as error:
             assert "send" in str(error), error
+        # Nobody gets that message: the receive waits for the next.
+        await left.send(sent)
+        await receiving
+        assert host == sent.bytes
+        # A receiver of the same process copies from device to device.
         standin.fail("cuMemcpyHtoDAsync_v2", 304, 1)
+        standin.fail("cuMemcpyAsync", 304, 1)
         sending = asyncio.ensure_future(left.send(sent))
         try:
             await right.recv(got)
@@ -187,6 +194,7 @@ async with connected_pair() as (left, right):
         except ucp.UCXError as error:
             assert "recv" in str(error), error
         await sending
+        standin.fail(None, 0, 0)
         await exchange(left.send(sent), right.recv(got))
         assert got == sent.bytes
 """
