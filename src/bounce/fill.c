@@ -86,6 +86,15 @@ drop_slots(umi_fill *fill)
 }
 
 static void
+stop_waiting(umi_fill *fill)
+{
+    umi_node_remove(&fill->wait_node);
+    if (umi_list_is_empty(&fill->pool->waiting)) {
+        umi_timer_stop(&fill->pool->timer);
+    }
+}
+
+static void
 end_fill(umi_fill *fill)
 {
     umi_bounce *bounce = fill->ep->worker->bounce;
@@ -96,7 +105,7 @@ end_fill(umi_fill *fill)
     }
     drop_slots(fill);
     umi_node_remove(&fill->node);
-    umi_node_remove(&fill->wait_node);
+    stop_waiting(fill);
     umi_pool_put(&bounce->objects, fill);
 }
 
@@ -274,7 +283,7 @@ run(umi_fill *fill)
         }
         begin_fill(fill, slot);
     }
-    umi_node_remove(&fill->wait_node);
+    stop_waiting(fill);
 }
 
 /* A slot may have become free: those that wait get it in order. */
@@ -551,11 +560,25 @@ umi_bounce_is_agreed(const umi_ep_base *ep)
     return ep->does_bounce && ep->link != NULL && ep->link->has_shm;
 }
 
+/* True if some of the memory is a device's. */
+static bool
+has_device(const umx_request *req)
+{
+    if (req->gather == NULL) {
+        return umi_is_device_buffer(&req->buf);
+    }
+    for (size_t i = 0; i < req->gather->count; i++) {
+        if (umi_is_device_buffer(&req->gather->pieces[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 umx_status
 umi_bounce_send(umx_request *req, const void *header, size_t header_len)
 {
-    unsigned id = (umi_bounce_run(req) != NULL) ? UMI_AM_OFFERED_DEVICE :
-                                                  UMI_AM_OFFERED;
+    unsigned id = has_device(req) ? UMI_AM_OFFERED_DEVICE : UMI_AM_OFFERED;
 
     return umi_am_send(req, id, header, header_len, true);
 }

@@ -216,7 +216,7 @@ end_read(umx_request *lander)
     umx_request *req = lander->arg;
 
     if (lander->status != UMX_OK) {
-        set_status(req, umi_landing_of(lander)->is_over ?
+        set_status(req, (lander->memory_status != UMX_OK) ?
                             lander->status :
                             umi_endpoint_end_status(umi_endpoint_of(req->ep),
                                                     lander->status));
@@ -229,7 +229,7 @@ part_finish(umx_request *lander)
 {
     umx_request *req = lander->arg;
 
-    if (lander->status != UMX_OK && !umi_landing_of(lander)->is_over) {
+    if (lander->status != UMX_OK && lander->memory_status == UMX_OK) {
         umi_channel_lose(umi_frames_op_of(req)->all.channel, req->info.seq,
                          lander->status);
     }

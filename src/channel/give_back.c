@@ -169,7 +169,7 @@ umi_channel_fail_landing(umx_request *req, umx_status status)
     if (desc != NULL) {
         umi_way_bounce.release(req->ep, desc);
     }
-    umi_landing_of(req)->is_over = true;
+    req->memory_status = (int16_t)status;
     umi_request_complete(req, status);
 }
 

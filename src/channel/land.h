@@ -31,8 +31,6 @@ typedef struct umi_landing {
     bool is_landing;
     bool is_withdrawn; /* the message: what lands means nothing */
     bool is_expecting; /* a WITHDRAW: withdraw.c */
-    bool is_over; /* the message has been taken, though its bytes have not got
-                     into the memory of the request: that cannot be written */
 } umi_landing;
 
 UMI_REQUEST_TAIL(umi_landing, umi_landing_of);
@@ -47,7 +45,6 @@ umi_landing_init(umx_request *req, struct umi_channel *channel)
     landing->is_landing   = false;
     landing->is_withdrawn = false;
     landing->is_expecting = false;
-    landing->is_over      = false;
 }
 
 /* Have `len` bytes that are elsewhere written into `req->buf`, by the way in

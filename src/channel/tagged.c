@@ -335,13 +335,13 @@ finish_landing(umx_request *req)
 
     umi_tagged_end_landing(req);
     if (req->status != UMX_OK && umi_recv_of(req)->message == NULL &&
-        !umi_recv_of(req)->landing.is_over) {
+        req->memory_status == UMX_OK) {
         umi_channel_lose(channel, req->info.seq, req->status);
     }
     if (umi_channel_is_behind_lost(channel, req->info.seq)) {
         req->status = UMX_ERR_CLOSED;
     }
-    if (req->status != UMX_OK && !umi_recv_of(req)->landing.is_over) {
+    if (req->status != UMX_OK && req->memory_status == UMX_OK) {
         req->status = umi_endpoint_end_status(ep, req->status);
     }
     if (umi_recv_of(req)->message != NULL) {

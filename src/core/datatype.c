@@ -111,10 +111,18 @@ umi_datatype_write(umx_request *req, size_t offset, const void *src, size_t len)
     return umi_copy_in(&part, src, len);
 }
 
+/* Bytes that cannot be written are no fault of the peer's, or of UCX's: the
+ * rest goes nowhere, and the request ends with what has happened. */
 static ucs_status_t
 unpack(void *state, size_t offset, const void *src, size_t length)
 {
-    return (ucs_status_t)umi_datatype_write(state, offset, src, length);
+    umx_request *req = state;
+
+    if (req->memory_status == UMX_OK) {
+        req->memory_status = (int16_t)umi_datatype_write(req, offset, src,
+                                                         length);
+    }
+    return UCS_OK;
 }
 
 static void

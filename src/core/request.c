@@ -64,19 +64,20 @@ umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
     }
     req = umi_pool_get(&worker->requests);
     umi_node_init(&req->node);
-    req->status       = UMX_INPROGRESS;
-    req->is_done      = false;
-    req->is_kept      = true;
-    req->is_cancelled = false;
-    req->state        = UMI_REQUEST_OURS;
-    req->user         = UMI_USER_WAITS;
-    req->is_internal  = false;
-    req->is_lost      = false;
-    req->is_movable   = false;
-    req->is_void      = false;
-    req->is_observed  = false;
-    req->is_abandoned = false;
-    req->num_dmas     = 0;
+    req->status        = UMX_INPROGRESS;
+    req->is_done       = false;
+    req->is_kept       = true;
+    req->is_cancelled  = false;
+    req->state         = UMI_REQUEST_OURS;
+    req->user          = UMI_USER_WAITS;
+    req->is_internal   = false;
+    req->is_lost       = false;
+    req->is_movable    = false;
+    req->is_void       = false;
+    req->is_observed   = false;
+    req->is_abandoned  = false;
+    req->num_dmas      = 0;
+    req->memory_status = UMX_OK;
     memset(&req->on_done, 0,
            offsetof(umx_request, ops) - offsetof(umx_request, on_done));
     req->buf.memh = NULL;

@@ -111,6 +111,8 @@ struct umx_request {
     bool     is_void : 1;      /* nobody wants the bytes: UCX gets zeros */
     bool     is_abandoned : 1; /* umx_request_abandon(): no limit counts */
     int16_t  user_status;      /* umi_request_detach_as() */
+    int16_t memory_status; /* not UMX_OK: why its memory cannot be written; what
+                              comes goes nowhere, and it ends so */
     /* A new request has zeros from here ... */
     umx_done_fn        on_done;
     umx_done_fn        on_lost; /* or NULL */

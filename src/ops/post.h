@@ -138,6 +138,9 @@ umi_post_short(umx_request *req, ucp_request_param_t *params,
 static inline umx_status
 umi_post_status(const umx_request *req, ucs_status_t status)
 {
+    if (status == UCS_OK && req->memory_status != UMX_OK) {
+        return (umx_status)req->memory_status;
+    }
     return (status == UCS_OK && req->ep != NULL && req->ep->is_cut) ?
                UMX_ERR_CANCELED :
                umi_ep_status(status);

@@ -25,7 +25,8 @@ typedef struct serving {
     umx_message    *message; /* NULL: its bytes are on their way */
     umx_memh       *memh;    /* held, or NULL */
     umi_rma_request request;
-    uint64_t        value; /* for the reply */
+    uint64_t        value;       /* for the reply */
+    bool            has_payload; /* that has, too */
 } serving;
 
 static void run_held(umx_ep *ep);
@@ -50,12 +51,21 @@ end_serving(serving *s)
     umi_ep_base_release(&ep->base);
 }
 
+static void reply(serving *s, umx_status status, const umx_buffer *payload);
+
+/* Memory of a device that cannot be read is found out as the reply goes, which
+ * nobody gets then. */
 static void
 on_replied(umx_request *req, umx_status status, void *arg)
 {
+    serving *s = arg;
+
     (void)req;
-    (void)status;
-    end_serving(arg);
+    if (status < 0 && s->has_payload && umi_endpoint_check(s->ep) == UMX_OK) {
+        reply(s, status, NULL);
+    } else {
+        end_serving(s);
+    }
 }
 
 static void
@@ -71,6 +81,7 @@ reply(serving *s, umx_status status, const umx_buffer *payload)
                             .arg     = s};
     umx_request  *req;
 
+    s->has_payload = payload != NULL;
     if (s->ep->rma->previous_id == s->request.id) {
         s->ep->rma->previous_status = status;
     }

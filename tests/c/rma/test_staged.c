@@ -102,7 +102,7 @@ test_messages_go_from_device_to_device(void **state)
         assert_true(receiving.info.is_device);
         assert_int_equal(op_wait(p, &sending), UMX_OK);
         check_pattern(m.got, len, i);
-        assert_int_equal(standin.copies, copies + 2);
+        assert_true(standin.copies > copies);
     }
     free_arrays(&m);
 }
@@ -170,26 +170,30 @@ test_a_copy_that_fails_fails_the_operation(void **state)
 {
     static const size_t lens[] = {8, MIB};
 
-    pair         *p = *state;
-    arrays        m;
-    umx_op_params params;
-    umx_match     match = pair_tag(7);
-    op            sending, receiving;
+    pair  *p = *state;
+    arrays m;
+    op     sending, receiving;
 
     open_pair(p, &m);
     for (int i = 0; i < 2; i++) {
-        umx_buffer buf = device_buffer(m.sent, lens[i]);
-
+        fill_pattern(m.sent, lens[i], 5);
         standin_fail("cuMemcpyDtoHAsync_v2", 304, 1);
-        params = op_params(&sending);
-        assert_int_equal(
-            umx_channel_send(p->client, 0, &match, &buf, &params, &sending.req),
-            UMX_ERR_IO_ERROR);
+        op_recv(&receiving, p->server, 0, pair_any, m.back, lens[i]);
+        send_device(&sending, p, m.sent, lens[i]);
+        assert_int_equal(op_wait(p, &sending), UMX_ERR_IO_ERROR);
+        assert_false(op_is_done(&receiving)); /* it waits for the next */
+        send_device(&sending, p, m.sent, lens[i]);
+        assert_int_equal(op_wait(p, &receiving), UMX_OK);
+        assert_int_equal(op_wait(p, &sending), UMX_OK);
+        check_pattern(m.back, lens[i], 5);
+        /* A receiver of the same process copies from device to device. */
         standin_fail("cuMemcpyHtoDAsync_v2", 304, 1);
+        standin_fail("cuMemcpyAsync", 304, 1);
         recv_device(&receiving, p, m.got, lens[i]);
         send_device(&sending, p, m.sent, lens[i]);
         assert_int_equal(op_wait(p, &receiving), UMX_ERR_IO_ERROR);
         assert_int_equal(op_wait(p, &sending), UMX_OK);
+        standin_fail(NULL, 0, 0);
         recv_device(&receiving, p, m.got, lens[i]);
         send_device(&sending, p, m.sent, lens[i]);
         assert_int_equal(op_wait(p, &receiving), UMX_OK);
