@@ -34,6 +34,8 @@ typedef enum umi_ep_news {
                         */
     UMI_NEWS_RENEWED,  /* it has no link, and is of an engine that receives
                         nothing  any more over shared memory */
+    UMI_NEWS_MOVES,    /* it has no link, and what it may have waited for is
+                        known: ops/queue.h; also inside UCX's callbacks */
     UMI_NEWS_ABORT     /* the worker is destroyed: complete all there is */
 } umi_ep_news;
 

@@ -66,6 +66,10 @@ explain_silence(umx_ep *ep, const char *address)
     umi_endpoint_set_reason(ep, text, strlen(text));
 }
 
+static const char undecided[] =
+    "a process of this host has ended, and it is not known yet whether it "
+    "blocks the queue in shared memory: that takes two seconds";
+
 void
 umi_handshake_explain(umx_ep *ep, umx_status status)
 {
@@ -77,6 +81,10 @@ umi_handshake_explain(umx_ep *ep, umx_status status)
     umi_socket_peer_text(&ep->socket, address);
     if (ep->handshake->is_knocking && status == UMX_ERR_TIMED_OUT) {
         explain_silence(ep, address);
+        return;
+    }
+    if (ep->handshake->is_waiting && status == UMX_ERR_TIMED_OUT) {
+        umi_endpoint_set_reason(ep, undecided, strlen(undecided));
         return;
     }
     if (ep->socket.error != 0) {
@@ -184,6 +192,19 @@ fail(umx_ep *ep, umx_status status, const char *why)
 {
     umi_endpoint_set_reason(ep, why, strlen(why));
     umi_endpoint_finish(ep, UMX_EP_FAILED, status);
+}
+
+void
+umi_handshake_reset(umx_ep *ep)
+{
+    ep->attempt++;
+    ep->protocol_error         = NULL;
+    ep->base.events            = 0;
+    ep->handshake->has_hello   = false;
+    ep->handshake->is_waiting  = false;
+    ep->handshake->is_knocking = false;
+    ep->handshake->is_answered = false;
+    umi_endpoint_set_reason(ep, "", 0);
 }
 
 void

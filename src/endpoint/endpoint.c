@@ -350,6 +350,9 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_CONNECT)) {
         umi_connect_step(ep);
     }
+    if (take_due(ep, UMI_DUE_HANDSHAKE)) {
+        umi_handshake_go_on(ep);
+    }
     /* Accept before acting on what the peer has asked: that may be to close the
      * listener. */
     if (take_due(ep, UMI_DUE_ACCEPT)) {
@@ -434,6 +437,16 @@ umi_endpoint_visit(umi_ep_base *base)
     }
 }
 
+/* True if the peer has not been told where this side is. The listening side
+ * gets a configuration first: umi_strangers_place(). */
+static bool
+is_untold(const umx_ep *ep)
+{
+    return ep->state == UMX_EP_CONNECTING &&
+           (ep->is_server ? ep->handshake->configuration == NULL :
+                            ep->handshake->is_waiting);
+}
+
 /* Give the engine's connections up: the address that the peer has been told
  * leads nowhere. */
 void
@@ -441,10 +454,36 @@ umi_endpoint_engine_gone(umi_ep_base *base, const char *reason)
 {
     umx_ep *ep = umi_endpoint_of(base);
 
+    if (is_untold(ep)) {
+        umi_ep_base_use(base, base->worker->engine);
+        umi_endpoint_go_on(base);
+        return;
+    }
     if (ep->state == UMX_EP_CONNECTING && ep->socket.is_local) {
         base->ucx_error = UMX_ERR_CONNECTION_RESET;
         base->reason    = reason;
         umi_ep_base_raise(base, UMI_EP_EVENT_ERROR);
+    }
+}
+
+bool
+umi_endpoint_must_wait(umx_ep *ep)
+{
+    umi_engine *engine = ep->is_server ? umi_endpoint_worker(ep)->engine :
+                                         ep->base.engine;
+
+    ep->handshake->is_waiting = ep->socket.is_local &&
+                                umi_queue_is_in_doubt(engine);
+    return ep->handshake->is_waiting;
+}
+
+void
+umi_endpoint_go_on(umi_ep_base *base)
+{
+    umx_ep *ep = umi_endpoint_of(base);
+
+    if (ep->handshake != NULL && ep->handshake->is_waiting) {
+        umi_endpoint_due(ep, UMI_DUE_HANDSHAKE);
     }
 }
 

@@ -45,7 +45,8 @@ enum umi_endpoint_due {
     UMI_DUE_HANDLERS    = 1u << 9,  /* messages wait for handlers */
     UMI_DUE_CONNECT     = 1u << 10, /* connect again, or to the next host */
     UMI_DUE_RECV        = 1u << 11, /* messages came that receives wait for */
-    UMI_DUE_WITHDRAW    = 1u << 12  /* the peer has withdrawn messages */
+    UMI_DUE_WITHDRAW    = 1u << 12, /* the peer has withdrawn messages */
+    UMI_DUE_HANDSHAKE   = 1u << 13  /* the handshake, which waits, may go on */
 };
 
 /* Needed until the endpoint is open. */
@@ -54,6 +55,7 @@ typedef struct umi_handshake {
     bool           has_hello;      /* connecting side: has had a CHALLENGE */
     bool           is_welcomed;    /* listening side: WELCOME sent */
     bool           is_checked;     /* UCX may map what `address` names */
+    bool           is_waiting;     /* umi_queue_is_in_doubt() */
     bool           is_rejected;    /* listening side: the peer should go now */
     bool           is_peer_apart;  /* the peer says so: apart.c */
     bool           must_say_apart; /* connecting side: HELLO has to say so */
@@ -306,6 +308,12 @@ void umi_endpoint_due(umx_ep *ep, unsigned due);
 /* What umi_worker_hooks.tell_ep leads to. */
 void umi_endpoint_visit(umi_ep_base *base);
 void umi_endpoint_engine_gone(umi_ep_base *base, const char *reason);
+void umi_endpoint_go_on(umi_ep_base *base);
+
+/* True if the handshake has to wait before this side says where it is: it is
+ * not known whether the messages of a peer of this host would come. Later
+ * umi_handshake_go_on() is called. */
+bool umi_endpoint_must_wait(umx_ep *ep);
 void umi_endpoint_abort(umi_ep_base *base);
 
 /* Report that the peer sent what it may not. Safe inside UCX's callbacks. `why`
@@ -337,8 +345,10 @@ bool umi_endpoint_send_control(umx_ep *ep, const umi_control *control);
 
 /* wireup.c */
 void umi_handshake_init(umx_ep *ep);
-/* Say HELLO on a socket that is connecting. */
+/* Say HELLO on a socket that is connecting, unless that has to wait. */
 void umi_handshake_start(umx_ep *ep);
+/* Go on with what has waited, if anything has. */
+void umi_handshake_go_on(umx_ep *ep);
 void umi_handshake_on_connection(umx_listener *listener, int fd);
 /* Refuse a connection: there are too few descriptors. */
 void umi_handshake_on_busy(int fd);

@@ -322,6 +322,9 @@ welcome(umx_ep *ep)
     const char           *reason;
     umx_status            status;
 
+    if (umi_endpoint_must_wait(ep)) {
+        return;
+    }
     if (!umi_random_bytes(control.u.welcome.nonce, UMI_NONCE_SIZE)) {
         fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
         return;
@@ -754,24 +757,15 @@ umi_handshake_init(umx_ep *ep)
  */
 
 void
-umi_handshake_reset(umx_ep *ep)
-{
-    ep->attempt++;
-    ep->protocol_error         = NULL;
-    ep->base.events            = 0;
-    ep->handshake->has_hello   = false;
-    ep->handshake->is_knocking = false;
-    ep->handshake->is_answered = false;
-    umi_endpoint_set_reason(ep, "", 0);
-}
-
-void
 umi_handshake_start(umx_ep *ep)
 {
     umi_control control = {.kind = UMI_HELLO};
     uint8_t     bytes[UMI_CONTROL_MAX];
     size_t      len;
 
+    if (umi_endpoint_must_wait(ep)) {
+        return;
+    }
     if (!umi_random_bytes(control.u.hello.nonce, UMI_NONCE_SIZE)) {
         fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
         return;
@@ -785,5 +779,18 @@ umi_handshake_start(umx_ep *ep)
         len = umi_control_encode(&control, bytes);
         umi_sha256(bytes, len, ep->handshake->hello_hash);
         (void)say_bytes(ep, bytes, len);
+    }
+}
+
+void
+umi_handshake_go_on(umx_ep *ep)
+{
+    if (ep->state != UMX_EP_CONNECTING || !ep->handshake->is_waiting) {
+        return;
+    }
+    if (ep->is_server) {
+        welcome(ep);
+    } else {
+        umi_handshake_start(ep);
     }
 }

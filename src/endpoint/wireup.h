@@ -64,14 +64,11 @@ bool umi_apart_shares_pids(const umx_ep *ep, const umi_where *where);
  * besides, if it is of use to connect again. */
 umx_status umi_apart_check(umx_ep *ep, uint64_t id, const char **reason_p);
 
-/* ---- wireup.c ------------------------------------------------------------
+/* ---- connect.c -----------------------------------------------------------
  */
 
 /* Forget what a handshake has brought: another one begins. */
 void umi_handshake_reset(umx_ep *ep);
-
-/* ---- connect.c -----------------------------------------------------------
- */
 
 /* Connect once more, to the same peer and by another engine of this worker: the
  * own one has counted too many of UCX's endpoints to the peer, or the peer to

@@ -233,6 +233,9 @@ tell_ep(umi_ep_base *ep, umi_ep_news news, const char *reason)
     case UMI_NEWS_RENEWED:
         umi_endpoint_engine_gone(ep, reason);
         break;
+    case UMI_NEWS_MOVES:
+        umi_endpoint_go_on(ep);
+        break;
     case UMI_NEWS_ABORT:
         umi_endpoint_abort(ep);
         break;

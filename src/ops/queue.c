@@ -25,10 +25,30 @@ struct umi_queue_probe {
     ucp_ep_h    handle; /* to this engine itself; NULL: not open */
     uint64_t    number; /* in the message: random, so that no peer knows it */
     bool        has_arrived;
-    unsigned    turns;     /* that the message has taken so far */
-    bool        is_needed; /* another end has followed */
-    bool        is_off;    /* the engine has no shared memory */
+    bool        is_waited_for; /* by connections that begin */
+    unsigned    turns;         /* that the message has taken so far */
+    bool        is_needed;     /* another end has followed */
+    bool        is_off;        /* the engine has no shared memory */
 };
+
+/* Tell the endpoints that may wait for the answer. `gone` is an engine whose
+ * queue is blocked, or NULL. */
+static void
+tell_waiting(umx_worker *worker, const umi_engine *gone)
+{
+    UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, node);
+
+        if (ep->link != NULL) {
+            continue;
+        }
+        if (ep->engine == gone) {
+            worker->hooks->tell_ep(ep, UMI_NEWS_RENEWED, reason);
+        } else {
+            worker->hooks->tell_ep(ep, UMI_NEWS_MOVES, NULL);
+        }
+    }
+}
 
 /* ---- the message ---------------------------------------------------------
  */
@@ -38,9 +58,14 @@ hear(umi_engine *engine, const umi_am_arrival *arrival)
 {
     umi_queue_probe *probe = engine->probe;
 
-    if (probe != NULL && arrival->header_len == sizeof(probe->number) &&
-        memcmp(arrival->header, &probe->number, sizeof(probe->number)) == 0) {
-        probe->has_arrived = true;
+    if (probe == NULL || arrival->header_len != sizeof(probe->number) ||
+        memcmp(arrival->header, &probe->number, sizeof(probe->number)) != 0) {
+        return;
+    }
+    probe->has_arrived = true;
+    if (probe->is_waited_for) {
+        probe->is_waited_for = false;
+        tell_waiting(engine->worker, NULL);
     }
 }
 
@@ -174,13 +199,7 @@ abandon(umi_engine *engine)
             umi_link_fail(link, reason);
         }
     }
-    UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
-        umi_ep_base *ep = umi_container_of(node, umi_ep_base, node);
-
-        if (ep->engine == engine && ep->link == NULL) {
-            worker->hooks->tell_ep(ep, UMI_NEWS_RENEWED, reason);
-        }
-    }
+    tell_waiting(worker, engine);
 }
 
 /* ---- turns ---------------------------------------------------------------
@@ -283,6 +302,28 @@ umi_queue_doubt(umi_engine *engine)
     engine->probe->engine    = engine;
     engine->probe->is_needed = true;
     start_turn(worker); /* many may end together */
+}
+
+bool
+umi_queue_is_in_doubt(umi_engine *engine)
+{
+    umi_queue_probe *probe = engine->probe;
+
+    UMI_ASSERT_OUTSIDE_UCX(engine->worker);
+    if (probe == NULL || engine->worker->is_ending) {
+        return false;
+    }
+    if (probe->is_needed && (probe->handle == NULL || probe->has_arrived)) {
+        close_handle(probe); /* somebody waits: begin before the next turn */
+        if (begin(probe)) {
+            start_turn(engine->worker);
+        }
+    }
+    if (probe->handle == NULL || probe->has_arrived) {
+        return false;
+    }
+    probe->is_waited_for = true;
+    return true;
 }
 
 umx_status

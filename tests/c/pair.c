@@ -250,7 +250,12 @@ pair_hear(umx_ep *ep, const umi_control *control)
     size_t  len = umi_control_encode(control, bytes);
 
     assert_true(len > 0);
+    umi_ep_base_hold(&ep->base);
     ep->socket.ops->on_message(&ep->socket, bytes, len);
+    while (ep->handshake != NULL && ep->handshake->is_waiting) {
+        (void)!umx_worker_drain(umi_endpoint_worker(ep));
+    }
+    umi_ep_base_release(&ep->base);
 }
 
 void

@@ -98,7 +98,8 @@ void pair_step(pair *p);
  * channel UINT16_MAX there and back. */
 void pair_settle(pair *p);
 
-/* Handle `control` as a message from the handshake's socket of `ep`. */
+/* Handle `control` as a message from the handshake's socket of `ep`, and wait
+ * until what it begins need not wait. */
 void pair_hear(umx_ep *ep, const umi_control *control);
 
 /* Where `ep` is, as it would tell its peer. */

@@ -12,7 +12,7 @@ import signal
 import pytest
 
 import ucp
-from ucp.testing import until
+from ucp.testing import connected_pair, until
 
 # The memory of UCX's queue is written to.
 pytestmark = pytest.mark.default_workers
@@ -109,6 +109,38 @@ async def test_a_connection_to_itself_ends_and_the_next_one_works(fresh_ucx, con
     await own.send(b"again")
     assert await other.recv_obj() == b"again"
     await asyncio.gather(own.close(), other.close())
+
+
+async def test_connections_that_begin_meanwhile_wait(fresh_ucx, connect, start_peer):
+    peer = start_peer()
+    port = await peer.do("listener.port")
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        await _die_in_a_send(connect)
+        # This process tells its address as the one that accepts, and as the one
+        # that connects.
+        calling = peer.begin(
+            f"ep = await ucp.create_endpoint('127.0.0.1', {listener.port})"
+        )
+        other = await ucp.create_endpoint("127.0.0.1", port)
+        assert _renewals() == 1
+        ep = await anext(listener)
+        await peer.result(calling)
+        await _check(peer, ep)
+        await peer.do("ep = await anext(listener)")
+        await _check(peer, other)
+    assert _renewals() == 1
+
+
+async def test_so_does_a_connection_to_itself(fresh_ucx, connect):
+    await _die_in_a_send(connect)
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        with pytest.raises(ucp.UCXTimeout, match="blocks the queue"):
+            await ucp.create_endpoint("127.0.0.1", listener.port, connect_timeout=0.1)
+    async with connected_pair() as (left, right):
+        for size in (1, 5000, 1 << 20):
+            received = bytearray(size)
+            await asyncio.gather(left.send(bytes(size)), right.recv(received))
+    assert _renewals() == 1
 
 
 async def test_connections_over_tcp_live_on(connect):
