@@ -511,10 +511,10 @@ umi_fill_on_stop(umi_ep_base *ep, const umi_bounce_note *note)
 {
     umi_fill *fill = find(ep, note->fetch);
 
-    if (fill != NULL && fill->is_handed) {
-        umi_ep_base_refuse(ep, "a fetch that UCX carries out has stopped");
-    } else if (fill != NULL) {
-        end_and_go_on(fill);
+    if (fill != NULL) {
+        if (!fill->is_handed) { /* else UCX hears that nobody wants it */
+            end_and_go_on(fill);
+        }
     } else if (note->fetch > ep->bounce->last_fill) {
         umi_ep_base_refuse(ep, "a fetch that has never begun");
     }

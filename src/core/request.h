@@ -306,7 +306,7 @@ bool umi_request_void(umx_request *req);
  * goes on until it completes and `finish` has run. */
 void umi_request_detach(umx_request *req);
 
-/* The same, with another status. */
+/* End the user's part likewise, with another status. */
 void umi_request_detach_as(umx_request *req, umx_status status);
 
 /* True if an operation of `ep` on `list` is cancelled, and its buffer still

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cuda.c: see cuda.h; the driver, contexts and memory. Copies are in
- * cuda_copy.c. */
+/* cuda.c: see cuda.h; the driver, and contexts. Copies are in cuda_copy.c,
+ * memory is in cuda_memory.c. */
 #include "mem/cuda.h"
 
 #include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "mem/cuda_driver.h"
@@ -17,6 +18,7 @@ static pthread_once_t  once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the next two */
 static cu_context      contexts[MAX_DEVICES]; /* primary ones, retained */
 static bool            has_failed[MAX_DEVICES];
+static atomic_uint     lives[MAX_DEVICES]; /* of contexts that have ended */
 
 /* Contexts that this thread has entered, and the capture mode that it had
  * before the first. */
@@ -93,6 +95,20 @@ note_failure(int device, const char *name, cu_result result)
     }
 }
 
+static void
+note_end(int device)
+{
+    if (device != UMX_DEVICE_NONE) {
+        atomic_fetch_add(&lives[device], 1);
+    }
+}
+
+unsigned
+umi_cuda_life(int device)
+{
+    return atomic_load(&lives[device]);
+}
+
 umx_status
 umi_cuda_check(cu_result result, int device, const char *what)
 {
@@ -116,7 +132,7 @@ umi_cuda_check(cu_result result, int device, const char *what)
         return UMX_ERR_NO_MEMORY;
     case CU_CONTEXT_IS_DESTROYED:
     case CU_INVALID_HANDLE:
-        umi_cuda_forget(device); /* what is of that context, is gone */
+        note_end(device); /* what is of that context, is gone */
         return UMX_ERR_IO_ERROR;
     default:
         return UMX_ERR_IO_ERROR;
@@ -258,152 +274,6 @@ umi_cuda_enter(const void *data, size_t len)
     umx_status status = umi_cuda_device_of(data, len, &device);
 
     return (status == UMX_OK) ? umi_cuda_enter_device(device) : status;
-}
-
-/* ---- allocation ----------------------------------------------------------
- */
-
-/* The device whose context is current, or the first. */
-static int
-current_device(void)
-{
-    cu_device device;
-
-    return (umi_cuda.current_device(&device) == CU_OK) ? device : 0;
-}
-
-static umx_status
-zero(int device, cu_pointer pointer, size_t len)
-{
-    cu_stream  stream;
-    umx_status status = umi_cuda_stream(device, UMI_CUDA_AT_ONCE, &stream);
-
-    if (status == UMX_OK) {
-        status = umi_cuda_check(umi_cuda.fill(pointer, 0, len, stream), device,
-                                "cuMemsetD8Async");
-    }
-    return (status == UMX_OK) ? umi_cuda_check(umi_cuda.stream_wait(stream),
-                                               device, "cuStreamSynchronize") :
-                                status;
-}
-
-static umx_status
-alloc(umx_memtype memtype, int device, size_t len, void **data_p)
-{
-    cu_pointer pointer = 0;
-    umx_status status;
-
-    if (memtype == UMX_MEMTYPE_HOST) {
-        status = umi_cuda_check(umi_cuda.alloc_pinned(data_p, len, CU_PORTABLE),
-                                device, "cuMemHostAlloc");
-        if (status == UMX_OK) {
-            memset(*data_p, 0, len);
-        }
-        return status;
-    }
-    status = (memtype == UMX_MEMTYPE_CUDA) ?
-                 umi_cuda_check(umi_cuda.alloc(&pointer, len), device,
-                                "cuMemAlloc") :
-                 umi_cuda_check(
-                     umi_cuda.alloc_managed(&pointer, len, CU_ATTACH_GLOBAL),
-                     device, "cuMemAllocManaged");
-    if (status != UMX_OK) {
-        return status;
-    }
-    status = zero(device, pointer, len);
-    if (status != UMX_OK) {
-        (void)umi_cuda.free(pointer);
-        return status;
-    }
-    *data_p = (void *)(uintptr_t)pointer;
-    return UMX_OK;
-}
-
-umx_status
-umi_cuda_alloc(umx_memtype memtype, int device, size_t len, void **data_p)
-{
-    umx_status status;
-
-    if (!umx_cuda_is_present()) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    if (device == UMX_DEVICE_NONE) {
-        device = current_device();
-    }
-    status = umi_cuda_enter_device(device);
-    if (status == UMX_OK) {
-        status = alloc(memtype, device, len, data_p);
-        umi_cuda_leave();
-    }
-    return status;
-}
-
-void
-umi_cuda_free(umx_memtype memtype, void *data)
-{
-    if (memtype == UMX_MEMTYPE_HOST) {
-        (void)!umi_cuda_check(umi_cuda.free_pinned(data), UMX_DEVICE_NONE,
-                              "cuMemFreeHost");
-        return;
-    }
-    if (umi_cuda_enter(data, 1) == UMX_OK) {
-        (void)!umi_cuda_check(umi_cuda.free((uintptr_t)data), UMX_DEVICE_NONE,
-                              "cuMemFree");
-        umi_cuda_leave();
-    }
-}
-
-/* ---- memory that others map ----------------------------------------------
- */
-
-umx_status
-umi_cuda_alloc_exported(int device, size_t len, void **data_p,
-                        umi_cuda_handle *handle_p)
-{
-    cu_pointer pointer = 0;
-    umx_status status  = umi_cuda_enter_device(device);
-
-    if (status != UMX_OK) {
-        return status;
-    }
-    status = umi_cuda_check(umi_cuda.alloc(&pointer, len), device,
-                            "cuMemAlloc");
-    if (status == UMX_OK) {
-        status = umi_cuda_check(umi_cuda.export_memory(handle_p, pointer),
-                                device, "cuIpcGetMemHandle");
-        if (status != UMX_OK) {
-            (void)umi_cuda.free(pointer);
-        }
-    }
-    umi_cuda_leave();
-    *data_p = (void *)(uintptr_t)pointer;
-    return status;
-}
-
-umx_status
-umi_cuda_map(int device, const umi_cuda_handle *handle, void **data_p)
-{
-    cu_pointer pointer = 0;
-    umx_status status  = umi_cuda_enter_device(device);
-
-    if (status == UMX_OK) {
-        status = umi_cuda_check(
-            umi_cuda.open_memory(&pointer, *handle, CU_ENABLE_PEERS), device,
-            "cuIpcOpenMemHandle");
-        umi_cuda_leave();
-    }
-    *data_p = (void *)(uintptr_t)pointer;
-    return status;
-}
-
-void
-umi_cuda_unmap(int device, void *data)
-{
-    if (umi_cuda_enter_device(device) == UMX_OK) {
-        (void)!umi_cuda_check(umi_cuda.close_memory((uintptr_t)data), device,
-                              "cuIpcCloseMemHandle");
-        umi_cuda_leave();
-    }
 }
 
 /* ---- public --------------------------------------------------------------

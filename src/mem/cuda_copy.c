@@ -15,6 +15,7 @@ typedef struct device_state {
     cu_stream streams[UMI_CUDA_NUM_DIRECTIONS];
     cu_event  idle[MAX_IDLE];
     unsigned  num_idle;
+    unsigned  life; /* of the context that they are of */
 } device_state;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -29,24 +30,27 @@ static const char *const copy_names[] = {
 /* ---- streams and events --------------------------------------------------
  */
 
-void
-umi_cuda_forget(int device)
+/* Give the state of a device, of the context that it has now; locked. */
+static device_state *
+state_of(int device)
 {
-    if (device != UMX_DEVICE_NONE) {
-        pthread_mutex_lock(&lock);
-        memset(&devices[device], 0, sizeof(devices[device]));
-        pthread_mutex_unlock(&lock);
+    device_state *state = &devices[device];
+    unsigned      life  = umi_cuda_life(device);
+
+    if (state->life != life) {
+        *state = (device_state){.life = life};
     }
+    return state;
 }
 
-/* The result is looked at without the lock, which umi_cuda_forget() takes. */
 umx_status
 umi_cuda_stream(int device, umi_cuda_direction direction, cu_stream *stream_p)
 {
     cu_result  result = CU_OK;
-    cu_stream *stream = &devices[device].streams[direction];
+    cu_stream *stream;
 
     pthread_mutex_lock(&lock);
+    stream = &state_of(device)->streams[direction];
     if (*stream == NULL) {
         result = umi_cuda.stream_create(stream, CU_NON_BLOCKING);
     }
@@ -58,10 +62,11 @@ umi_cuda_stream(int device, umi_cuda_direction direction, cu_stream *stream_p)
 static umx_status
 take_event(int device, cu_event *event_p)
 {
-    device_state *state = &devices[device];
+    device_state *state;
 
     *event_p = NULL;
     pthread_mutex_lock(&lock);
+    state = state_of(device);
     if (state->num_idle != 0) {
         *event_p = state->idle[--state->num_idle];
     }
@@ -76,10 +81,11 @@ take_event(int device, cu_event *event_p)
 static void
 put_event(int device, cu_event event)
 {
-    device_state *state = &devices[device];
+    device_state *state;
     bool          is_kept;
 
     pthread_mutex_lock(&lock);
+    state   = state_of(device);
     is_kept = state->num_idle < MAX_IDLE;
     if (is_kept) {
         state->idle[state->num_idle++] = event;

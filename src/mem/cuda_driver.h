@@ -106,7 +106,7 @@ typedef struct umi_cuda_driver {
 #undef UMI_CUDA_MEMBER
 } umi_cuda_driver;
 
-/* Its functions are there once umx_cuda_is_present() has returned true. */
+/* The functions can be called once umx_cuda_is_present() has returned true. */
 extern umi_cuda_driver umi_cuda;
 
 /* Translate a result into a status, and log a failure of `what`. `device`:
@@ -119,8 +119,9 @@ umx_status umi_cuda_check(cu_result result, int device, const char *what);
  * UMX_ERR_DEVICE_FAILED: the device has failed. */
 umx_status umi_cuda_enter_device(int device);
 
-/* Forget the streams and events of a device, whose context is gone. */
-void umi_cuda_forget(int device);
+/* Count the contexts of a device that have ended: streams and events of another
+ * life are gone. */
+unsigned umi_cuda_life(int device);
 
 /* Give the library's stream for a kind of work, of the device whose context has
  * been entered. */

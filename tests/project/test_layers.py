@@ -33,8 +33,9 @@ BELOW = {
     "progress": {"core", "mem", "util"},
     "ops": {"core", "codec", "mem", "util"},
     "lend": {"ops", "core", "codec", "mem", "util"},
+    "bounce": {"ops", "core", "codec", "mem", "util"},
 }
-BELOW["endpoint"] = BELOW["lend"] | {"lend"}
+BELOW["endpoint"] = BELOW["lend"] | {"lend", "bounce"}
 BELOW["channel"] = BELOW["endpoint"] | {"endpoint"}
 BELOW["rma"] = BELOW["messenger"] = BELOW["channel"] | {"channel"}
 BELOW["library"] = set(BELOW)
@@ -55,6 +56,7 @@ MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 CIRCLES = {
     "core": "a worker owns what knows its worker: endpoints, listeners, engines",
     "ops": "a receive of UCX's tags and the messages that were put back",
+    "bounce": "a note goes to either half, which answers with one",
     "endpoint": "the states of a connection: each step may end it",
     "channel": "a message goes to the receives of its kind, which may give it back",
     "rma": "an operation goes to the peer, or by UCX's own, and both to flushes",
@@ -66,7 +68,7 @@ CIRCLES = {
     "proxy": "the end of the thread ends all, and all tell the thread",
     "messenger": "a sender has operations and batches, which tell it when they end",
 }
-MAY_CALL_UCX = {"core", "ops", "lend"}
+MAY_CALL_UCX = {"core", "ops", "lend", "bounce"}
 UCX = {"ucp", "uct", "ucs", "ucm"}
 PYTHON = {"Python.h", "structmember.h", "datetime.h", "numpy"}
 
@@ -288,13 +290,14 @@ NOUNS = {
     "mem": "check copy cuda gather layout memory memtype",
     "core": """
         announcement block config configuration configurations context datatype
-        datatypes descriptors engine engines ep fork guard key link links listener memh
+        datatypes descriptors dma engine engines ep fork guard key link links listener memh
         must observe parked port print request requests rkey rkeys routes segment
         segments slab sockaddr socket spare status thread timer transport transports ucs
         waits watch worker""",
     "progress": "nap progress turn yields",
     "ops": "am flush follow ops post queue tag transfer turns",
     "lend": "lend",
+    "bounce": "bounce direct fetch fetches fill fills hand",
     "endpoint": """
         accept addressed apart close connect defer drain endpoint handshake
         heartbeat info network peer proof query settle silence strangers where""",
