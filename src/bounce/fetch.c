@@ -7,6 +7,7 @@
 #include "codec/header.h"
 #include "core/datatype.h"
 #include "core/link.h"
+#include "mem/memtype.h"
 
 enum {
     /* Bytes of one copy within the process: of a device, and of the host. */
@@ -319,14 +320,14 @@ read_step(umi_fetch *fetch)
         ask_again(fetch);
         return;
     }
-    max        = umi_is_device_buffer(from) ? DIRECT_STEP : DIRECT_HOST_STEP;
+    max        = umi_memtype_is_device(from) ? DIRECT_STEP : DIRECT_HOST_STEP;
     drain->len = (left < max) ? left : max;
     status     = umi_bounce_device(to, &fetch->device);
     if (status == UMX_OK) {
         req->moved = fetch->drained + drain->len;
         umi_dma_begin(
             &drain->copy, req, fetch->device,
-            umi_is_device_buffer(from) ? UMI_CUDA_ACROSS : UMI_CUDA_IN,
+            umi_memtype_is_device(from) ? UMI_CUDA_ACROSS : UMI_CUDA_IN,
             (char *)to->data + fetch->drained,
             (const char *)from->data + fetch->drained, drain->len, on_drained);
     } else {

@@ -3,6 +3,8 @@
 #include "bounce/object.h"
 #include "core/datatype.h"
 #include "core/link.h"
+#include "mem/cuda.h"
+#include "mem/memtype.h"
 #include "util/clock.h"
 #include "mem/gather.h"
 #include "util/count.h"
@@ -565,10 +567,10 @@ static bool
 has_device(const umx_request *req)
 {
     if (req->gather == NULL) {
-        return umi_is_device_buffer(&req->buf);
+        return umi_memtype_is_device(&req->buf);
     }
     for (size_t i = 0; i < req->gather->count; i++) {
-        if (umi_is_device_buffer(&req->gather->pieces[i])) {
+        if (umi_memtype_is_device(&req->gather->pieces[i])) {
             return true;
         }
     }

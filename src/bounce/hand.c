@@ -12,6 +12,7 @@
 
 #include "bounce/object.h"
 #include "core/link.h"
+#include "mem/cuda.h"
 #include "ops/post.h"
 
 typedef struct handed_header {

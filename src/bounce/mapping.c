@@ -6,6 +6,7 @@
 
 #include "bounce/slots.h"
 #include "core/link.h"
+#include "mem/cuda_memory.h"
 
 /* The pool of a device of the peer's, mapped for a device of this process. */
 typedef struct mapped_pool {

@@ -21,7 +21,7 @@
 #define UMI_BOUNCE_NOTE_H
 
 #include "core/worker.h"
-#include "mem/cuda.h"
+#include "mem/cuda_memory.h"
 
 typedef enum umi_bounce_kind {
     UMI_BOUNCE_FETCH = 1,

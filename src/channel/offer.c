@@ -261,9 +261,8 @@ const umi_offer umi_offers[UMI_NUM_OFFERS] = {
         },
     [UMI_OFFER_BOUNCE] =
         {
-            .name      = "bounce",
-            .how       = "announced; memory of a device is fetched through "
-                         "bounce buffers, other moved by UCX's rendezvous",
+            .name = "bounce",
+            .how  = "announced; that of devices is fetched, other moved by UCX",
             .lengths   = bounce_lengths,
             .may       = bounce_may,
             .send      = bounce_send,

@@ -81,13 +81,6 @@ umi_context_is_host_buffer(const umx_context *context, const umx_buffer *buf)
            (buf->memtype != UMX_MEMTYPE_CUDA && !context->moves_cuda);
 }
 
-/* True if the driver knows the memory as that of a device. */
-static inline bool
-umi_is_device_buffer(const umx_buffer *buf)
-{
-    return buf->memtype > UMX_MEMTYPE_HOST;
-}
-
 /* The driver's memory that UCX does not know is staged, or the host's, too. */
 static inline ucs_memory_type_t
 umi_ucs_memtype(const umx_context *context, umx_memtype memtype)

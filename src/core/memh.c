@@ -7,7 +7,7 @@
 
 #include "core/key.h"
 #include "core/wait.h"
-#include "mem/cuda.h"
+#include "mem/cuda_memory.h"
 #include "mem/memtype.h"
 #include "util/hash.h"
 #include "util/log.h"

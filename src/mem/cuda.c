@@ -110,7 +110,7 @@ umi_cuda_life(int device)
 }
 
 umx_status
-umi_cuda_check(cu_result result, int device, const char *what)
+umi_cuda_check(int result, int device, const char *what)
 {
     const char *name = NULL;
 

@@ -7,15 +7,6 @@
 
 #include <umx/memory.h>
 
-/* Where the bytes of a copy go. */
-typedef enum umi_cuda_direction {
-    UMI_CUDA_IN,      /* from the host to a device */
-    UMI_CUDA_OUT,     /* from a device to the host */
-    UMI_CUDA_ACROSS,  /* between devices, or within one */
-    UMI_CUDA_AT_ONCE, /* any of these, and the caller waits for it */
-    UMI_CUDA_NUM_DIRECTIONS
-} umi_cuda_direction;
-
 /* umx_memory_query(); without a driver UMX_ERR_UNSUPPORTED. */
 umx_status umi_cuda_describe(const void *data, size_t len,
                              umx_memory_info *info);
@@ -35,24 +26,25 @@ bool umi_cuda_is_exportable(const void *data);
 umx_status umi_cuda_enter(const void *data, size_t len);
 void       umi_cuda_leave(void);
 
-/* What another process maps memory of a device by. */
-typedef struct umi_cuda_handle {
-    unsigned char bytes[64];
-} umi_cuda_handle;
+/* ---- between the files ---------------------------------------------------
+ */
 
-/* Allocate memory of a device that others can map. */
-umx_status umi_cuda_alloc_exported(int device, size_t len, void **data_p,
-                                   umi_cuda_handle *handle_p);
+/* The functions of the driver (cuda_driver.h), which can be called once
+ * umx_cuda_is_present() has returned true. */
+extern struct umi_cuda_driver umi_cuda;
 
-/* Map such memory for copies of `device`; not in its own process. */
-umx_status umi_cuda_map(int device, const umi_cuda_handle *handle,
-                        void **data_p);
-void       umi_cuda_unmap(int device, void *data);
+/* Translate a result into a status, and log a failure of `what`. `device`:
+ * whose context is current, or UMX_DEVICE_NONE. An error after which the driver
+ * refuses everything there marks the device as failed. */
+umx_status umi_cuda_check(int result, int device, const char *what);
 
-/* `len` > 0 bytes of zeros: HOST is pinned. `device` UMX_DEVICE_NONE: that of
- * the current context, or the first. */
-umx_status umi_cuda_alloc(umx_memtype memtype, int device, size_t len,
-                          void **data_p);
-void       umi_cuda_free(umx_memtype memtype, void *data);
+/* Have the context of a device as the current one, until umi_cuda_leave(). No
+ * call in between is refused because another thread captures a graph.
+ * UMX_ERR_DEVICE_FAILED: the device has failed. */
+umx_status umi_cuda_enter_device(int device);
+
+/* Count the contexts of a device that have ended: streams and events of another
+ * life are gone. */
+unsigned umi_cuda_life(int device);
 
 #endif

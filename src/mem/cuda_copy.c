@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "mem/cuda.h"
 #include "mem/cuda_driver.h"
 
 enum {
@@ -44,7 +45,7 @@ state_of(int device)
 }
 
 umx_status
-umi_cuda_stream(int device, umi_cuda_direction direction, cu_stream *stream_p)
+umi_cuda_stream(int device, umi_cuda_direction direction, void **stream_p)
 {
     cu_result  result = CU_OK;
     cu_stream *stream;
@@ -126,7 +127,7 @@ umx_status
 umi_cuda_copy_begin(int device, umi_cuda_direction direction, void *dst,
                     const void *src, size_t len, umi_cuda_copy *copy)
 {
-    cu_stream  stream;
+    void      *stream;
     cu_event   event  = NULL;
     umx_status status = umi_cuda_enter_device(device);
 
@@ -200,7 +201,7 @@ umi_cuda_copy_wait(umi_cuda_copy *copy)
 umx_status
 umi_cuda_copy_call(const umi_cuda_copy *copy, void (*fn)(void *arg), void *arg)
 {
-    cu_stream  stream;
+    void      *stream;
     umx_status status = umi_cuda_enter_device(copy->device);
 
     if (status != UMX_OK) {
@@ -224,7 +225,7 @@ static umx_status
 copy_at_once(int device, umi_cuda_direction direction, void *dst,
              const void *src, size_t len)
 {
-    cu_stream  stream;
+    void      *stream;
     umx_status status = umi_cuda_enter_device(device);
 
     if (status != UMX_OK) {

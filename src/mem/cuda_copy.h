@@ -6,7 +6,9 @@
 #ifndef UMI_CUDA_COPY_H
 #define UMI_CUDA_COPY_H
 
-#include "mem/cuda.h"
+#include <umx/memory.h>
+
+#include "mem/cuda_types.h"
 
 /* A copy that has begun. */
 typedef struct umi_cuda_copy {
@@ -39,6 +41,11 @@ umx_status umi_cuda_copy_wait(umi_cuda_copy *copy);
  * call the driver; it is never called if the device fails. */
 umx_status umi_cuda_copy_call(const umi_cuda_copy *copy, void (*fn)(void *arg),
                               void                *arg);
+
+/* Give the library's stream for a kind of work, a CUstream, of the device whose
+ * context has been entered. */
+umx_status umi_cuda_stream(int device, umi_cuda_direction direction,
+                           void **stream_p);
 
 /* Let copies move host memory without the CPU, in the context of that device,
  * and all others. UMX_ERR_ALREADY_EXISTS: some of it is so already. */

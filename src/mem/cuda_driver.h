@@ -7,7 +7,7 @@
 
 #include <umx/memory.h>
 
-#include "mem/cuda.h"
+#include "mem/cuda_types.h"
 
 typedef int                cu_result;
 typedef int                cu_device;
@@ -105,27 +105,5 @@ typedef struct umi_cuda_driver {
     UMI_CUDA_FUNCTIONS(UMI_CUDA_MEMBER)
 #undef UMI_CUDA_MEMBER
 } umi_cuda_driver;
-
-/* The functions can be called once umx_cuda_is_present() has returned true. */
-extern umi_cuda_driver umi_cuda;
-
-/* Translate a result into a status, and log a failure of `what`. `device`:
- * whose context is current, or UMX_DEVICE_NONE. An error after which the driver
- * refuses everything there marks the device as failed. */
-umx_status umi_cuda_check(cu_result result, int device, const char *what);
-
-/* Have the context of a device as the current one, until umi_cuda_leave(). No
- * call in between is refused because another thread captures a graph.
- * UMX_ERR_DEVICE_FAILED: the device has failed. */
-umx_status umi_cuda_enter_device(int device);
-
-/* Count the contexts of a device that have ended: streams and events of another
- * life are gone. */
-unsigned umi_cuda_life(int device);
-
-/* Give the library's stream for a kind of work, of the device whose context has
- * been entered. */
-umx_status umi_cuda_stream(int device, umi_cuda_direction direction,
-                           cu_stream *stream_p);
 
 #endif

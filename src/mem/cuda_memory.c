@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cuda_memory.c: memory of devices, and pinned memory of the host. */
+#include "mem/cuda_memory.h"
+
 #include <string.h>
 
 #include "mem/cuda.h"
+#include "mem/cuda_copy.h"
 #include "mem/cuda_driver.h"
 
 /* ---- allocation ----------------------------------------------------------
@@ -20,7 +22,7 @@ current_device(void)
 static umx_status
 zero(int device, cu_pointer pointer, size_t len)
 {
-    cu_stream  stream;
+    void      *stream;
     umx_status status = umi_cuda_stream(device, UMI_CUDA_AT_ONCE, &stream);
 
     if (status == UMX_OK) {

@@ -100,6 +100,13 @@ umi_memory_leave(const umx_buffer *buf)
     }
 }
 
+/* True if the driver knows the memory as that of a device. */
+static inline bool
+umi_memtype_is_device(const umx_buffer *buf)
+{
+    return buf->memtype > UMX_MEMTYPE_HOST;
+}
+
 static inline bool
 umi_memtype_is_host_readable(const umx_buffer *buf)
 {

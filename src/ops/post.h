@@ -53,7 +53,7 @@ umi_post_is_movable(const umx_request *req, bool has_hardware)
 {
     return req->gather != NULL || req->buf.layout != NULL ||
            ((umi_context_is_host_buffer(req->worker->context, &req->buf) ||
-             umi_is_device_buffer(&req->buf)) &&
+             umi_memtype_is_device(&req->buf)) &&
             req->buf.len != 0 && !has_hardware);
 }
 
@@ -62,7 +62,7 @@ umi_post_is_movable(const umx_request *req, bool has_hardware)
 static inline bool
 umi_post_is_for_ucx(const umx_request *req)
 {
-    return umi_is_device_buffer(&req->buf) && req->worker->context->moves_cuda;
+    return umi_memtype_is_device(&req->buf) && req->worker->context->moves_cuda;
 }
 
 /* Choose what UCX is given for the memory: see core/datatype.h. */

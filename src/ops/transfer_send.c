@@ -19,7 +19,7 @@ bool
 umi_transfer_may_send(const umx_request *req, size_t header_len)
 {
     return header_len <= UMI_TRANSFER_HEADER_MAX &&
-           (req->gather != NULL || umi_is_device_buffer(&req->buf) ||
+           (req->gather != NULL || umi_memtype_is_device(&req->buf) ||
             umi_context_is_host_buffer(req->worker->context, &req->buf));
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair standin */
-/* tests: bounce/fetch bounce/fill bounce/note bounce/object bounce/slots */
+/* tests: bounce/fetch bounce/fill bounce/note bounce/slots */
 /* tests: bounce/mapping bounce/direct bounce/hand core/dma mem/cuda_copy */
-/* tests: mem/cuda_memory mem/cuda_driver */
+/* tests: mem/cuda_memory */
 /* Messages of memory of devices within a process: its own copies move them. */
 #include "pair.h"
 #include "standin/standin.h"
@@ -12,6 +12,7 @@
 
 #include "bounce/bounce.h"
 #include "bounce/direct.h"
+#include "mem/cuda.h"
 #include "mem/cuda_copy.h"
 #include "mem/memtype.h"
 
