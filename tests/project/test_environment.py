@@ -34,7 +34,9 @@ NAMED = re.compile(r'"((?:UCP|UCXPY|SLURM|OMPI|PMIX?|MPI)_[A-Z0-9_]+|WORLD_SIZE|
 PRODUCT = ("ucp", "src", "ucp_ext", "setup.py")
 
 # What tests only give to the processes that they start, and what they set for UCX.
-OF_TESTS = re.compile(r".*_OF_TEST$|STANDIN_[A-Z]+$|ADDRESS$|HOLDER$|IN_THREAD$|UCX_TLS$|UCX_NUM_EPS$")
+OF_TESTS = re.compile(
+    r".*_OF_TEST$|STANDIN_[A-Z]+$|ADDRESS$|HOLDER$|IN_THREAD$|UCX_TLS$|UCX_NUM_EPS$"
+)
 
 
 def is_product(path: Path) -> bool:
