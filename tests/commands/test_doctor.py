@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # tests: ucp/commands ucp/finding ucp/installation ucp/ucx ucp/memory ucp/system
-# tests: ucp/gpu ucp/network ucp/exchange ucp/startup
+# tests: ucp/devices ucp/gpu ucp/network ucp/exchange ucp/startup
 """``python -m ucp doctor``: findings, and what to do about them."""
 
 import asyncio
@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 import pytest
+import standin
 from command import ucp_command
 from paths import ROOT
 from sandbox import PRELUDE as SANDBOX
@@ -24,6 +25,7 @@ from users import ONE, SUPERUSER, as_user
 
 import ucp
 from ucp._commands import (
+    devices,
     exchange,
     gpu,
     installation,
@@ -339,9 +341,40 @@ def test_a_gpu_without_its_parts_is_told(monkeypatch, tmp_path):
     assert "driver 570.1.2 is loaded, but libcuda.so.1 cannot be loaded" in text
     answer = {"status": 0, "version": 12080, "names": ["a GPU"]}
     monkeypatch.setattr(gpu, "_ask", lambda: answer)
+    monkeypatch.setattr(devices, "_measure", list)
     found = list(gpu.check({"tcp"}))
     assert found[0].text == "NVIDIA driver 570.1.2, CUDA 12.8: a GPU"
     assert "UCX has no transport for CUDA" in only(found, "problem")[0]
+
+
+WAYS = """
+from ucp._commands import devices
+for finding in devices.check():
+    print(finding.level, finding.text)
+"""
+
+
+def test_the_ways_between_devices_are_measured():
+    said = run_script(WAYS, **standin.settings(ucx=True)).splitlines()
+    assert [line.rsplit(",", 1)[0] for line in said] == [
+        "ok host to cuda: by host slots",
+        "ok pinned to cuda: by host slots",
+        "ok cuda-managed to cuda: by host slots",
+        "ok cuda to host: by host slots",
+        "ok cuda to cuda: by cuda_ipc",
+        "ok cuda of an asynchronous pool to host: by host slots",
+        "ok cuda of an asynchronous pool to cuda: by device slots",
+    ]
+
+
+def test_what_keeps_devices_from_each_other_is_told(monkeypatch):
+    slow = [("cuda", "cuda", "host slots", 2.0), ("cuda", "cuda", "device slots", 9.0)]
+    monkeypatch.setattr(devices, "_measure", lambda: slow)
+    found = list(devices.check())
+    assert "no process maps device memory of another" in found[0].text
+    assert "UCX has no cuda_ipc" in found[1].text
+    monkeypatch.setattr(devices, "_measure", lambda: "MemoryError")
+    assert "failed: MemoryError" in only(devices.check(), "problem")[0]
 
 
 def test_addresses_and_the_name_of_the_host_are_told(monkeypatch):

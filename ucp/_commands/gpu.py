@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from . import devices
 from .finding import Findings, note, ok, problem
 
 _DRIVER = Path("/proc/driver/nvidia/version")
@@ -54,6 +55,8 @@ def check(transports: set[str] | None) -> Findings:
     names = ", ".join(done["names"]) or "no device is visible"
     yield ok("GPU", f"NVIDIA driver {version}, CUDA {cuda}: {names}")
     yield from _parts(transports)
+    if done["names"]:
+        yield from devices.check()
 
 
 def _ask() -> dict[str, Any] | None:
