@@ -33,10 +33,11 @@
  *
  * The slots are one segment of the worker's (core/segment.h), which its peers
  * map: made at first use, of SLOTS times SLOT bytes. One peer has at most half
- * of them. A slot that a peer keeps for TAKE_BACK_MS while others wait is taken
- * back: its turn changes, and a peer that goes on finds that out and fetches
- * again from the byte that it has got to. So no peer that has stopped holds the
- * others up, and none waits in a circle: to drain a slot needs nothing.
+ * of them. One that empties none for half a second, while others wait for slots,
+ * loses what it has: the turns of the slots change, which it finds out behind the
+ * bytes, and it is told TAKEN. It fetches again from the byte that it has got to.
+ * So no peer that has stopped holds the others up, and none waits in a circle: to
+ * drain a slot needs nothing.
  *
  * Copies of a device need no CPU: both map the segment, and pin it, where the
  * driver lets them. Thread: the worker's owner. */
@@ -82,6 +83,7 @@ typedef struct umi_bounce_ep {
     umi_list fetches;    /* fetch.c: of the peer's */
     uint64_t last_fetch; /* number of our newest */
     uint64_t last_fill;  /* of the peer's */
+    unsigned num_taken;  /* times that the peer's slots were taken back */
     uint64_t sent[UMI_BOUNCE_ROUTES]; /* messages */
     uint64_t received[UMI_BOUNCE_ROUTES];
 } umi_bounce_ep;
@@ -111,6 +113,13 @@ bool umi_bounce_is_filling(const umx_request *req);
 
 /* Fill no more slots for `req`, which the peer hears of elsewhere. */
 void umi_bounce_stop_filling(umx_request *req);
+
+/* The bytes of `req` are elsewhere from now on: nobody reads where they were.
+ */
+void umi_bounce_move(umx_request *req);
+
+/* `req` is over. */
+void umi_bounce_forget(umx_request *req);
 
 /* ---- receiving -----------------------------------------------------------
  */

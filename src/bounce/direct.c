@@ -22,7 +22,6 @@ static umi_list        loans;
 static bool            has_begun;
 static uint64_t        process; /* of `generation` */
 static unsigned        generation;
-static uint64_t        last_id;
 
 /* The caller has locked. */
 static void
@@ -64,10 +63,13 @@ umi_direct_lend(const umx_buffer *buf)
         return NULL;
     }
     *direct = (umi_direct){.buf = *buf};
+    if (!umi_random_bytes(&direct->id, sizeof(direct->id))) {
+        free(direct);
+        return NULL;
+    }
     umi_node_init(&direct->node);
     pthread_mutex_lock(&lock);
     begin();
-    direct->id = ++last_id;
     umi_list_append(&loans, &direct->node);
     pthread_mutex_unlock(&lock);
     return direct;

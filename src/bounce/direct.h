@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* direct.h: messages between two workers of one process. The receiver reads the
  * sender's memory by copies of its own device, in front of which it looks
- * whether that is lent still, and again behind the last. A loan has a number,
- * which the sender tells instead of FILLED; no address is sent. Thread: any;
+ * whether that is lent still, and again behind the last. A loan has a
+ * random number, which the sender tells instead of FILLED: who does not know it
+ * reads nothing. No address is sent. Thread: any;
  * one at a time for a loan's lender, and one for its reader. */
 #ifndef UMI_BOUNCE_DIRECT_H
 #define UMI_BOUNCE_DIRECT_H

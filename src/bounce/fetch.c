@@ -226,15 +226,22 @@ tell_freed(const umi_fetch *fetch, uint32_t slot, uint32_t turn)
     (void)umi_bounce_tell(fetch->ep, &note);
 }
 
+/* Ask anew for what is not here for good. */
+static void
+ask_from_here(umi_fetch *fetch)
+{
+    umi_dma_settle(fetch->req);
+    drop_drains(fetch);
+    (void)ask(fetch); /* else the connection has failed */
+}
+
 /* Ask anew, for slots that can be mapped, or as the memory is another one now.
  */
 static void
 fetch_otherwise(umi_fetch *fetch)
 {
-    umi_dma_settle(fetch->req);
-    drop_drains(fetch);
     tell_stop(fetch);
-    (void)ask(fetch); /* else the connection has failed */
+    ask_from_here(fetch);
 }
 
 /* All bytes are here: the announcement is released, so that the sender's part
@@ -272,8 +279,7 @@ note_drained(umi_fetch *fetch, const char *table, uint32_t slot, uint32_t turn,
              size_t len)
 {
     if (!umi_bounce_slots_is_turn(table, slot, turn)) {
-        drop_drains(fetch);
-        (void)ask(fetch); /* else the connection has failed */
+        ask_from_here(fetch);
         return;
     }
     tell_freed(fetch, slot, turn);
@@ -331,7 +337,7 @@ read_step(umi_fetch *fetch)
             (char *)to->data + fetch->drained,
             (const char *)from->data + fetch->drained, drain->len, on_drained);
     } else {
-        umi_dma_fail(&drain->copy, req->worker, status, on_drained);
+        umi_dma_end(&drain->copy, req->worker, status, on_drained);
     }
     umi_direct_unlock();
 }
@@ -463,7 +469,7 @@ drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
         status = drain_by_cpu(fetch, drain, from, offset);
     }
     if (status != UMX_OK) {
-        umi_dma_fail(&drain->copy, req->worker, status, on_drained);
+        umi_dma_end(&drain->copy, req->worker, status, on_drained);
     }
 }
 
@@ -501,8 +507,9 @@ umi_fetch_on_filled(umi_ep_base *ep, const umi_bounce_note *note)
         }
         return; /* it crosses STOP */
     }
-    if (!umi_bounce_is_index(note->slot) || note->offset != fetch->filled ||
-        note->len == 0 || note->len > fetch->len - fetch->filled ||
+    if (fetch->direct != NULL || !umi_bounce_is_index(note->slot) ||
+        note->offset != fetch->filled || note->len == 0 ||
+        note->len > fetch->len - fetch->filled ||
         note->len > umi_bounce_slot_size(note->slot)) {
         umi_ep_base_refuse(ep, "bytes out of order");
         return;
@@ -526,7 +533,8 @@ umi_fetch_on_direct(umi_ep_base *ep, const umi_bounce_note *note)
 {
     umi_fetch *fetch = umi_fetch_find(ep, note->fetch);
 
-    if (fetch == NULL || fetch->direct != NULL || fetch->drained != 0) {
+    if (fetch == NULL || fetch->direct != NULL || fetch->is_handed ||
+        fetch->filled != 0) {
         return;
     }
     fetch->direct = umi_direct_take(note->memory, fetch->len);
@@ -537,6 +545,17 @@ umi_fetch_on_direct(umi_ep_base *ep, const umi_bounce_note *note)
     }
     ep->bounce->received[UMI_BOUNCE_BY_READ]++;
     read_step(fetch);
+}
+
+/* Slots that had been emptied when they were taken back are counted. */
+void
+umi_fetch_on_taken(umi_ep_base *ep, const umi_bounce_note *note)
+{
+    umi_fetch *fetch = umi_fetch_find(ep, note->fetch);
+
+    if (fetch != NULL && !fetch->is_handed && fetch->direct == NULL) {
+        ask_from_here(fetch);
+    }
 }
 
 void

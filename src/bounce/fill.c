@@ -12,10 +12,13 @@
 enum {
     /* A slot is not filled by less, so that a message of some has several on
      * their way. */
-    STEP_MIN     = 128 * 1024,
-    STEPS        = 4, /* of a message, at least, if it is long enough */
-    STEP_UNIT    = 4096,
-    TAKE_BACK_MS = 100
+    STEP_MIN  = 128 * 1024,
+    STEPS     = 4, /* of a message, at least, if it is long enough */
+    STEP_UNIT = 4096,
+    /* How long a peer may keep slots that others wait for, and empty none;
+     * twice as long after each time that they were taken back. */
+    TAKE_BACK_MS  = 500,
+    TAKE_BACK_MAX = 6 /* times */
 };
 
 static void run_waiting(umi_bounce_pool *pool);
@@ -114,6 +117,19 @@ end_fill(umi_fill *fill)
 /* ---- filling -------------------------------------------------------------
  */
 
+/* True if the fill has slots in that state. */
+static bool
+has_slots(const umi_fill *fill, umi_bounce_state state)
+{
+    for (int i = 0; i < UMI_BOUNCE_SLOTS; i++) {
+        if (fill->pool->slots[i].fill == fill &&
+            fill->pool->slots[i].state == state) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void
 tell_filled(umi_bounce_slot *slot)
 {
@@ -131,8 +147,10 @@ tell_filled(umi_bounce_slot *slot)
                                       .segment = pools->number,
                                       .handle  = slot->pool->handle};
 
+    if (!has_slots(fill, UMI_BOUNCE_LENT)) {
+        fill->since = umi_clock_ns();
+    }
     slot->state = UMI_BOUNCE_LENT;
-    slot->since = umi_clock_ns();
     (void)umi_bounce_tell(fill->ep, &note); /* lost: the connection is, too */
 }
 
@@ -195,7 +213,9 @@ begin_fill(umi_fill *fill, umi_bounce_slot *slot)
     umx_request      *req  = fill->req;
     const umx_buffer *run  = umi_bounce_run(req);
     size_t            left = fill->len - fill->filled;
-    umx_status        status;
+    /* Copies that have been settled are not told yet. */
+    bool       is_behind = has_slots(fill, UMI_BOUNCE_FILLING);
+    umx_status status;
 
     umi_bounce_slot_turn(slot);
     slot->state  = UMI_BOUNCE_FILLING;
@@ -206,16 +226,18 @@ begin_fill(umi_fill *fill, umi_bounce_slot *slot)
     fill->filled += slot->len;
     if (!is_by_cpu(fill, run)) {
         status = fill_by_device(fill, slot, run);
+        if (status == UMX_OK) {
+            return;
+        }
     } else {
         status = umi_datatype_read(req, slot->offset,
                                    umi_bounce_slot_data(slot), slot->len);
-        if (status == UMX_OK) {
+        if (status == UMX_OK && !is_behind) {
             tell_filled(slot);
+            return;
         }
     }
-    if (status != UMX_OK) {
-        umi_dma_fail(&slot->copy, req->worker, status, on_filled);
-    }
+    umi_dma_end(&slot->copy, req->worker, status, on_filled);
 }
 
 static bool
@@ -310,17 +332,35 @@ end_and_go_on(umi_fill *fill)
 /* ---- slots that are kept -------------------------------------------------
  */
 
-/* Take the slots of a peer back that has one for too long: it has stopped, or
- * is slow. When it goes on it finds that out, and fetches again. */
+/* True if the peer has had the slot for too long. */
+static bool
+is_kept(const umi_bounce_slot *slot, uint64_t now)
+{
+    uint64_t allowed = TAKE_BACK_MS * UINT64_C(1000000);
+
+    return slot->state == UMI_BOUNCE_LENT && slot->fill != NULL &&
+           now - slot->fill->since >= allowed
+                                          << slot->fill->ep->bounce->num_taken;
+}
+
+/* Take the slots of a peer back that has stopped, or is slow, and tell it so:
+ * it fetches again from where it is. */
 static bool
 take_back(umi_bounce_pool *pool, uint64_t now)
 {
     for (int i = 0; i < UMI_BOUNCE_SLOTS; i++) {
-        const umi_bounce_slot *slot = &pool->slots[i];
+        umi_fill *fill = pool->slots[i].fill;
 
-        if (slot->state == UMI_BOUNCE_LENT && slot->fill != NULL &&
-            now - slot->since >= TAKE_BACK_MS * UINT64_C(1000000)) {
-            end_fill(slot->fill);
+        if (is_kept(&pool->slots[i], now)) {
+            umi_bounce_note note = {.kind  = UMI_BOUNCE_TAKEN,
+                                    .fetch = fill->id};
+
+            if (fill->ep->bounce->num_taken < TAKE_BACK_MAX) {
+                fill->ep->bounce->num_taken++;
+            }
+            (void)umi_bounce_tell(fill->ep,
+                                  &note); /* lost: as the connection */
+            end_fill(fill);
             return true;
         }
     }
@@ -367,6 +407,7 @@ find(const umi_ep_base *ep, uint64_t id)
     return NULL;
 }
 
+/* Find what fills slots for `req`, or lends its memory; not what UCX has. */
 static umi_fill *
 find_of(const umx_request *req)
 {
@@ -374,7 +415,7 @@ find_of(const umx_request *req)
         return NULL;
     }
     UMI_LIST_FOREACH(node, &req->ep->bounce->fills) {
-        if (fill_at(node)->req == req) {
+        if (fill_at(node)->req == req && !fill_at(node)->is_handed) {
             return fill_at(node);
         }
     }
@@ -545,10 +586,11 @@ umi_fill_on_freed(umi_ep_base *ep, const umi_bounce_note *note)
         return;
     }
     free_slot(slot);
+    fill->since = umi_clock_ns();
     if (is_filled(fill) && fill->num_slots == 0) {
         end_fill(fill);
     } else if (!is_filled(fill)) {
-        run(fill);
+        wait_for_slot(fill); /* behind others */
     }
     run_waiting(pool);
 }
@@ -588,20 +630,40 @@ umi_bounce_send(umx_request *req, const void *header, size_t header_len)
 bool
 umi_bounce_is_filling(const umx_request *req)
 {
-    const umi_fill *fill = find_of(req);
+    return req->is_movable && find_of(req) != NULL;
+}
 
-    return fill != NULL && !fill->is_handed;
+void
+umi_bounce_move(umx_request *req)
+{
+    umi_fill *fill = find_of(req);
+
+    if (fill != NULL && fill->direct != NULL) {
+        umi_direct_end(fill->direct); /* its reader asks again */
+        fill->direct = NULL;
+    }
+}
+
+void
+umi_bounce_forget(umx_request *req)
+{
+    umi_bounce_stop_filling(req);
+    UMI_LIST_FOREACH(node, &req->ep->bounce->fills) {
+        if (fill_at(node)->req == req) {
+            fill_at(node)->req = NULL; /* UCX ends it */
+        }
+    }
 }
 
 void
 umi_bounce_stop_filling(umx_request *req)
 {
-    umi_fill *fill = find_of(req);
+    umi_fill *fill;
 
-    if (fill != NULL && !fill->is_handed) {
-        if (req->num_dmas != 0) {
-            umi_dma_settle(req);
-        }
+    if (req->num_dmas != 0) {
+        umi_dma_settle(req);
+    }
+    while ((fill = find_of(req)) != NULL) {
         end_and_go_on(fill);
     }
 }

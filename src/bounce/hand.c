@@ -56,7 +56,9 @@ fill_params(ucp_request_param_t *params, const umx_request *req,
 static void
 give_back(umi_fill *fill)
 {
-    fill->req->is_movable = true; /* as it was announced */
+    if (fill->req != NULL) {
+        fill->req->is_movable = true; /* as it was announced */
+    }
     umi_fill_moved(fill);
 }
 
@@ -141,7 +143,7 @@ on_handed(umx_worker *worker, const umi_am_arrival *arrival)
                 umi_fetch_find(ep, header.fetch) :
                 NULL;
     if (fetch == NULL || fetch->is_handed || fetch->len != arrival->len ||
-        fetch->drained != 0) {
+        fetch->filled != 0 || fetch->direct != NULL) {
         return UMI_AM_CONSUMED;
     }
     run = umi_bounce_run(fetch->req);

@@ -88,6 +88,9 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
     case UMI_BOUNCE_DIRECT:
         umi_fetch_on_direct(ep, &note);
         break;
+    case UMI_BOUNCE_TAKEN:
+        umi_fetch_on_taken(ep, &note);
+        break;
     case UMI_BOUNCE_UNABLE:
         umi_fetch_on_unable(ep, &note);
         break;

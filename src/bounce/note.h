@@ -11,6 +11,7 @@
  *             memory u64 | segment i32, 0 u32 | handle of a device's slots
  *     FREED   slot u32, turn u32
  *     UNABLE
+ *     TAKEN
  *     DIRECT  memory u64: the number of a loan, to a peer of this process
  *
  * `endpoint` is the number of the reader's. The receiver of a message numbers
@@ -29,7 +30,8 @@ typedef enum umi_bounce_kind {
     UMI_BOUNCE_FILLED,
     UMI_BOUNCE_FREED,
     UMI_BOUNCE_UNABLE,
-    UMI_BOUNCE_DIRECT
+    UMI_BOUNCE_DIRECT,
+    UMI_BOUNCE_TAKEN
 } umi_bounce_kind;
 
 /* What the receiver of a message can do. */
@@ -72,6 +74,7 @@ void umi_fill_on_stop(umi_ep_base *ep, const umi_bounce_note *note);
 void umi_fill_on_freed(umi_ep_base *ep, const umi_bounce_note *note);
 void umi_fetch_on_filled(umi_ep_base *ep, const umi_bounce_note *note);
 void umi_fetch_on_direct(umi_ep_base *ep, const umi_bounce_note *note);
+void umi_fetch_on_taken(umi_ep_base *ep, const umi_bounce_note *note);
 void umi_fetch_on_unable(umi_ep_base *ep, const umi_bounce_note *note);
 
 /* hand.c: hand a message over that its peer fetches. False: it cannot be. */

@@ -25,10 +25,12 @@ typedef struct umi_fill {
     umi_bounce_pool *pool;
     size_t           filled; /* where the bytes of the next slot begin */
     size_t           step;   /* bytes of a slot that are used */
-    unsigned         num_slots;
-    int              device;    /* UMX_DEVICE_NONE: not known */
-    umi_direct      *direct;    /* lent to the receiver; or NULL */
-    bool             is_handed; /* UCX has the memory: hand.c */
+    uint64_t
+        since; /* umi_clock_ns(): the peer has slots, and has emptied none */
+    unsigned    num_slots;
+    int         device;    /* UMX_DEVICE_NONE: not known */
+    umi_direct *direct;    /* lent to the receiver; or NULL */
+    bool        is_handed; /* UCX has the memory: hand.c */
 } umi_fill;
 
 /* A message of the peer's that may be fetched; what umi_way_bounce knows it by.

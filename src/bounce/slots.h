@@ -45,7 +45,6 @@ typedef struct umi_bounce_slot {
     uint32_t                turn;
     size_t                  offset; /* of the message */
     size_t                  len;
-    uint64_t                since; /* LENT: umi_clock_ns() */
 } umi_bounce_slot;
 
 typedef struct umi_bounce_pool {

@@ -508,7 +508,7 @@ send_finish(umx_request *req)
     leave_queue(req);
     end_short(req);
     if (!umi_list_is_empty(&ep->bounce.fills)) {
-        umi_bounce_stop_filling(req);
+        umi_bounce_forget(req);
     }
     count_finished(ep, req->buf.len);
     if (umi_channels_of(ep)->lengths[UMI_OFFER_PIECES].min != SIZE_MAX ||
@@ -630,6 +630,7 @@ go_on_with_copy(umx_request *req)
         umi_endpoint_defer(umi_endpoint_of(req->ep));
         return;
     }
+    umi_bounce_move(req);
     if (is_loan(req) && umi_request_is_posted(req)) {
         umi_lend_turn(req);
     }
@@ -687,6 +688,7 @@ umi_channel_fail_sent(umx_request *req, umx_status status)
     if (umi_send_of(req)->is_part ||
         umi_send_of(req)->channel->ops == &umi_stream_ops ||
         req->ep->handle == NULL || !withdraw(req, status)) {
+        umi_bounce_stop_filling(req);
         (void)umi_request_void(req);
         umi_endpoint_finish(umi_endpoint_of(req->ep), UMX_EP_FAILED, status);
     }

@@ -137,7 +137,7 @@ umi_dma_begin(umi_dma *copy, umx_request *req, int device,
                                             &copy->cuda);
 
     if (status != UMX_OK) {
-        umi_dma_fail(copy, req->worker, status, done);
+        umi_dma_end(copy, req->worker, status, done);
         return;
     }
     add(copy, req->worker, done, UMX_INPROGRESS);
@@ -146,8 +146,8 @@ umi_dma_begin(umi_dma *copy, umx_request *req, int device,
 }
 
 void
-umi_dma_fail(umi_dma *copy, umx_worker *worker, umx_status status,
-             umi_dma_fn done)
+umi_dma_end(umi_dma *copy, umx_worker *worker, umx_status status,
+            umi_dma_fn done)
 {
     add(copy, worker, done, status);
 }

@@ -53,9 +53,10 @@ void umi_dma_begin(umi_dma *copy, umx_request *req, int device,
                    umi_cuda_direction direction, void *dst, const void *src,
                    size_t len, umi_dma_fn done);
 
-/* Have `done` called for a copy that has failed otherwise. */
-void umi_dma_fail(umi_dma *copy, umx_worker *worker, umx_status status,
-                  umi_dma_fn done);
+/* Have `done` called with this status for what needs no copy, behind what is
+ * over by now. */
+void umi_dma_end(umi_dma *copy, umx_worker *worker, umx_status status,
+                 umi_dma_fn done);
 
 /* Call `done` of the copies that are over. True if there were any. */
 bool umi_dma_look(umx_worker *worker);

@@ -8,7 +8,8 @@
 #include "mem/cuda_driver.h"
 
 enum {
-    MAX_IDLE = 64 /* events of a device that are kept */
+    MAX_IDLE  = 64, /* events of a device that are kept */
+    MAX_TRIES = 3
 };
 
 /* What copies of one device need; it is its primary context's. */
@@ -156,15 +157,34 @@ umi_cuda_copy_begin(int device, umi_cuda_direction direction, void *dst,
     return status;
 }
 
-/* End a copy that is done, with this result of the driver's. An event of a
- * context that has gone is nobody's. */
-static umx_status
-end(const umi_cuda_copy *copy, cu_result result, const char *what)
+/* Wait for a copy whose event cannot be asked about: an error that does not
+ * last says nothing about it. */
+static void
+make_sure(const umi_cuda_copy *copy)
 {
-    umx_status status = umi_cuda_check(result, copy->device, what);
+    for (int i = 0; i < MAX_TRIES; i++) {
+        bool      is_inside = umi_cuda_enter_device(copy->device) == UMX_OK;
+        cu_result result    = umi_cuda.event_wait(copy->event);
 
+        if (is_inside) {
+            umi_cuda_leave();
+        }
+        if (result == CU_OK) {
+            break;
+        }
+    }
+    (void)umi_cuda.event_destroy(copy->event);
+}
+
+/* End a copy, with this status of what was asked. The event of a device that
+ * has failed is nobody's. */
+static umx_status
+end(const umi_cuda_copy *copy, umx_status status)
+{
     if (status == UMX_OK) {
         put_event(copy->device, copy->event);
+    } else if (status != UMX_ERR_DEVICE_FAILED) {
+        make_sure(copy);
     }
     return status;
 }
@@ -175,14 +195,17 @@ umi_cuda_copy_test(umi_cuda_copy *copy)
     cu_result  result;
     umx_status status = umi_cuda_enter_device(copy->device);
 
-    if (status != UMX_OK) {
-        return status;
+    if (status == UMX_OK) {
+        result = umi_cuda.event_query(copy->event);
+        if (result != CU_NOT_READY) {
+            status = umi_cuda_check(result, copy->device, "cuEventQuery");
+        }
+        umi_cuda_leave();
+        if (result == CU_NOT_READY) {
+            return UMX_INPROGRESS;
+        }
     }
-    result = umi_cuda.event_query(copy->event);
-    status = (result == CU_NOT_READY) ? UMX_INPROGRESS :
-                                        end(copy, result, "cuEventQuery");
-    umi_cuda_leave();
-    return status;
+    return end(copy, status);
 }
 
 umx_status
@@ -191,11 +214,11 @@ umi_cuda_copy_wait(umi_cuda_copy *copy)
     umx_status status = umi_cuda_enter_device(copy->device);
 
     if (status == UMX_OK) {
-        status = end(copy, umi_cuda.event_wait(copy->event),
-                     "cuEventSynchronize");
+        status = umi_cuda_check(umi_cuda.event_wait(copy->event), copy->device,
+                                "cuEventSynchronize");
         umi_cuda_leave();
     }
-    return status;
+    return end(copy, status);
 }
 
 umx_status

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: standin */
+#include "mem/cuda.h"
 #include "mem/cuda_copy.h"
+#include "mem/cuda_memory.h"
 
 #include <string.h>
 #include <umx/buffer.h>
