@@ -24,8 +24,8 @@ FRAMES = """
 async def main():
     for delay in (0, 0.001, 0.003, 0.01, 0.03):
         async with connected_pair() as (left, right):
-            sent = [Memory(KIND, 1 << 20, seed) for seed in (1, 2)]
-            got = [Memory("device", 1 << 20, ~seed) for seed in (1, 2)]
+            sent = [Memory(KIND, 5 << 20, seed) for seed in (1, 2)]
+            got = [Memory("device", 5 << 20, ~seed) for seed in (1, 2)]
             sending = asyncio.ensure_future(
                 left.send_frames([memory.buffer for memory in sent])
             )
