@@ -56,7 +56,7 @@ enum {
 
 /* What a worker has. */
 typedef struct umi_bounce {
-    umi_pool         objects; /* fetch.c's, and notes that UCX has not sent */
+    umi_pool         objects; /* object.h's */
     umi_bounce_pools pools;
     void            *arriving; /* the message whose handler runs; or NULL */
 } umi_bounce;

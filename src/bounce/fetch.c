@@ -101,13 +101,9 @@ ask(umi_fetch *fetch)
                             .context = umi_direct_process()};
 
     if (umi_bounce_run(fetch->req) != NULL) {
-        note.flags |= UMI_FETCH_DIRECT;
-    }
-    if (umi_hand_may(fetch->req)) {
-        note.flags |= UMI_FETCH_BY_UCX;
-    }
-    if (umi_bounce_run(fetch->req) != NULL && !link_of(fetch)->is_refused) {
-        note.flags |= UMI_FETCH_BY_DEVICE;
+        note.flags = UMI_FETCH_DIRECT;
+        note.flags |= umi_hand_may(fetch->req) ? UMI_FETCH_BY_UCX : 0;
+        note.flags |= link_of(fetch)->is_refused ? 0 : UMI_FETCH_BY_DEVICE;
     }
     fetch->id     = note.fetch;
     fetch->filled = fetch->drained;
@@ -203,9 +199,7 @@ umi_bounce_stop(umx_request *req)
     if (fetch == NULL || fetch->is_handed) {
         return NULL;
     }
-    if (req->num_dmas != 0) {
-        umi_dma_settle(req); /* before the slots are another's */
-    }
+    umi_dma_settle(req); /* before the slots are another's */
     what = fetch->what;
     tell_stop(fetch);
     end_fetch(fetch);
@@ -244,29 +238,12 @@ fetch_otherwise(umi_fetch *fetch)
     ask_from_here(fetch);
 }
 
-/* All bytes are here: the announcement is released, so that the sender's part
- * ends. */
-static void
-finish(umi_fetch *fetch)
-{
-    umx_request *req  = fetch->req;
-    umi_offered *what = fetch->what;
-
-    end_fetch(fetch);
-    offered_release(req->ep, what);
-    umi_request_complete(req, UMX_OK);
-}
-
 void
-umi_fetch_moved(umi_fetch *fetch, umx_status status)
+umi_fetch_finish(umi_fetch *fetch, umx_status status)
 {
     umx_request *req  = fetch->req;
     umi_offered *what = fetch->what;
 
-    if (status == UMX_OK) {
-        finish(fetch);
-        return;
-    }
     end_fetch(fetch);
     offered_release(req->ep, what);
     umi_request_complete(req, status);
@@ -285,7 +262,7 @@ note_drained(umi_fetch *fetch, const char *table, uint32_t slot, uint32_t turn,
     tell_freed(fetch, slot, turn);
     fetch->drained += len;
     if (fetch->drained == fetch->len) {
-        finish(fetch);
+        umi_fetch_finish(fetch, UMX_OK);
     }
 }
 
@@ -356,7 +333,7 @@ note_read(umi_fetch *fetch, size_t len)
         return;
     }
     umi_direct_unlock();
-    finish(fetch);
+    umi_fetch_finish(fetch, UMX_OK);
 }
 
 static void
@@ -413,9 +390,11 @@ drain_by_cpu(umi_fetch *fetch, umi_drain *drain, const char *from,
     return status;
 }
 
-/* Find a slot's bytes; NULL: they are in memory that is not mapped here. */
+/* Find a slot's bytes, for memory that is `run`; NULL: they are in memory that
+ * is not mapped here, or that the CPU cannot read. */
 static const char *
-find_slot(const umi_fetch *fetch, const umi_bounce_note *note)
+find_slot(const umi_fetch *fetch, const umx_buffer *run,
+          const umi_bounce_note *note)
 {
     umi_bounce_link *link = link_of(fetch);
     const char      *first;
@@ -423,7 +402,9 @@ find_slot(const umi_fetch *fetch, const umi_bounce_note *note)
     if (umi_bounce_is_of_host(note->slot)) {
         return umi_bounce_slots_at(link->data, note->slot);
     }
-    first = umi_bounce_map_device(link, &note->handle, fetch->device);
+    first = (run != NULL) ?
+                umi_bounce_map_device(link, &note->handle, fetch->device) :
+                NULL;
     return (first != NULL) ? first + (size_t)(note->slot % UMI_BOUNCE_SLOTS) *
                                          UMI_BOUNCE_DEVICE_SLOT :
                              NULL;
@@ -453,19 +434,18 @@ drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
     if (run != NULL) {
         status = umi_bounce_device(run, &fetch->device);
     }
-    from = (status == UMX_OK) ? find_slot(fetch, note) : NULL;
-    if (status == UMX_OK &&
-        (from == NULL || (run == NULL && !umi_bounce_is_of_host(note->slot)))) {
-        umi_pool_put(&req->worker->bounce->objects, drain);
-        fetch_otherwise(fetch);
-        return;
-    }
-    if (status == UMX_OK && run != NULL &&
-        (fetch->len > UMI_BOUNCE_SHORT || !umi_bounce_is_of_host(note->slot))) {
-        drain_by_device(fetch, run, drain, from, offset);
-        return;
-    }
     if (status == UMX_OK) {
+        from = find_slot(fetch, run, note);
+        if (from == NULL) {
+            umi_pool_put(&req->worker->bounce->objects, drain);
+            fetch_otherwise(fetch);
+            return;
+        }
+        if (run != NULL && (fetch->len > UMI_BOUNCE_SHORT ||
+                            !umi_bounce_is_of_host(note->slot))) {
+            drain_by_device(fetch, run, drain, from, offset);
+            return;
+        }
         status = drain_by_cpu(fetch, drain, from, offset);
     }
     if (status != UMX_OK) {
@@ -591,7 +571,6 @@ on_offer(umx_worker *worker, const umi_am_arrival *arrival, bool is_device)
     }
     *what = (umi_offered){
         .desc      = arrival->data,
-        .endpoint  = header.endpoint,
         .channel   = umi_header_channel_id(header.kind, header.channel),
         .seq       = header.seq,
         .is_device = is_device,
@@ -639,16 +618,11 @@ void
 umi_fetches_end(umi_ep_base *ep, umx_status status)
 {
     UMI_LIST_FOREACH_SAFE(node, &ep->bounce->fetches) {
-        umi_fetch   *fetch = fetch_at(node);
-        umx_request *req   = fetch->req;
-        umi_offered *what  = fetch->what;
+        umi_fetch *fetch = fetch_at(node);
 
-        if (fetch->is_handed) {
-            continue; /* UCX ends it */
+        if (!fetch->is_handed) { /* else UCX ends it */
+            umi_dma_settle(fetch->req);
+            umi_fetch_finish(fetch, status);
         }
-        umi_dma_settle(req);
-        end_fetch(fetch);
-        offered_release(ep, what);
-        umi_request_complete(req, status);
     }
 }

@@ -4,9 +4,9 @@
 #include "core/datatype.h"
 #include "core/link.h"
 #include "mem/cuda.h"
+#include "mem/gather.h"
 #include "mem/memtype.h"
 #include "util/clock.h"
-#include "mem/gather.h"
 #include "util/count.h"
 
 enum {
@@ -40,7 +40,7 @@ umi_bounce_run(const umx_request *req)
         }
         buf = &req->gather->pieces[0];
     }
-    return (buf->memtype > UMX_MEMTYPE_HOST && buf->layout == NULL &&
+    return (umi_memtype_is_device(buf) && buf->layout == NULL &&
             !req->is_void) ?
                buf :
                NULL;
@@ -660,9 +660,7 @@ umi_bounce_stop_filling(umx_request *req)
 {
     umi_fill *fill;
 
-    if (req->num_dmas != 0) {
-        umi_dma_settle(req);
-    }
+    umi_dma_settle(req);
     while ((fill = find_of(req)) != NULL) {
         end_and_go_on(fill);
     }
@@ -674,12 +672,9 @@ umi_fills_end(umi_ep_base *ep)
     UMI_LIST_FOREACH_SAFE(node, &ep->bounce->fills) {
         umi_fill *fill = fill_at(node);
 
-        if (fill->is_handed) {
-            continue; /* UCX ends it */
-        }
-        if (fill->req->num_dmas != 0) {
+        if (!fill->is_handed) { /* else UCX ends it */
             umi_dma_settle(fill->req);
+            end_and_go_on(fill);
         }
-        end_and_go_on(fill);
     }
 }

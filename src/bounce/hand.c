@@ -117,7 +117,7 @@ on_received(void *request, ucs_status_t status, size_t len, void *arg)
     ucp_request_free(request);
     fetch->is_handed       = false;
     fetch->req->is_movable = true;
-    umi_fetch_moved(fetch, umi_ep_status(status));
+    umi_fetch_finish(fetch, umi_ep_status(status));
 }
 
 /* The bytes of a fetch that has been stopped are nobody's: UCX drops them, and
@@ -162,7 +162,7 @@ on_handed(umx_worker *worker, const umi_am_arrival *arrival)
     if (!UCS_PTR_IS_PTR(result)) {
         fetch->is_handed       = false;
         fetch->req->is_movable = true;
-        umi_fetch_moved(fetch, umi_ep_status(UCS_PTR_STATUS(result)));
+        umi_fetch_finish(fetch, umi_ep_status(UCS_PTR_STATUS(result)));
     }
     return UMI_AM_CONSUMED;
 }

@@ -4,50 +4,15 @@
 #include <string.h>
 
 #include "bounce/object.h"
-#include "core/link.h"
-
-static void
-on_sent(void *request, ucs_status_t status, void *arg)
-{
-    umi_bounce_sent *it = arg;
-
-    (void)status; /* the link hears of it */
-    ucp_request_free(request);
-    umi_pool_put(&it->worker->bounce->objects, it);
-}
+#include "ops/transfer.h"
 
 umx_status
 umi_bounce_tell(const umi_ep_base *ep, const umi_bounce_note *note)
 {
-    umi_pool           *pool = &ep->worker->bounce->objects;
-    umi_bounce_sent    *it;
-    ucs_status_ptr_t    result;
-    ucp_request_param_t params = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags   = UCP_AM_SEND_FLAG_EAGER,
-        .cb.send = on_sent,
-    };
+    umi_bounce_note it = *note;
 
-    if (ep->handle == NULL) {
-        return UMX_ERR_CLOSED;
-    }
-    it = umi_pool_get(pool);
-    if (it == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    it->worker           = ep->worker;
-    it->note             = *note;
-    it->note.endpoint    = ep->remote_id;
-    params.user_data     = it;
-    ep->worker->is_armed = false;
-    result               = ucp_am_send_nbx(ep->handle, UMI_AM_BOUNCE, &it->note,
-                                           sizeof(it->note), NULL, 0, &params);
-    if (UCS_PTR_IS_PTR(result)) {
-        return UMX_OK;
-    }
-    umi_pool_put(pool, it);
-    return umi_ep_status(UCS_PTR_STATUS(result));
+    it.endpoint = ep->remote_id;
+    return umi_transfer_tell(ep, UMI_AM_BOUNCE, &it, sizeof(it));
 }
 
 /* ---- arrival, inside UCX's callback --------------------------------------
@@ -64,11 +29,8 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
         return UMI_AM_CONSUMED;
     }
     memcpy(&note, arrival->header, sizeof(note));
-    ep = umi_ids_get(&worker->eps_by_id, note.endpoint);
+    ep = umi_transfer_find_ep(worker, &note.endpoint);
     if (ep == NULL) {
-        umi_worker_stray(worker, note.endpoint);
-    }
-    if (ep == NULL || ep->link == NULL) {
         return UMI_AM_CONSUMED;
     }
     worker->hooks->tell_ep(ep, UMI_NEWS_PIECE, NULL);

@@ -85,8 +85,9 @@ bool umi_hand_may(const umx_request *req);
 
 umx_status umi_hand_listen(umx_worker *worker);
 
-/* fetch.c, for hand.c: UCX has moved the bytes of a fetch. */
-void              umi_fetch_moved(struct umi_fetch *fetch, umx_status status);
+/* End a fetch: fetch.c. The announcement is released, so that the sender's part
+ * ends, too. */
+void              umi_fetch_finish(struct umi_fetch *fetch, umx_status status);
 struct umi_fetch *umi_fetch_find(const umi_ep_base *ep, uint64_t id);
 
 /* fill.c, for hand.c: UCX has given the memory back. */

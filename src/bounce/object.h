@@ -8,12 +8,6 @@
 #include "bounce/direct.h"
 #include "bounce/note.h"
 
-/* A note that UCX has not sent yet. */
-typedef struct umi_bounce_sent {
-    umx_worker     *worker;
-    umi_bounce_note note;
-} umi_bounce_sent;
-
 /* A message of ours that its receiver fetches. */
 typedef struct umi_fill {
     umi_node         node;      /* umi_bounce_ep.fills */
@@ -37,7 +31,6 @@ typedef struct umi_fill {
  */
 typedef struct umi_offered {
     void    *desc; /* UCX's */
-    uint64_t endpoint;
     uint32_t channel;
     uint32_t seq;
     bool     is_device;  /* its sender's memory */
@@ -64,19 +57,17 @@ typedef struct umi_drain {
     umi_dma     copy;
     umx_worker *worker;
     umi_fetch  *fetch; /* NULL: it has been stopped */
-    const char *table; /* of turns */
-    const char *data;  /* of the segment; NULL: of fetch->direct */
+    const char *table; /* of turns; NULL: it reads fetch->direct */
     uint32_t    slot;
     uint32_t    turn;
     size_t      len;
 } umi_drain;
 
 typedef union umi_bounce_object {
-    umi_bounce_sent sent;
-    umi_fill        fill;
-    umi_offered     offered;
-    umi_fetch       fetch;
-    umi_drain       drain;
+    umi_fill    fill;
+    umi_offered offered;
+    umi_fetch   fetch;
+    umi_drain   drain;
 } umi_bounce_object;
 
 /* Find the one piece of memory that `req` has now, if a device's copies can

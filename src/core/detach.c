@@ -86,15 +86,6 @@ move_to(umx_request *req, umi_spare *copy)
     }
 }
 
-/* Let no copy to or from a device use the memory any more. */
-static void
-settle(umx_request *req)
-{
-    if (req->num_dmas != 0) {
-        umi_dma_settle(req);
-    }
-}
-
 umx_status
 umi_request_copy(umx_request *req, size_t size, size_t len, bool is_forced)
 {
@@ -104,7 +95,7 @@ umi_request_copy(umx_request *req, size_t size, size_t len, bool is_forced)
     if (req->copy != NULL || req->small != NULL) {
         return UMX_OK;
     }
-    settle(req);
+    umi_dma_settle(req);
     if (umi_request_is_fixed(req)) {
         return UMX_INPROGRESS;
     }
@@ -132,7 +123,7 @@ umi_request_void(umx_request *req)
     if (umi_request_is_fixed(req)) {
         return false;
     }
-    settle(req);
+    umi_dma_settle(req);
     req->is_void = true;
     return true;
 }
@@ -145,7 +136,7 @@ umi_request_detach_as(umx_request *req, umx_status status)
 {
     UMI_ASSERT_LOCKED(req->worker);
     assert(req->status == UMX_INPROGRESS && !req->is_done);
-    settle(req);
+    umi_dma_settle(req);
     req->user_status = (int16_t)status;
     umi_request_set_user(req, UMI_USER_DETACHED);
     req->on_lost = NULL; /* it is of the user's part */

@@ -116,18 +116,6 @@ umi_dma_init(umx_worker *worker)
     worker->bell_watch.fd = -1;
 }
 
-static void
-add(umi_dma *copy, umx_worker *worker, umi_dma_fn done, umx_status status)
-{
-    copy->req          = NULL;
-    copy->done         = done;
-    copy->status       = status;
-    copy->is_announced = false;
-    umi_node_init(&copy->node);
-    umi_list_append(&worker->dmas, &copy->node);
-    worker->is_armed = false;
-}
-
 void
 umi_dma_begin(umi_dma *copy, umx_request *req, int device,
               umi_cuda_direction direction, void *dst, const void *src,
@@ -136,20 +124,25 @@ umi_dma_begin(umi_dma *copy, umx_request *req, int device,
     umx_status status = umi_cuda_copy_begin(device, direction, dst, src, len,
                                             &copy->cuda);
 
-    if (status != UMX_OK) {
-        umi_dma_end(copy, req->worker, status, done);
-        return;
+    umi_dma_end(copy, req->worker, (status == UMX_OK) ? UMX_INPROGRESS : status,
+                done);
+    if (status == UMX_OK) {
+        copy->req = req;
+        req->num_dmas++;
     }
-    add(copy, req->worker, done, UMX_INPROGRESS);
-    copy->req = req;
-    req->num_dmas++;
 }
 
 void
 umi_dma_end(umi_dma *copy, umx_worker *worker, umx_status status,
             umi_dma_fn done)
 {
-    add(copy, worker, done, status);
+    copy->req          = NULL;
+    copy->done         = done;
+    copy->status       = status;
+    copy->is_announced = false;
+    umi_node_init(&copy->node);
+    umi_list_append(&worker->dmas, &copy->node);
+    worker->is_armed = false;
 }
 
 /* The driver is done with the memory of the request. */
@@ -240,30 +233,32 @@ umi_dma_announce(umx_worker *worker)
     return false;
 }
 
-void
-umi_dma_settle(umx_request *req)
+/* Wait for the copies of `req`; NULL: for all. */
+static void
+wait_for(umx_worker *worker, const umx_request *req)
 {
-    UMI_LIST_FOREACH(node, &req->worker->dmas) {
+    UMI_LIST_FOREACH(node, &worker->dmas) {
         umi_dma *copy = copy_at(node);
 
-        if (copy->req == req) {
+        if (copy->status == UMX_INPROGRESS &&
+            (req == NULL || copy->req == req)) {
             end_copy(copy, umi_cuda_copy_wait(&copy->cuda));
         }
     }
+    worker->is_armed = false; /* what is over is to be looked at */
+}
+
+void
+umi_dma_settle_some(umx_request *req)
+{
+    wait_for(req->worker, req);
     assert(req->num_dmas == 0);
-    req->worker->is_armed = false; /* what is over is to be looked at */
 }
 
 void
 umi_dma_settle_all(umx_worker *worker)
 {
-    UMI_LIST_FOREACH(node, &worker->dmas) {
-        umi_dma *copy = copy_at(node);
-
-        if (copy->status == UMX_INPROGRESS) {
-            end_copy(copy, umi_cuda_copy_wait(&copy->cuda));
-        }
-    }
+    wait_for(worker, NULL);
 }
 
 void

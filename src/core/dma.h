@@ -65,8 +65,17 @@ bool umi_dma_look(umx_worker *worker);
  * True: some are over, and it must not sleep. */
 bool umi_dma_announce(umx_worker *worker);
 
-/* Return when no copy uses the memory of `req` any more. */
-void umi_dma_settle(umx_request *req);
+/* umi_dma_settle() of a request that has copies. */
+void umi_dma_settle_some(umx_request *req);
+
+/* Return when no copy uses the memory of `req` any more: few have any. */
+static inline void
+umi_dma_settle(umx_request *req)
+{
+    if (__builtin_expect(req->num_dmas != 0, 0)) {
+        umi_dma_settle_some(req);
+    }
+}
 
 /* Return when no copy is under way: memory goes that several of them use. */
 void umi_dma_settle_all(umx_worker *worker);

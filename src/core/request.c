@@ -160,9 +160,7 @@ umi_request_complete(umx_request *req, umx_status status)
 {
     UMI_ASSERT_LOCKED(req->worker);
     assert(status != UMX_INPROGRESS);
-    if (__builtin_expect(req->num_dmas != 0, 0)) {
-        umi_dma_settle(req);
-    }
+    umi_dma_settle(req);
     umi_request_set_state(req, UMI_REQUEST_COMPLETE);
     req->status = status;
     umi_node_remove(&req->node);

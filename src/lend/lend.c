@@ -14,6 +14,7 @@
 #include "mem/gather.h"
 #include "mem/memtype.h"
 #include "ops/post.h"
+#include "ops/transfer.h"
 
 /* A loan, at its lender. UCX reads `bytes` until it has sent them, which may be
  * after the loan has ended. */
@@ -502,11 +503,8 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
         return UMI_AM_CONSUMED;
     }
     memcpy(&note, arrival->header, sizeof(note));
-    ep = umi_ids_get(&worker->eps_by_id, note.endpoint);
+    ep = umi_transfer_find_ep(worker, &note.endpoint);
     if (ep == NULL) {
-        umi_worker_stray(worker, note.endpoint);
-    }
-    if (ep == NULL || ep->link == NULL) {
         return UMI_AM_CONSUMED;
     }
     switch ((umi_lend_kind)note.kind) {

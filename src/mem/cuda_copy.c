@@ -242,15 +242,24 @@ umi_cuda_copy_call(const umi_cuda_copy *copy, void (*fn)(void *arg), void *arg)
 /* ---- copies that are waited for ------------------------------------------
  */
 
-/* The copies of a thread that waits are in a stream of their own, so that none
- * of those that nobody waits for is in front of them. */
+/* Copy in the context of the device whose memory is `memory`. The copies of a
+ * thread that waits are in a stream of their own, so that none of those that
+ * nobody waits for is in front of them. */
 static umx_status
-copy_at_once(int device, umi_cuda_direction direction, void *dst,
+copy_at_once(const void *memory, umi_cuda_direction direction, void *dst,
              const void *src, size_t len)
 {
+    int        device;
     void      *stream;
-    umx_status status = umi_cuda_enter_device(device);
+    umx_status status;
 
+    if (len == 0) {
+        return UMX_OK;
+    }
+    status = umi_cuda_device_of(memory, len, &device);
+    if (status == UMX_OK) {
+        status = umi_cuda_enter_device(device);
+    }
     if (status != UMX_OK) {
         return status;
     }
@@ -269,48 +278,24 @@ copy_at_once(int device, umi_cuda_direction direction, void *dst,
 umx_status
 umi_cuda_copy_in(void *dst, const void *src, size_t len)
 {
-    int        device;
-    umx_status status;
-
-    if (len == 0) {
-        return UMX_OK;
-    }
-    status = umi_cuda_device_of(dst, len, &device);
-    return (status == UMX_OK) ?
-               copy_at_once(device, UMI_CUDA_IN, dst, src, len) :
-               status;
+    return copy_at_once(dst, UMI_CUDA_IN, dst, src, len);
 }
 
 umx_status
 umi_cuda_copy_out(void *dst, const void *src, size_t len)
 {
-    int        device;
-    umx_status status;
-
-    if (len == 0) {
-        return UMX_OK;
-    }
-    status = umi_cuda_device_of(src, len, &device);
-    return (status == UMX_OK) ?
-               copy_at_once(device, UMI_CUDA_OUT, dst, src, len) :
-               status;
+    return copy_at_once(src, UMI_CUDA_OUT, dst, src, len);
 }
 
 umx_status
 umi_cuda_copy_across(void *dst, const void *src, size_t len)
 {
-    int        device;
-    umx_status status;
+    int        device; /* of the source, which must have one */
+    umx_status status = (len == 0) ? UMX_OK :
+                                     umi_cuda_device_of(src, len, &device);
 
-    if (len == 0) {
-        return UMX_OK;
-    }
-    status = umi_cuda_device_of(src, len, &device);
-    if (status == UMX_OK) {
-        status = umi_cuda_device_of(dst, len, &device);
-    }
     return (status == UMX_OK) ?
-               copy_at_once(device, UMI_CUDA_ACROSS, dst, src, len) :
+               copy_at_once(dst, UMI_CUDA_ACROSS, dst, src, len) :
                status;
 }
 

@@ -503,13 +503,13 @@ umi_initiator_end(umx_request *req)
 static void
 on_received(umx_request *receiving, umx_status status, void *arg)
 {
-    /* The owner cannot read its memory, which is a device's. */
-    if (status == UMX_ERR_WITHDRAWN) {
-        status = UMX_ERR_IO_ERROR;
-    }
     part *p = arg;
 
     (void)receiving;
+    if (status ==
+        UMX_ERR_WITHDRAWN) { /* its memory, a device's, is unreadable */
+        status = UMX_ERR_IO_ERROR;
+    }
     p->receiving = NULL;
     note_status(p->req, status);
     end_if_over(p);
