@@ -143,8 +143,15 @@ class Ranks:
             process.communicate()
 
     def line(self, rank):
-        """The next line that a rank prints."""
-        return self.processes[rank].stdout.readline().strip()
+        """The next line that a rank prints; one that has ended says why."""
+        line = self.processes[rank].stdout.readline()
+        if not line:
+            self.processes[rank].kill()
+            _, err = self.processes[rank].communicate(timeout=LIMIT)
+            raise AssertionError(
+                f"rank {rank} has ended with {self.processes[rank].returncode}: {err}"
+            )
+        return line.strip()
 
     def end(self, rank):
         """What else a rank prints until it has ended, which it does well."""

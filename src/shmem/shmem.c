@@ -41,8 +41,10 @@ free_shmem(umx_joint *joint)
 umx_status
 umi_shmem_blame(umx_shmem *shmem, int pe, umx_status status)
 {
-    if (status >= 0 || status == UMX_ERR_CANCELED ||
-        shmem->joint.comm == NULL ||
+    /* What is under way with a PE that has failed is cancelled where the
+     * communicator hears of it first. */
+    if (status >= 0 || shmem->joint.comm == NULL ||
+        (status == UMX_ERR_CANCELED && !umi_joint_learn(&shmem->joint)) ||
         !umx_comm_doubt(shmem->joint.comm, pe, status, NULL)) {
         return status;
     }

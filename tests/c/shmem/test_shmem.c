@@ -653,6 +653,8 @@ test_waits_end_when_the_communicator_fails(void **state)
 
     open_heaps(&h, *state, 3);
     assert_false(umx_shmem_get_failure(h.heaps[0], &failure, &why));
+    assert_int_equal(umx_shmem_doubt(h.heaps[0], 2, UMX_ERR_CANCELED),
+                     UMX_ERR_CANCELED);
     RUN_ALL(&h, umx_shmem_wait_until(h.heaps[i], &until, OP, REQ));
     umx_comm_abort(h.w->comms[2], "enough");
     world_wait(h.w, h.jobs, 3, UMX_ERR_RANK_FAILED);
@@ -663,6 +665,9 @@ test_waits_end_when_the_communicator_fails(void **state)
     assert_int_equal(RUN(&h, umx_shmem_barrier(h.heaps[0], OP, REQ)),
                      UMX_ERR_RANK_FAILED);
     assert_int_equal(umx_shmem_notify(h.heaps[0], 2), UMX_ERR_RANK_FAILED);
+    /* What was under way with the rank ends so when its endpoint is closed. */
+    assert_int_equal(umx_shmem_doubt(h.heaps[0], 2, UMX_ERR_CANCELED),
+                     UMX_ERR_RANK_FAILED);
     assert_true(*umx_shmem_lost(h.heaps[0]));
     assert_true(umx_shmem_get_failure(h.heaps[0], &failure, &why));
     assert_int_equal(failure.rank, 2);
