@@ -9,8 +9,8 @@
  * receiver decides as a receive matches, when both memories are known:
  *
  *   neither is a device's   UCX's rendezvous moves them
- *   both are of this process, and the receiver's is a device's
- *                           its device reads the other (direct.h)
+ *   both are of this process, and a device's copies move them
+ *                           a device reads the other (direct.h)
  *   both are devices' that cuda_ipc reaches
  *                           UCX moves them (hand.c)
  *   else                    it fetches them:

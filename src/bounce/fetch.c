@@ -88,6 +88,32 @@ link_of(const umi_fetch *fetch)
     return fetch->ep->link->bounce;
 }
 
+/* What copies of a device write for a fetch; NULL: the CPU writes it. */
+static const umx_buffer *
+target_of(const umi_fetch *fetch)
+{
+    return umi_bounce_movable(fetch->req, fetch->pinned);
+}
+
+/* What the receiver can do, by the memory that it has now. */
+static uint32_t
+flags_of(umi_fetch *fetch)
+{
+    uint32_t flags = UMI_FETCH_DIRECT;
+
+    fetch->pinned = NULL;
+    if (umi_bounce_run(fetch->req) == NULL) {
+        fetch->pinned = umi_bounce_pinned(fetch->req, &fetch->device);
+        if (fetch->pinned == NULL) {
+            return 0;
+        }
+        flags |= UMI_FETCH_TO_HOST;
+    } else if (umi_hand_may(fetch->req)) {
+        flags |= UMI_FETCH_BY_UCX;
+    }
+    return link_of(fetch)->is_refused ? flags : flags | UMI_FETCH_BY_DEVICE;
+}
+
 /* Ask for the bytes from `drained` on. */
 static umx_status
 ask(umi_fetch *fetch)
@@ -98,13 +124,9 @@ ask(umi_fetch *fetch)
                             .len     = fetch->len,
                             .channel = fetch->what->channel,
                             .seq     = fetch->what->seq,
-                            .context = umi_direct_process()};
+                            .context = umi_direct_process(),
+                            .flags   = flags_of(fetch)};
 
-    if (umi_bounce_run(fetch->req) != NULL) {
-        note.flags = UMI_FETCH_DIRECT;
-        note.flags |= umi_hand_may(fetch->req) ? UMI_FETCH_BY_UCX : 0;
-        note.flags |= link_of(fetch)->is_refused ? 0 : UMI_FETCH_BY_DEVICE;
-    }
     fetch->id     = note.fetch;
     fetch->filled = fetch->drained;
     return umi_bounce_tell(fetch->ep, &note);
@@ -280,13 +302,23 @@ ask_again(umi_fetch *fetch)
     (void)ask(fetch); /* else the connection has failed */
 }
 
+/* Which way a copy goes to what a device writes: one of both is its memory. */
+static umi_cuda_direction
+direction_of(const umx_buffer *to, bool is_from_device)
+{
+    if (!is_from_device) {
+        return UMI_CUDA_IN;
+    }
+    return umi_memtype_is_device(to) ? UMI_CUDA_ACROSS : UMI_CUDA_OUT;
+}
+
 /* Read the next bytes of what is lent. The driver reads pageable memory in the
  * call, so that such a step is short. */
 static void
 read_step(umi_fetch *fetch)
 {
     umx_request      *req   = fetch->req;
-    const umx_buffer *to    = umi_bounce_run(req);
+    const umx_buffer *to    = target_of(fetch);
     size_t            left  = fetch->len - fetch->drained, max;
     umi_drain        *drain = umi_pool_get(&req->worker->bounce->objects);
     const umx_buffer *from;
@@ -308,11 +340,11 @@ read_step(umi_fetch *fetch)
     status     = umi_bounce_device(to, &fetch->device);
     if (status == UMX_OK) {
         req->moved = fetch->drained + drain->len;
-        umi_dma_begin(
-            &drain->copy, req, fetch->device,
-            umi_memtype_is_device(from) ? UMI_CUDA_ACROSS : UMI_CUDA_IN,
-            (char *)to->data + fetch->drained,
-            (const char *)from->data + fetch->drained, drain->len, on_drained);
+        umi_dma_begin(&drain->copy, req, fetch->device,
+                      direction_of(to, umi_memtype_is_device(from)),
+                      (char *)to->data + fetch->drained,
+                      (const char *)from->data + fetch->drained, drain->len,
+                      on_drained);
     } else {
         umi_dma_end(&drain->copy, req->worker, status, on_drained);
     }
@@ -357,7 +389,7 @@ on_drained(umi_dma *copy, umx_status status)
     }
 }
 
-/* Have a slot read into memory of a device. */
+/* Have a device read a slot. */
 static void
 drain_by_device(umi_fetch *fetch, const umx_buffer *run, umi_drain *drain,
                 const char *from, size_t offset)
@@ -369,8 +401,7 @@ drain_by_device(umi_fetch *fetch, const umx_buffer *run, umi_drain *drain,
     }
     req->moved = offset + drain->len;
     umi_dma_begin(&drain->copy, req, fetch->device,
-                  umi_bounce_is_of_host(drain->slot) ? UMI_CUDA_IN :
-                                                       UMI_CUDA_ACROSS,
+                  direction_of(run, !umi_bounce_is_of_host(drain->slot)),
                   (char *)run->data + offset, from, drain->len, on_drained);
 }
 
@@ -410,12 +441,22 @@ find_slot(const umi_fetch *fetch, const umx_buffer *run,
                              NULL;
 }
 
+/* True if a device is to read a slot. Into pinned memory the CPU reads what is
+ * in memory of the host, and into a device's what is short. */
+static bool
+is_for_device(const umi_fetch *fetch, const umx_buffer *run, uint32_t slot)
+{
+    return run != NULL &&
+           (!umi_bounce_is_of_host(slot) ||
+            (umi_memtype_is_device(run) && fetch->len > UMI_BOUNCE_SHORT));
+}
+
 /* Read a slot; what goes wrong is heard of later, outside UCX. */
 static void
 drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
 {
     umx_request      *req    = fetch->req;
-    const umx_buffer *run    = umi_bounce_run(req);
+    const umx_buffer *run    = target_of(fetch);
     umi_drain        *drain  = umi_pool_get(&req->worker->bounce->objects);
     size_t            offset = (size_t)note->offset;
     const char       *from;
@@ -441,8 +482,7 @@ drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
             fetch_otherwise(fetch);
             return;
         }
-        if (run != NULL && (fetch->len > UMI_BOUNCE_SHORT ||
-                            !umi_bounce_is_of_host(note->slot))) {
+        if (is_for_device(fetch, run, note->slot)) {
             drain_by_device(fetch, run, drain, from, offset);
             return;
         }

@@ -29,31 +29,6 @@ fill_at(umi_node *node)
     return umi_container_of(node, umi_fill, node);
 }
 
-const umx_buffer *
-umi_bounce_run(const umx_request *req)
-{
-    const umx_buffer *buf = &req->buf;
-
-    if (req->gather != NULL) {
-        if (req->gather->count != 1) {
-            return NULL;
-        }
-        buf = &req->gather->pieces[0];
-    }
-    return (umi_memtype_is_device(buf) && buf->layout == NULL &&
-            !req->is_void) ?
-               buf :
-               NULL;
-}
-
-umx_status
-umi_bounce_device(const umx_buffer *buf, int *device_p)
-{
-    return (*device_p != UMX_DEVICE_NONE) ?
-               UMX_OK :
-               umi_cuda_device_of(buf->data, buf->len, device_p);
-}
-
 /* ---- slots ---------------------------------------------------------------
  */
 
@@ -116,6 +91,13 @@ end_fill(umi_fill *fill)
 
 /* ---- filling -------------------------------------------------------------
  */
+
+/* What copies of a device read for a fill; NULL: the CPU reads it. */
+static const umx_buffer *
+source_of(const umi_fill *fill)
+{
+    return umi_bounce_movable(fill->req, fill->pinned);
+}
 
 /* True if the fill has slots in that state. */
 static bool
@@ -189,7 +171,8 @@ static umx_status
 fill_by_device(umi_fill *fill, umi_bounce_slot *slot, const umx_buffer *run)
 {
     umx_request       *req       = fill->req;
-    umi_cuda_direction direction = UMI_CUDA_ACROSS;
+    umi_cuda_direction direction = (fill->pinned != NULL) ? UMI_CUDA_IN :
+                                                            UMI_CUDA_ACROSS;
     umx_status         status    = umi_bounce_device(run, &fill->device);
 
     if (status != UMX_OK) {
@@ -211,7 +194,7 @@ static void
 begin_fill(umi_fill *fill, umi_bounce_slot *slot)
 {
     umx_request      *req  = fill->req;
-    const umx_buffer *run  = umi_bounce_run(req);
+    const umx_buffer *run  = source_of(fill);
     size_t            left = fill->len - fill->filled;
     /* Copies that have been settled are not told yet. */
     bool       is_behind = has_slots(fill, UMI_BOUNCE_FILLING);
@@ -285,13 +268,12 @@ wait_for_slot(umi_fill *fill)
     }
 }
 
-/* Fill what slots there are for a message. Those of a device are for memory of
- * its own: a message whose bytes are elsewhere now goes in another way. */
+/* Fill what slots there are for a message. Those of a device are for what its
+ * copies read: a message whose bytes are elsewhere now goes in another way. */
 static void
 run(umi_fill *fill)
 {
-    if (fill->pool->device != UMX_DEVICE_NONE &&
-        umi_bounce_run(fill->req) == NULL) {
+    if (fill->pool->device != UMX_DEVICE_NONE && source_of(fill) == NULL) {
         refuse(fill->ep, fill->id, UMX_ERR_CANCELED);
         end_fill(fill);
         return;
@@ -431,16 +413,17 @@ step_of(size_t len, const umi_bounce_pool *pool)
     return (step > pool->size) ? pool->size : step;
 }
 
-/* Let a receiver of this process read the memory itself. */
+/* Let a receiver of this process read the memory itself, where one of both is
+ * a device's. */
 static bool
-lend_directly(umi_fill *fill)
+lend_directly(umi_fill *fill, bool is_to_host)
 {
     const umx_buffer *run  = umi_bounce_run(fill->req);
     umi_bounce_note   note = {.kind = UMI_BOUNCE_DIRECT, .fetch = fill->id};
 
     if (run == NULL) {
         run = &fill->req->buf;
-        if (fill->req->gather != NULL || run->layout != NULL ||
+        if (is_to_host || fill->req->gather != NULL || run->layout != NULL ||
             fill->req->is_void) {
             return false;
         }
@@ -455,19 +438,33 @@ lend_directly(umi_fill *fill)
     return true;
 }
 
-/* Take slots of the device whose memory is sent, if there are any. */
+/* True if copies of a device read what is sent: that is known from now on. */
+static bool
+is_by_device(umi_fill *fill)
+{
+    const umx_buffer *run = umi_bounce_run(fill->req);
+
+    if (run != NULL) {
+        return fill->len > UMI_BOUNCE_SHORT &&
+               umi_bounce_device(run, &fill->device) == UMX_OK;
+    }
+    fill->pinned = umi_bounce_pinned(fill->req, &fill->device);
+    return fill->pinned != NULL;
+}
+
+/* Take slots of the device whose copies read what is sent, if there are any. */
 static void
 use_device_slots(umi_fill *fill)
 {
-    const umx_buffer *run = umi_bounce_run(fill->req);
-    umi_bounce_pool  *pool;
+    umi_bounce_pool *pool;
 
-    if (run != NULL && fill->len > UMI_BOUNCE_SHORT &&
-        umi_bounce_device(run, &fill->device) == UMX_OK &&
+    if (is_by_device(fill) &&
         umi_bounce_pool_of(&fill->ep->worker->bounce->pools, fill->device,
                            &pool) == UMX_OK) {
         fill->pool = pool;
         fill->step = step_of(fill->len, pool);
+    } else {
+        fill->pinned = NULL; /* the CPU copies it */
     }
 }
 
@@ -479,7 +476,7 @@ answer(umi_fill *fill, const umi_bounce_note *note)
 
     if (fill->filled == 0) {
         if (is_here && (note->flags & UMI_FETCH_DIRECT) != 0 &&
-            lend_directly(fill)) {
+            lend_directly(fill, (note->flags & UMI_FETCH_TO_HOST) != 0)) {
             return;
         }
         if (!is_here && (note->flags & UMI_FETCH_BY_UCX) != 0 &&

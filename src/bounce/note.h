@@ -38,7 +38,8 @@ typedef enum umi_bounce_kind {
 typedef enum umi_fetch_flag {
     UMI_FETCH_BY_UCX = 1u << 0, /* its memory is a device's, as UCX knows it */
     UMI_FETCH_DIRECT = 1u << 1, /* a device writes it; `context` is a process */
-    UMI_FETCH_BY_DEVICE = 1u << 2 /* a device can map slots of a device */
+    UMI_FETCH_BY_DEVICE = 1u << 2, /* a device can map slots of a device */
+    UMI_FETCH_TO_HOST   = 1u << 3  /* its memory is the host's, and pinned */
 } umi_fetch_flag;
 
 typedef struct umi_bounce_note {

@@ -6,6 +6,7 @@
 
 #include "bounce/bounce.h"
 #include "bounce/direct.h"
+#include "bounce/movable.h"
 #include "bounce/note.h"
 
 /* A message of ours that its receiver fetches. */
@@ -23,6 +24,7 @@ typedef struct umi_fill {
         since; /* umi_clock_ns(): the peer has slots, and has emptied none */
     unsigned    num_slots;
     int         device;    /* UMX_DEVICE_NONE: not known */
+    const void *pinned;    /* the host memory that a device reads; or NULL */
     umi_direct *direct;    /* lent to the receiver; or NULL */
     bool        is_handed; /* UCX has the memory: hand.c */
 } umi_fill;
@@ -48,6 +50,7 @@ typedef struct umi_fetch {
     size_t       filled;    /* where the bytes of the next slot begin */
     size_t       drained;   /* how many bytes are here for good */
     int          device;    /* UMX_DEVICE_NONE: not known */
+    const void  *pinned;    /* the host memory that a device writes; or NULL */
     umi_direct  *direct;    /* it is read; or NULL */
     bool         is_handed; /* UCX has the memory */
 } umi_fetch;
@@ -69,12 +72,5 @@ typedef union umi_bounce_object {
     umi_fetch   fetch;
     umi_drain   drain;
 } umi_bounce_object;
-
-/* Find the one piece of memory that `req` has now, if a device's copies can
- * move it; NULL: they cannot. */
-const umx_buffer *umi_bounce_run(const umx_request *req);
-
-/* Find the device of such memory, which `device_p` has if it is known. */
-umx_status umi_bounce_device(const umx_buffer *buf, int *device_p);
 
 #endif

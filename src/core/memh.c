@@ -160,6 +160,32 @@ umi_memh_find(umx_context *context, uint64_t id)
     return memh;
 }
 
+static void
+pin(umx_memh *memh)
+{
+    if (memh->block != NULL) {
+        umi_slab_pin(memh->block->slab);
+    } else {
+        umi_pin_use(&memh->pin, memh->buf.data, memh->buf.len);
+    }
+}
+
+/* Under the lock none that is found goes. */
+void
+umi_memh_pin(umx_context *context, const umx_buffer *buf)
+{
+    pthread_mutex_lock(&context->memhs_lock);
+    for (uint32_t i = 0; i < context->memhs.size; i++) {
+        umx_memh *memh = context->memhs.slots[i].value;
+
+        if (memh != NULL && umi_memh_covers(memh, buf)) {
+            pin(memh);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&context->memhs_lock);
+}
+
 /* ---- life ----------------------------------------------------------------
  */
 
@@ -538,6 +564,7 @@ umi_memh_put(umx_memh *memh)
         return;
     }
     if (context->generation == umi_fork_generation()) {
+        umi_pin_end(&memh->pin);
         unmap_memory(memh);
     }
     if (!memh->is_lent) {

@@ -7,6 +7,7 @@
 #include <umx/rma.h>
 
 #include "core/context.h"
+#include "core/pin.h"
 #include "core/segment.h"
 #include "core/slab.h"
 #include "util/refcnt.h"
@@ -28,6 +29,7 @@ struct umx_memh {
     umi_block   *block;   /* of a heap; NULL: the segment is its own */
     umi_waiters *waiters; /* the segment's, or ... */
     umi_waiters  own_waiters; /* ... this one */
+    umi_pin      pin;         /* of a slab's, the slab has one */
     atomic_bool  is_ordered;  /* waits begin with a membarrier: wait.h */
     ucp_mem_h    ucp;         /* NULL: nothing to register */
     umi_ucx     *ucx;         /* held: what `ucp` is of; or NULL */
@@ -76,6 +78,10 @@ umi_memh_check(const umx_buffer *buf)
 
 /* The open memory of that id, held; NULL if there is none. */
 umx_memh *umi_memh_find(umx_context *context, uint64_t id);
+
+/* `buf` is moved to, or from, a device: if it is in a memory of the context,
+ * have that pinned. */
+void umi_memh_pin(umx_context *context, const umx_buffer *buf);
 
 /* A memory of a heap, of the first `len` bytes of `block`, which it owns from
  * now on, also if this fails. */

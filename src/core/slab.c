@@ -122,7 +122,7 @@ clean(umi_slab *slab)
 static umx_status
 slab_create(umi_slab_set *set)
 {
-    umi_slab  *slab = malloc(sizeof(*slab));
+    umi_slab  *slab = calloc(1, sizeof(*slab));
     umi_block *all  = malloc(sizeof(*all));
     umx_status status;
 
@@ -177,6 +177,7 @@ slab_destroy(umi_slab *slab)
     UMI_DECREMENT(slab->set->num_empty);
     free_blocks(&slab->free);
     free_blocks(&slab->dirty);
+    umi_pin_end(&slab->pin);
     umi_segment_unmap(slab->address, 0);
     free(slab);
 }

@@ -18,6 +18,7 @@
 
 #include <pthread.h>
 
+#include "core/pin.h"
 #include "core/segment.h"
 #include "util/list.h"
 
@@ -50,6 +51,7 @@ typedef struct umi_slab {
     umi_slab_set *set;
     void         *address;
     int           number; /* of the segment */
+    umi_pin       pin;
     unsigned      num_used;
     umi_list      free;
     umi_list      dirty;
@@ -71,6 +73,13 @@ umx_status umi_block_take(umi_slab_set *set, size_t len, umi_block **block_p);
 /* Give back a block that nobody but peers uses any more, and whose header says
  * that it is closed, or nothing. */
 void umi_block_put(umi_block *block);
+
+/* Memory of the slab is moved to, or from, a device: have all of it pinned. */
+static inline void
+umi_slab_pin(umi_slab *slab)
+{
+    umi_pin_use(&slab->pin, slab->address, slab->set->slab_size);
+}
 
 static inline umi_segment *
 umi_block_header(const umi_block *block)

@@ -254,6 +254,40 @@ umi_cuda_leave(void)
                           "cuCtxPopCurrent");
 }
 
+/* True if some library of the process has made the primary context. */
+static bool
+has_context(int device)
+{
+    cu_device handle;
+    unsigned  flags     = 0;
+    int       is_active = 0;
+
+    return umi_cuda.device_get(&handle, device) == CU_OK &&
+           umi_cuda.primary_state(handle, &flags, &is_active) == CU_OK &&
+           is_active != 0;
+}
+
+bool
+umi_cuda_find_context(int *device_p)
+{
+    cu_device device;
+
+    if (!umx_cuda_is_present()) {
+        return false;
+    }
+    if (umi_cuda.current_device(&device) == CU_OK && has_context(device)) {
+        *device_p = device;
+        return true;
+    }
+    for (device = 0; device < MAX_DEVICES; device++) {
+        if (has_context(device)) {
+            *device_p = device;
+            return true;
+        }
+    }
+    return false;
+}
+
 umx_status
 umi_cuda_device_of(const void *data, size_t len, int *device_p)
 {

@@ -43,6 +43,10 @@ umx_status umi_cuda_check(int result, int device, const char *what);
  * UMX_ERR_DEVICE_FAILED: the device has failed. */
 umx_status umi_cuda_enter_device(int device);
 
+/* Find a device whose context the process has made: the calling thread's, or
+ * another one. False: none, and none is made. */
+bool umi_cuda_find_context(int *device_p);
+
 /* Count the contexts of a device that have ended: streams and events of another
  * life are gone. */
 unsigned umi_cuda_life(int device);

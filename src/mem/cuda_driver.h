@@ -62,6 +62,8 @@ enum {
     X(device_get, "cuDeviceGet", (cu_device * device_p, int ordinal))          \
     X(retain, "cuDevicePrimaryCtxRetain",                                      \
       (cu_context * context_p, cu_device device))                              \
+    X(primary_state, "cuDevicePrimaryCtxGetState",                             \
+      (cu_device device, unsigned *flags_p, int *is_active_p))                 \
     X(push, "cuCtxPushCurrent_v2", (cu_context context))                       \
     X(pop, "cuCtxPopCurrent_v2", (cu_context * context_p))                     \
     X(copy_htod, "cuMemcpyHtoDAsync_v2",                                       \

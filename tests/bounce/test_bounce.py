@@ -75,6 +75,17 @@ def test_host_and_device_meet_in_memory_of_the_host():
     assert sent["host slots"] == 6
 
 
+def test_no_cpu_copies_pinned_memory():
+    sizes = (70_000, 1 << 20, 5_000_003)
+    pairs = [("pinned", "device"), ("device", "pinned"), ("pinned", "async")]
+    sent = ways_of([(*pair, size) for pair in pairs for size in sizes])
+    assert sent["device slots"] == len(pairs) * len(sizes)
+    # The ways that there are else.
+    sent = ways_of([(*pair, 1 << 20) for pair in pairs], STANDIN_IPC="0")
+    assert sent["host slots"] == len(pairs)
+    assert ways_of([("device", "pinned", 20_000)])["host slots"] == 1
+
+
 @pytest.mark.parametrize(
     "env",
     [{}, {"UCX_TLS": "^cuda_ipc"}, {"STANDIN_IPC": "0"}, {"STANDIN_STEP_US": "100"}],
@@ -86,7 +97,7 @@ def test_no_byte_is_wrong_and_none_comes_late(env):
         [
             *(sys.executable, "-P", TESTS / "devices"),
             *("--only", "messages,cancelled", "--limit", "100"),
-            *("--kinds", "bytearray,device,async,managed"),
+            *("--kinds", "bytearray,pinned,device,async,managed"),
             *("--sizes", "1,32769,1048579"),
         ],
         env={**os.environ, **standin.settings(ucx=True, **env)},

@@ -262,6 +262,31 @@ test_a_send_is_cancelled_at_each_step(void **state)
     close_arrays(&m);
 }
 
+/* A device writes into pinned memory itself, from 32 KiB on. */
+static void
+test_pinned_memory_is_written_by_a_device(void **state)
+{
+    pair    *p = *state;
+    arrays   m;
+    uint64_t count;
+
+    open_arrays(p, &m);
+    assert_int_equal(umi_cuda_pin(0, m.host, LONG), UMX_OK);
+    for (unsigned i = 0; i < sizeof(lens) / sizeof(*lens); i++) {
+        count = received(p, UMI_BOUNCE_BY_READ);
+        pass_on(p, &m, m.device, m.host, lens[i], i);
+        assert_int_equal(received(p, UMI_BOUNCE_BY_READ) - count,
+                         lens[i] > UMI_BOUNCE_SHORT ? 1 : 0);
+        pass_on(p, &m, m.host, m.device, lens[i], i + 10);
+    }
+    for (unsigned steps = 0; steps < 12; steps++) {
+        cancel_after(p, &m, m.device, m.host, steps);
+        withdraw_after(p, &m, m.device, m.host, steps);
+    }
+    umi_cuda_unpin(0, m.host);
+    close_arrays(&m);
+}
+
 /* An error that stays: operations on the device fail at once, messages of the
  * host go on. */
 static void
@@ -356,6 +381,7 @@ main(void)
         PAIR_TEST_ONCE(test_how_they_came_is_counted),
         PAIR_TEST(test_a_receive_is_cancelled_at_each_step),
         PAIR_TEST(test_a_send_is_cancelled_at_each_step),
+        PAIR_TEST_ONCE(test_pinned_memory_is_written_by_a_device),
         cmocka_unit_test(test_loans_within_the_process),
         PAIR_TEST_ONCE(test_copies_that_nobody_waits_for),
         PAIR_TEST_ONCE(test_a_device_that_has_failed), /* for good */
