@@ -153,7 +153,7 @@ public:
     bool await_ready() {
         if (req_) { throw std::logic_error("umx: the operation is in progress"); }
         link_ = std::make_unique<post *>(this);
-        umx_op_params params = {UMX_OP_FIELD_ON_DONE, on_done, link_.get(), 0, nullptr};
+        umx_op_params params = {UMX_OP_FIELD_ON_DONE, on_done, link_.get(), 0, nullptr, 0, 0};
         status_ = stop_.stop_requested() ? UMX_ERR_CANCELED : function_(&params, &req_, &info_);
         return status_ != UMX_INPROGRESS;
     }

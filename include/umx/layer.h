@@ -147,7 +147,7 @@ static inline umx_op_params
 umx_layer_op_params(umx_done_fn on_done, void *arg)
 {
     umx_op_params params = {UMX_OP_FIELD_FLAGS | UMX_OP_FIELD_ON_DONE, on_done,
-                            arg, UMX_OP_FLAG_LAYER, NULL};
+                            arg, UMX_OP_FLAG_LAYER, NULL, 0, 0};
 
     return params;
 }

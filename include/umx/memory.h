@@ -7,7 +7,8 @@
  * device memory (`umx_buffer.memtype` CUDA or CUDA_MANAGED) with the context
  * of its device as the current one, whatever the caller's is. UCX is not
  * ordered with the streams of a device: what computes the bytes of a send must
- * be done, and what reads those under a receive, before it is posted.
+ * be done, and what reads those under a receive, before it is posted. Sends and
+ * receives of messages wait for a stream by themselves: UMX_OP_FIELD_STREAM.
  */
 #ifndef UMX_MEMORY_H
 #define UMX_MEMORY_H
@@ -49,6 +50,15 @@ UMX_API UMX_MUST_CHECK umx_status umx_memory_query(const void      *data,
  *         stream; UMX_ERR_OUT_OF_RANGE: not a device; what the driver says
  */
 UMX_API UMX_MUST_CHECK umx_status umx_cuda_wait(int device, uintptr_t stream);
+
+/**
+ * Find out, without waiting, whether everything that was queued in `stream` is
+ * done.
+ *
+ * @return UMX_OK; UMX_INPROGRESS: it is not; UMX_ERR_BUSY: the stream captures a
+ *         graph, which nobody can wait for; else as umx_cuda_wait()
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_cuda_query(int device, uintptr_t stream);
 
 #ifdef __cplusplus
 }

@@ -31,7 +31,8 @@ typedef void (*umx_done_fn)(umx_request *req, umx_status status, void *arg);
 enum umx_op_field {
     UMX_OP_FIELD_ON_DONE = 1u << 0, /* absent: wait with umx_request_wait() */
     UMX_OP_FIELD_FLAGS   = 1u << 1, /* absent: 0 */
-    UMX_OP_FIELD_ON_LOST = 1u << 2  /* absent: `on_done` alone tells */
+    UMX_OP_FIELD_ON_LOST = 1u << 2, /* absent: `on_done` alone tells */
+    UMX_OP_FIELD_STREAM  = 1u << 3  /* absent: the memory is ready */
 };
 
 enum umx_op_flags {
@@ -57,6 +58,12 @@ typedef struct umx_op_params {
      * destroyed at the latest; until then the buffer stays lent. At most once;
      * inside a (P) call. */
     umx_done_fn on_lost;
+    /* Of umx_channel_send() and umx_channel_recv(): a stream of a CUDA device, as
+     * umx_cuda_wait() takes it. What has been queued there by now is done before
+     * the operation begins: the call does not wait for it. Later operations of
+     * the same kind on the same channel begin after this one. */
+    uintptr_t stream;
+    int       device;
 } umx_op_params;
 
 /**

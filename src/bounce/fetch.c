@@ -302,7 +302,7 @@ ask_again(umi_fetch *fetch)
     (void)ask(fetch); /* else the connection has failed */
 }
 
-/* Which way a copy goes to what a device writes: one of both is its memory. */
+/* The direction of a copy by a device, to which one of both belongs. */
 static umi_cuda_direction
 direction_of(const umx_buffer *to, bool is_from_device)
 {
@@ -337,7 +337,8 @@ read_step(umi_fetch *fetch)
     }
     max        = umi_memtype_is_device(from) ? DIRECT_STEP : DIRECT_HOST_STEP;
     drain->len = (left < max) ? left : max;
-    status     = umi_bounce_device(to, &fetch->device);
+    status     = umi_bounce_device((fetch->pinned != NULL) ? from : to,
+                               &fetch->device);
     if (status == UMX_OK) {
         req->moved = fetch->drained + drain->len;
         umi_dma_begin(&drain->copy, req, fetch->device,
@@ -564,6 +565,9 @@ umi_fetch_on_direct(umi_ep_base *ep, const umi_bounce_note *note)
         return;
     }
     ep->bounce->received[UMI_BOUNCE_BY_READ]++;
+    if (fetch->pinned != NULL) {
+        fetch->device = UMX_DEVICE_NONE; /* it is the sender's */
+    }
     read_step(fetch);
 }
 

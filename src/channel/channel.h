@@ -107,6 +107,7 @@ typedef struct umi_channel {
     umi_pace pace;
     umi_list waiting;
     umi_list posted;
+    umi_list late; /* receives that are not posted yet: tagged_recv.c */
     umi_list unexpected;
     umi_list parked;
     umi_list taken;       /* in the user's hands, bytes may be missing */

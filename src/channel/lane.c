@@ -29,6 +29,7 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
     umi_node_init(&channel->user_node);
     umi_list_init(&channel->waiting);
     umi_list_init(&channel->posted);
+    umi_list_init(&channel->late);
     umi_list_init(&channel->unexpected);
     umi_list_init(&channel->parked);
     umi_list_init(&channel->taken);

@@ -64,6 +64,7 @@ umi_channel_discard(umi_channel *channel)
 {
     umx_status status = umi_endpoint_end_status(channel->ep, UMX_ERR_CANCELED);
 
+    umi_request_complete_all(&channel->late, status);
     while (!umi_list_is_empty(&channel->unexpected)) {
         umi_channel_discard_message(
             channel, umi_message_at(channel->unexpected.next), status);

@@ -7,6 +7,7 @@
 
 #include "bounce/bounce.h"
 #include "channel/channel.h"
+#include "core/dma.h"
 #include "core/observe.h"
 #include "endpoint/endpoint.h"
 #include "endpoint/log.h"
@@ -428,9 +429,17 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         }
         return status;
     }
+    if (params != NULL && (params->field_mask & UMX_OP_FIELD_STREAM) != 0) {
+        status = umi_dma_after(req, params->device, params->stream);
+        if (status != UMX_OK) {
+            free_memory(req);
+            umi_request_free(req);
+            return status;
+        }
+    }
     umi_link_look_first(&ep->base);
     if (!may_post(ep) || !umi_list_is_empty(&channel->waiting) ||
-        !decide(channel, req, &charge)) {
+        req->num_dmas != 0 || !decide(channel, req, &charge)) {
         enqueue(channel, req);
         if (ep->state == UMX_EP_DRAINING) {
             umi_endpoint_due(ep, UMI_DUE_SEND);
@@ -484,7 +493,7 @@ umi_channel_send_waiting(umi_channel *channel)
         umx_request *req = umi_channel_request_at(channel->waiting.next);
         umx_status   status;
 
-        if (channel->ep->base.handle == NULL ||
+        if (channel->ep->base.handle == NULL || req->num_dmas != 0 ||
             !decide(channel, req, &charge)) {
             return;
         }
@@ -539,6 +548,18 @@ send_finish(umx_request *req)
     }
     req->status = umi_endpoint_end_status(ep, req->status);
     return true;
+}
+
+/* The memory of a send that waits is ready, or nothing will write it any more:
+ * then the message is not sent. */
+static void
+send_ready(umx_request *req, umx_status status)
+{
+    if (status != UMX_OK) {
+        umi_send_of(req)->is_withdrawn = true;
+        umi_request_complete(req, status);
+    }
+    umi_endpoint_due(umi_endpoint_of(req->ep), UMI_DUE_SEND);
 }
 
 /* ---- cancelling ----------------------------------------------------------
@@ -735,6 +756,7 @@ send_describe(const umx_request *req, umx_trace_event *event)
 const umi_request_ops umi_channel_send_ops = {
     .name     = "send",
     .finish   = send_finish,
+    .ready    = send_ready,
     .cancel   = send_cancel,
     .describe = send_describe,
 };

@@ -18,8 +18,8 @@ request_matches(const umx_request *req, const umx_recv_info *info)
                      umi_recv_of(req)->flags, info);
 }
 
-static void
-complete_recv(umx_request *req, umx_status status)
+void
+umi_tagged_complete(umx_request *req, umx_status status)
 {
     umi_recv_of(req)->phase = UMI_RECV_COMPLETE;
     umi_request_complete(req, status);
@@ -31,7 +31,7 @@ refuse_length(umx_request *req, const umx_recv_info *info, umx_status status)
 {
     umi_node_remove(&req->node);
     req->info = *info;
-    complete_recv(req, status);
+    umi_tagged_complete(req, status);
 }
 
 static umx_request *
@@ -243,7 +243,7 @@ offer(umi_channel *channel, umx_message *message)
     }
     status = umi_tagged_deliver(channel, message, req);
     if (status != UMX_INPROGRESS) {
-        complete_recv(req, status);
+        umi_tagged_complete(req, status);
     }
 }
 
@@ -266,7 +266,7 @@ arrive_at_request(umi_channel *channel, umx_request *req,
     }
     umi_credit_read(channel, umi_charge_of(channel, arrival));
     if (status != UMX_INPROGRESS) {
-        complete_recv(req, status);
+        umi_tagged_complete(req, status);
     }
 }
 
@@ -324,7 +324,8 @@ landed(umi_channel *channel, umx_message *message, umx_status status)
     }
     umi_recv_of(claimant)->message = NULL;
     umi_channel_unqueue(channel, message);
-    complete_recv(claimant, umi_tagged_deliver(channel, message, claimant));
+    umi_tagged_complete(claimant,
+                        umi_tagged_deliver(channel, message, claimant));
 }
 
 static void
@@ -400,17 +401,17 @@ umi_tagged_repost(umx_request *req)
     }
     if (message != NULL && status != UMX_OK) {
         req->info = message->info;
-        complete_recv(req, status);
+        umi_tagged_complete(req, status);
     } else if (message != NULL && umi_message_is_at_hand(message)) {
         umi_channel_unqueue(channel, message);
-        complete_recv(req, umi_tagged_deliver(channel, message, req));
+        umi_tagged_complete(req, umi_tagged_deliver(channel, message, req));
     } else if (message != NULL) {
         status = umi_tagged_recv_later(channel, message, req);
         if (status != UMX_INPROGRESS) {
-            complete_recv(req, status);
+            umi_tagged_complete(req, status);
         }
     } else if (status != UMX_OK) {
-        complete_recv(req, status);
+        umi_tagged_complete(req, status);
     } else {
         umi_tagged_post(channel, req);
     }
@@ -451,13 +452,17 @@ recv_cancel(umx_request *req)
     umx_message *message = umi_recv_of(req)->message;
 
     switch ((enum umi_recv_phase)umi_recv_of(req)->phase) {
+    case UMI_RECV_LATE:
+        umi_tagged_complete(req, UMX_ERR_CANCELED);
+        umi_tagged_post_late(channel);
+        break;
     case UMI_RECV_QUEUED:
-        complete_recv(req, UMX_ERR_CANCELED);
+        umi_tagged_complete(req, UMX_ERR_CANCELED);
         break;
     case UMI_RECV_CLAIMING:
         message->claimant         = NULL;
         umi_recv_of(req)->message = NULL;
-        complete_recv(req, UMX_ERR_CANCELED);
+        umi_tagged_complete(req, UMX_ERR_CANCELED);
         umi_channel_unqueue(channel, message);
         umi_channel_offer(channel, message);
         break;
@@ -507,14 +512,32 @@ const umi_request_ops umi_tagged_recv_ops = {
     .finish          = recv_finish,
     .cancel          = recv_cancel,
     .cancel_complete = recv_cancel_complete,
+    .ready           = umi_tagged_ready,
     .describe        = recv_describe,
 };
+
+/* True if a receive that is posted later may get a message that is here. */
+static bool
+has_message(const umi_channel *channel, const umx_request *req)
+{
+    const umi_recv *recv = umi_recv_of(req);
+
+    return umi_endpoint_reads_on(channel->ep) &&
+           umi_tagged_find(channel, recv->tag, recv->mask, recv->flags) != NULL;
+}
 
 static void
 fail_posted(umi_channel *channel, umx_status status)
 {
     UMI_LIST_FOREACH_SAFE(node, &channel->posted) {
-        complete_recv(umi_channel_request_at(node), status);
+        umi_tagged_complete(umi_channel_request_at(node), status);
+    }
+    UMI_LIST_FOREACH_SAFE(node, &channel->late) {
+        umx_request *req = umi_channel_request_at(node);
+
+        if (!has_message(channel, req)) {
+            umi_tagged_complete(req, status);
+        }
     }
 }
 
@@ -522,7 +545,7 @@ void
 umi_tagged_fail_claim(umx_request *claimant, umx_status status)
 {
     umi_recv_of(claimant)->message = NULL;
-    complete_recv(claimant, status);
+    umi_tagged_complete(claimant, status);
 }
 
 static uint64_t

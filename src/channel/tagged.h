@@ -9,6 +9,7 @@
 
 /* The phases of a receive. */
 enum umi_recv_phase {
+    UMI_RECV_LATE,     /* in channel->late */
     UMI_RECV_QUEUED,   /* in channel->posted */
     UMI_RECV_CLAIMING, /* waits for a message that lands elsewhere */
     UMI_RECV_LANDING,  /* UCX writes into its buffer */
@@ -84,6 +85,16 @@ umx_message *umi_tagged_find(const umi_channel *channel, uint64_t tag,
 umx_message *umi_tagged_find_fitting(umi_channel     *channel,
                                      const umx_match *match, size_t capacity,
                                      umx_status *status_p);
+
+/* Complete a receive, wherever it is. */
+void umi_tagged_complete(umx_request *req, umx_status status);
+
+/* Post the first of those that are late, if its memory is ready now, and those
+ * behind it. */
+void umi_tagged_post_late(umi_channel *channel);
+
+/* The memory of a late receive is ready, or that has failed. */
+void umi_tagged_ready(umx_request *req, umx_status status);
 
 /* Add a receive to `posted`, in the order of posting. */
 void umi_tagged_post(umi_channel *channel, umx_request *req);

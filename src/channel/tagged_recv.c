@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tagged_recv.c: posting receives of messages by their tags, and probes. */
 #include "channel/tagged.h"
+#include "core/dma.h"
 #include "core/observe.h"
 #include "util/hash.h"
 
@@ -79,6 +80,113 @@ umi_tagged_recv_later(umi_channel *channel, umx_message *message,
     return umi_tagged_deliver(channel, message, req);
 }
 
+/* ---- memory that is not ready --------------------------------------------
+ */
+
+/* Post `req`, of no list, as if the program did so now. UMX_INPROGRESS: it
+ * waits, or its bytes land. */
+static umx_status
+post_now(umi_channel *channel, umx_request *req)
+{
+    const umi_recv *recv  = umi_recv_of(req);
+    umx_match       match = {
+              .tag = recv->tag, .mask = recv->mask, .flags = recv->flags};
+    umx_message *message = NULL;
+    umx_status   status  = UMX_OK;
+
+    umi_recv_of(req)->phase = UMI_RECV_QUEUED;
+    if (umi_endpoint_may_read(channel->ep)) {
+        message = umi_tagged_find_fitting(channel, &match, req->buf.len,
+                                          &status);
+    }
+    if (status != UMX_OK) {
+        req->info = message->info;
+        return status;
+    }
+    if (message != NULL) {
+        return umi_tagged_recv_later(channel, message, req);
+    }
+    status = umi_endpoint_recv_status(channel->ep);
+    if (status != UMX_OK) {
+        return status;
+    }
+    umi_list_append(&channel->posted, &req->node);
+    return UMX_INPROGRESS;
+}
+
+void
+umi_tagged_post_late(umi_channel *channel)
+{
+    while (!umi_list_is_empty(&channel->late)) {
+        umx_request *req = umi_channel_request_at(channel->late.next);
+        umx_status   status;
+
+        if (req->num_dmas != 0) {
+            return;
+        }
+        umi_node_remove(&req->node);
+        status = post_now(channel, req);
+        if (status != UMX_INPROGRESS) {
+            umi_tagged_complete(req, status);
+        }
+    }
+}
+
+void
+umi_tagged_ready(umx_request *req, umx_status status)
+{
+    umi_channel *channel = umi_landing_of(req)->channel;
+
+    if (status != UMX_OK) {
+        umi_tagged_complete(req, status);
+    }
+    umi_tagged_post_late(channel);
+}
+
+static bool
+has_stream(const umx_op_params *params)
+{
+    return params != NULL && (params->field_mask & UMX_OP_FIELD_STREAM) != 0;
+}
+
+/* True if a receive must wait for its memory, or for those in front of it. */
+static inline bool
+is_late(const umi_channel *channel, const umx_op_params *params)
+{
+    return __builtin_expect(
+        has_stream(params) || !umi_list_is_empty(&channel->late), 0);
+}
+
+/* Post a receive once its memory is ready. */
+static umx_status
+recv_when_ready(umi_channel *channel, const umx_match *match, uint32_t flags,
+                const umx_buffer *buf, const umx_op_params *params,
+                umx_request **req_p)
+{
+    umx_status   status = UMX_OK;
+    umx_request *req = umi_channel_new_recv(channel, match, flags, buf, params);
+
+    *req_p = req;
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    if (has_stream(params)) {
+        status = umi_dma_after(req, params->device, params->stream);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (req->num_dmas == 0 && umi_list_is_empty(&channel->late)) {
+        return post_now(channel, req);
+    }
+    umi_recv_of(req)->phase = UMI_RECV_LATE;
+    umi_list_append(&channel->late, &req->node);
+    return UMX_INPROGRESS;
+}
+
+/* ---- posting -------------------------------------------------------------
+ */
+
 static umx_status
 recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
             const umx_buffer *buf, const umx_op_params *params,
@@ -112,6 +220,20 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
     return UMX_INPROGRESS;
 }
 
+/* Give a receive to its caller, or what has become of it at once. */
+static umx_status
+hand_out(umx_status status, umx_request *req, umx_request **req_p,
+         umx_recv_info *info)
+{
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+    } else if (req != NULL) {
+        *info = req->info;
+        umi_request_free(req);
+    }
+    return status;
+}
+
 UMI_LOCKED(umx_status, umx_channel_recv, umi_endpoint_worker(ep),
            (umx_ep * ep, uint16_t number, const umx_match *match,
             const umx_buffer *buf, const umx_op_params *params,
@@ -139,6 +261,11 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
     status = umi_endpoint_check_buffer(buf);
     if (status != UMX_OK) {
         return status;
+    }
+    if (is_late(channel, params)) {
+        status = recv_when_ready(channel, match, match->flags, buf, params,
+                                 &req);
+        return hand_out(status, req, req_p, info);
     }
     if (!umi_list_is_empty(&channel->unexpected) && umi_endpoint_may_read(ep)) {
         message = umi_tagged_find_fitting(channel, match, buf->len, &status);
@@ -172,37 +299,26 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
     static const umx_buffer nothing;
 
     umi_channel *channel;
-    umx_message *message = NULL;
     umx_request *req;
+    uint32_t     flags;
     umx_status   status = umi_channel_check_recv(ep, id, &channel);
 
     if (status != UMX_OK) {
         return status;
     }
-    if (umi_endpoint_may_read(ep)) {
-        message = find_unexpected(channel, match);
+    if (small == NULL) {
+        small = &nothing;
     }
-    if (message == NULL) {
-        status = umi_endpoint_recv_status(ep);
-        if (status != UMX_OK) {
-            return status;
-        }
-    }
-    req = umi_channel_new_recv(channel, match,
-                               match->flags | UMI_MATCH_WANT_MESSAGE,
-                               small != NULL ? small : &nothing, params);
-    if (req == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    if (message == NULL) {
-        umi_list_append(&channel->posted, &req->node);
-        status = UMX_INPROGRESS;
+    flags = match->flags | UMI_MATCH_WANT_MESSAGE;
+    if (is_late(channel, params)) {
+        status = recv_when_ready(channel, match, flags, small, params, &req);
     } else {
-        status = umi_tagged_recv_later(channel, message, req);
+        req    = umi_channel_new_recv(channel, match, flags, small, params);
+        status = (req == NULL) ? UMX_ERR_NO_MEMORY : post_now(channel, req);
     }
     if (status == UMX_INPROGRESS) {
         *req_p = req;
-    } else {
+    } else if (req != NULL) {
         *message_p = umi_recv_of(req)->message;
         umi_request_free(req);
     }

@@ -156,6 +156,79 @@ end_copy(umi_dma *copy, umx_status status)
     }
 }
 
+/* ---- work of programs ----------------------------------------------------
+ */
+
+/* What a request waits for. */
+typedef struct work {
+    umi_dma      copy;
+    umx_request *req; /* NULL: it has ended */
+} work;
+
+static void
+on_work(umi_dma *copy, umx_status status)
+{
+    work        *w   = umi_container_of(copy, work, copy);
+    umx_request *req = w->req;
+
+    free(w);
+    if (req != NULL) {
+        req->ops->ready(req, status);
+    }
+}
+
+static bool
+is_work(const umi_dma *copy)
+{
+    return copy->done == on_work;
+}
+
+/* Forget work whose request has ended. */
+static void
+forget_work(umi_dma *copy)
+{
+    umi_container_of(copy, work, copy)->req = NULL;
+    if (copy->req != NULL) {
+        UMI_DECREMENT(copy->req->num_dmas);
+        copy->req = NULL;
+    }
+}
+
+/* Free work that the worker does not outlive. */
+static void
+end_work(umi_dma *copy)
+{
+    forget_work(copy);
+    if (copy->status == UMX_INPROGRESS) {
+        umi_cuda_after_drop(&copy->cuda);
+    }
+    free(umi_container_of(copy, work, copy));
+}
+
+umx_status
+umi_dma_after(umx_request *req, int device, uintptr_t stream)
+{
+    work      *w = malloc(sizeof(*w));
+    umx_status status;
+
+    if (w == NULL) {
+        return umx_cuda_wait(device, stream);
+    }
+    status = umi_cuda_after(device, stream, &w->copy.cuda);
+    if (status != UMX_INPROGRESS) {
+        free(w);
+        return status;
+    }
+    umi_dma_end(&w->copy, req->worker, UMX_INPROGRESS, on_work);
+    w->req      = req;
+    w->copy.req = req;
+    req->num_dmas++;
+    return UMX_OK;
+}
+
+/* ---- looking -------------------------------------------------------------
+ */
+
 /* The stream of a copy, as a bit: one that is behind another of the same stream
  * is not asked about. */
 static uint64_t
@@ -183,7 +256,7 @@ umi_dma_look(umx_worker *worker)
             }
             status = umi_cuda_copy_test(&copy->cuda);
             if (status == UMX_INPROGRESS) {
-                waiting |= stream_bit(copy);
+                waiting |= is_work(copy) ? 0 : stream_bit(copy);
                 continue;
             }
             end_copy(copy, status);
@@ -223,9 +296,9 @@ umi_dma_announce(umx_worker *worker)
         umi_dma *copy = copy_at(node);
 
         if (bell != NULL && !copy->is_announced &&
-            (asked & stream_bit(copy)) == 0) {
+            copy->status == UMX_INPROGRESS && (asked & stream_bit(copy)) == 0) {
             announce(bell, copy);
-            asked |= stream_bit(copy);
+            asked |= is_work(copy) ? 0 : stream_bit(copy);
         }
         copy->is_announced = true;
     }
@@ -240,9 +313,14 @@ wait_for(umx_worker *worker, const umx_request *req)
     UMI_LIST_FOREACH(node, &worker->dmas) {
         umi_dma *copy = copy_at(node);
 
-        if (copy->status == UMX_INPROGRESS &&
-            (req == NULL || copy->req == req)) {
+        if (copy->status != UMX_INPROGRESS ||
+            (req != NULL && copy->req != req)) {
+            continue;
+        }
+        if (!is_work(copy)) {
             end_copy(copy, umi_cuda_copy_wait(&copy->cuda));
+        } else if (req != NULL) {
+            forget_work(copy);
         }
     }
     worker->is_armed = false; /* what is over is to be looked at */
@@ -264,8 +342,13 @@ umi_dma_settle_all(umx_worker *worker)
 void
 umi_dma_fini(umx_worker *worker)
 {
+    umi_node *node;
+
     umi_dma_settle_all(worker);
-    while (umi_list_pop(&worker->dmas) != NULL) {
+    while ((node = umi_list_pop(&worker->dmas)) != NULL) {
+        if (is_work(copy_at(node))) {
+            end_work(copy_at(node));
+        }
     }
     umi_timer_stop(&worker->dma_timer);
     if (worker->bell != NULL) {

@@ -13,7 +13,10 @@
  * The memory of a request is the program's again once its copies are settled,
  * which is waited for: a copy is short, and needs no peer. Whatever ends a
  * request, or moves its bytes elsewhere, settles them (request.c, detach.c).
- * Thread: the worker's owner. */
+ * What a program has queued in a stream of its own, an operation may have to
+ * wait for: that is asked after as if it was a copy, and umi_dma_settle()
+ * forgets it instead, as nobody knows how long it takes. Thread: the worker's
+ * owner. */
 /* clang-format on */
 #ifndef UMI_DMA_H
 #define UMI_DMA_H
@@ -57,6 +60,11 @@ void umi_dma_begin(umi_dma *copy, umx_request *req, int device,
  * over by now. */
 void umi_dma_end(umi_dma *copy, umx_worker *worker, umx_status status,
                  umi_dma_fn done);
+
+/* Have req->ops->ready called once the work is done that is queued in a stream
+ * now; not if the request has ended by then. Until then req->num_dmas is not 0.
+ * UMX_OK: it is done already, or will be; or umx_cuda_wait()'s. */
+umx_status umi_dma_after(umx_request *req, int device, uintptr_t stream);
 
 /* Call `done` of the copies that are over. True if there were any. */
 bool umi_dma_look(umx_worker *worker);

@@ -57,7 +57,7 @@ umi_pin_use(umi_pin *pin, void *data, size_t len)
     }
 }
 
-/* Nobody uses the memory any more, so nobody begins now. */
+/* The memory is used no more, so that no thread begins now. */
 void
 umi_pin_end(umi_pin *pin)
 {

@@ -43,6 +43,9 @@ typedef struct umi_request_ops {
     /* Hand the request to UCX, for umi_ep_base_post_waiting(). NULL: such a
      * request never waits. */
     umx_status (*post)(umx_request *req);
+    /* What umi_dma_after() waits for is done, or has failed. NULL: such a
+     * request never waits for it. */
+    void (*ready)(umx_request *req, umx_status status);
     /* Add to the event of its end what traces say of it: bytes, tag, flags.
      * NULL: nothing. */
     void (*describe)(const umx_request *req, umx_trace_event *event);
@@ -101,7 +104,7 @@ struct umx_request {
     bool       is_kept;      /* released by the user */
     bool       is_cancelled; /* umx_request_cancel() was called */
     /* umi_request_is_odd() looks at the first four at once. */
-    uint8_t  num_dmas;         /* of its bytes, under way: dma.h */
+    uint8_t  num_dmas;         /* copies that are under way: dma.h */
     unsigned state : 3;        /* umi_request_state */
     unsigned user : 2;         /* umi_user_state */
     bool     is_lost : 1;      /* in UCX's hands for good, it seems */

@@ -326,8 +326,10 @@ umx_memory_query(const void *data, size_t len, umx_memory_info *info)
     return status;
 }
 
-umx_status
-umx_cuda_wait(int device, uintptr_t stream)
+/* Call `fn` with the context of a stream's device as the current one. */
+static umx_status
+with_stream(int device, uintptr_t stream,
+            umx_status (*fn)(int device, cu_stream stream))
 {
     bool       is_default = (stream == 1 || stream == 2);
     umx_status status;
@@ -338,16 +340,50 @@ umx_cuda_wait(int device, uintptr_t stream)
     if (!is_default && stream < FIRST_REAL_STREAM) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (device != UMX_DEVICE_NONE) {
-        status = umi_cuda_enter_device(device);
-        if (status != UMX_OK) {
-            return status;
-        }
+    if (device == UMX_DEVICE_NONE) {
+        return fn(device, (cu_stream)stream);
     }
-    status = umi_cuda_check(umi_cuda.stream_wait((cu_stream)stream), device,
-                            "cuStreamSynchronize");
-    if (device != UMX_DEVICE_NONE) {
+    status = umi_cuda_enter_device(device);
+    if (status == UMX_OK) {
+        status = fn(device, (cu_stream)stream);
         umi_cuda_leave();
     }
     return status;
+}
+
+static umx_status
+wait_for(int device, cu_stream stream)
+{
+    return umi_cuda_check(umi_cuda.stream_wait(stream), device,
+                          "cuStreamSynchronize");
+}
+
+umx_status
+umx_cuda_wait(int device, uintptr_t stream)
+{
+    return with_stream(device, stream, wait_for);
+}
+
+/* A capture would not outlive a query. */
+static umx_status
+query(int device, cu_stream stream)
+{
+    int       capturing = 0;
+    cu_result result    = umi_cuda.is_capturing(stream, &capturing);
+
+    if (result == CU_OK && capturing != 0) {
+        return UMX_ERR_BUSY;
+    }
+    if (result == CU_OK) {
+        result = umi_cuda.stream_query(stream);
+    }
+    return (result == CU_NOT_READY) ?
+               UMX_INPROGRESS :
+               umi_cuda_check(result, device, "cuStreamQuery");
+}
+
+umx_status
+umx_cuda_query(int device, uintptr_t stream)
+{
+    return with_stream(device, stream, query);
 }

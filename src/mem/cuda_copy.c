@@ -176,13 +176,24 @@ make_sure(const umi_cuda_copy *copy)
     (void)umi_cuda.event_destroy(copy->event);
 }
 
+void
+umi_cuda_after_drop(const umi_cuda_copy *copy)
+{
+    if (umi_cuda_enter_device(copy->device) == UMX_OK) {
+        (void)umi_cuda.event_destroy(copy->event);
+        umi_cuda_leave();
+    }
+}
+
 /* End a copy, with this status of what was asked. The event of a device that
- * has failed is nobody's. */
+ * has failed is nobody's, and what a program has queued may never end. */
 static umx_status
 end(const umi_cuda_copy *copy, umx_status status)
 {
     if (status == UMX_OK) {
         put_event(copy->device, copy->event);
+    } else if (copy->direction == UMI_CUDA_AFTER) {
+        umi_cuda_after_drop(copy);
     } else if (status != UMX_ERR_DEVICE_FAILED) {
         make_sure(copy);
     }
@@ -231,12 +242,78 @@ umi_cuda_copy_call(const umi_cuda_copy *copy, void (*fn)(void *arg), void *arg)
         return status;
     }
     status = umi_cuda_stream(copy->device, copy->direction, &stream);
+    if (status == UMX_OK && copy->direction == UMI_CUDA_AFTER) {
+        status = umi_cuda_check(
+            umi_cuda.stream_wait_event(stream, copy->event, 0), copy->device,
+            "cuStreamWaitEvent");
+    }
     if (status == UMX_OK) {
         status = umi_cuda_check(umi_cuda.call_host(stream, fn, arg),
                                 copy->device, "cuLaunchHostFunc");
     }
     umi_cuda_leave();
     return status;
+}
+
+/* ---- work of programs ----------------------------------------------------
+ */
+
+/* Find the device of a stream, for which that of the memory is current. */
+static int
+device_of(cu_stream stream, int device)
+{
+    cu_context context;
+    cu_device  found = device;
+
+    if (umi_cuda_enter_device(device) != UMX_OK) {
+        return device;
+    }
+    if (umi_cuda.stream_context(stream, &context) == CU_OK &&
+        umi_cuda.push(context) == CU_OK) {
+        if (umi_cuda.current_device(&found) != CU_OK) {
+            found = device;
+        }
+        (void)umi_cuda.pop(&context);
+    }
+    umi_cuda_leave();
+    return found;
+}
+
+/* Note what is queued in a stream. False: no event can, as the stream is of
+ * another context than its device's primary one. */
+static bool
+note_queued(int device, cu_stream stream, umi_cuda_copy *copy)
+{
+    cu_event event = NULL;
+    bool     is_noted;
+
+    device = device_of(stream, device);
+    if (umi_cuda_enter_device(device) != UMX_OK) {
+        return false;
+    }
+    is_noted = take_event(device, &event) == UMX_OK;
+    if (is_noted && umi_cuda.event_record(event, stream) != CU_OK) {
+        put_event(device, event);
+        is_noted = false;
+    }
+    umi_cuda_leave();
+    *copy = (umi_cuda_copy){event, device, UMI_CUDA_AFTER};
+    return is_noted;
+}
+
+umx_status
+umi_cuda_after(int device, uintptr_t stream, umi_cuda_copy *copy)
+{
+    umx_status status = umx_cuda_query(device, stream);
+
+    if (status != UMX_INPROGRESS) {
+        return status;
+    }
+    if (device == UMX_DEVICE_NONE ||
+        !note_queued(device, (cu_stream)stream, copy)) {
+        return umx_cuda_wait(device, stream);
+    }
+    return UMX_INPROGRESS;
 }
 
 /* ---- copies that are waited for ------------------------------------------

@@ -34,6 +34,14 @@ umx_status umi_cuda_copy_begin(int device, umi_cuda_direction direction,
  * is over unless UMX_INPROGRESS. */
 umx_status umi_cuda_copy_test(umi_cuda_copy *copy);
 
+/* Find out when all that a program has queued in a stream is done, which
+ * umi_cuda_copy_test() tells from now on. UMX_INPROGRESS: it is not done yet;
+ * UMX_OK: it is; or what umx_cuda_wait() returns. */
+umx_status umi_cuda_after(int device, uintptr_t stream, umi_cuda_copy *copy);
+
+/* Do not ask after such work any more. */
+void umi_cuda_after_drop(const umi_cuda_copy *copy);
+
 /* Return when a copy is done, which is over then. */
 umx_status umi_cuda_copy_wait(umi_cuda_copy *copy);
 

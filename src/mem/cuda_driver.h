@@ -85,6 +85,13 @@ enum {
        cu_stream stream))                                                      \
     X(stream_create, "cuStreamCreate", (cu_stream * stream_p, unsigned flags)) \
     X(stream_wait, "cuStreamSynchronize", (cu_stream stream))                  \
+    X(stream_query, "cuStreamQuery", (cu_stream stream))                       \
+    X(stream_context, "cuStreamGetCtx",                                        \
+      (cu_stream stream, cu_context * context_p))                              \
+    X(stream_wait_event, "cuStreamWaitEvent",                                  \
+      (cu_stream stream, cu_event event, unsigned flags))                      \
+    X(is_capturing, "cuStreamIsCapturing",                                     \
+      (cu_stream stream, int *capturing_p))                                    \
     X(event_create, "cuEventCreate", (cu_event * event_p, unsigned flags))     \
     X(event_record, "cuEventRecord", (cu_event event, cu_stream stream))       \
     X(event_query, "cuEventQuery", (cu_event event))                           \

@@ -9,6 +9,7 @@ typedef enum umi_cuda_direction {
     UMI_CUDA_OUT,     /* from a device to the host */
     UMI_CUDA_ACROSS,  /* between devices, or within one */
     UMI_CUDA_AT_ONCE, /* any of these, and the caller waits for it */
+    UMI_CUDA_AFTER,   /* no copy: what a program has queued in its stream */
     UMI_CUDA_NUM_DIRECTIONS
 } umi_cuda_direction;
 

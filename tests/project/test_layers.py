@@ -91,7 +91,8 @@ UNLOCKED = {
         umx_moe_to_fp8
         umx_address_check umx_address_is_beside umx_address_worker_id umx_config_check
         umx_config_default
-        umx_cuda_is_present umx_cuda_wait umx_dtype_size umx_hash_partition
+        umx_cuda_is_present umx_cuda_query umx_cuda_wait umx_dtype_size
+        umx_hash_partition
         umx_layout_init umx_partition_destroy umx_partition_offsets
         umx_partition_read umx_partition_rows umx_partition_write umx_range_partition
         umx_layout_is_writable umx_log_set umx_log_set_level umx_memory_query
@@ -291,9 +292,9 @@ NOUNS = {
     "core": """
         announcement block config configuration configurations context datatype
         datatypes descriptors dma engine engines ep fork guard key link links listener
-        memh must observe parked pin port print request requests rkey rkeys routes segment
-        segments slab sockaddr socket spare status thread timer transport transports ucs
-        waits watch worker""",
+        memh must observe parked pin port print request requests rkey rkeys routes
+        segment segments slab sockaddr socket spare status thread timer transport
+        transports ucs waits watch worker""",
     "progress": "nap progress turn yields",
     "ops": "am flush follow ops post queue tag transfer turns",
     "lend": "lend",

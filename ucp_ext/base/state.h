@@ -133,7 +133,9 @@ struct mod_state {
     unsigned       num_free_blocks;
     block         *free_blocks; /* see block.h */
     int            numpy;       /* 0: not looked yet, 1: its API is loaded */
-    PyObject      *names[64];
+    struct buffer_stream
+             *after; /* of buffer_acquire_late() under way, or NULL */
+    PyObject *names[64];
     /* alive */
     size_t num_requests;
     size_t num_contexts;

@@ -4,7 +4,7 @@
 
 /* The operation holds the Array, which holds the memory. */
 int
-array_acquire(PyObject *op, bool is_writable, buffer_hold *hold)
+array_acquire(mod_state *st, PyObject *op, bool is_writable, buffer_hold *hold)
 {
     ArrayObject *self = (ArrayObject *)op;
 
@@ -20,7 +20,7 @@ array_acquire(PyObject *op, bool is_writable, buffer_hold *hold)
     }
     hold->buf   = self->hold.buf;
     hold->owner = Py_NewRef(op);
-    if (device_settle(op, self->stream, hold) < 0) {
+    if (device_settle(st, op, self->stream, hold) < 0) {
         buffer_release(hold);
         return -1;
     }

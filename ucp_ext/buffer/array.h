@@ -19,7 +19,8 @@ typedef struct ArrayObject {
 } ArrayObject;
 
 /* buffer_acquire() of an Array. */
-int array_acquire(PyObject *op, bool is_writable, buffer_hold *hold);
+int array_acquire(mod_state *st, PyObject *op, bool is_writable,
+                  buffer_hold *hold);
 
 /* Describe the memory of an Array, whatever its strides. */
 void array_describe(PyObject *op, buffer_hold *hold, buffer_layout *layout);

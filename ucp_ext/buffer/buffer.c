@@ -473,7 +473,7 @@ acquire_whole(mod_state *st, PyObject *obj, bool is_writable, buffer_hold *hold)
         return refuse_strides(layout.ndim, layout.strides, layout.itemsize,
                               is_on_host);
     }
-    if (device_settle(obj, layout.stream, hold) < 0 ||
+    if (device_settle(st, obj, layout.stream, hold) < 0 ||
         (!layout.is_c_contiguous && hold->buf.memtype <= UMX_MEMTYPE_HOST &&
          buffer_set_order(obj, is_writable, &layout, hold) < 0)) {
         buffer_release(hold);
@@ -525,7 +525,7 @@ buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
         return acquire_exporter(st, obj, is_writable, hold);
     }
     if (Py_IS_TYPE(obj, st->array_type)) {
-        return array_acquire(obj, is_writable, hold);
+        return array_acquire(st, obj, is_writable, hold);
     }
     return acquire_whole(st, obj, is_writable, hold);
 }

@@ -36,6 +36,27 @@ typedef int buffer_acquire_fn(mod_state *st, PyObject *obj, bool is_writable,
 int buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
                    buffer_hold *hold);
 
+/* A stream of a device, whose work memory waits for; `handle` 0: none. */
+typedef struct buffer_stream {
+    uintptr_t handle;
+    int       device;
+} buffer_stream;
+
+/* Acquire a buffer by `acquire`, and do not wait for the stream that the object
+ * names: `after` gets it if its work is not done yet. */
+static inline int
+buffer_acquire_late(mod_state *st, buffer_acquire_fn *acquire, PyObject *obj,
+                    bool is_writable, buffer_hold *hold, buffer_stream *after)
+{
+    int rc;
+
+    after->handle = 0;
+    st->after     = after;
+    rc            = acquire(st, obj, is_writable, hold);
+    st->after     = NULL;
+    return rc;
+}
+
 /* buffer_acquire() for an operation that takes no layout: a destination that
  * would have one is refused. */
 int buffer_acquire_run(mod_state *st, PyObject *obj, bool is_writable,
@@ -140,8 +161,10 @@ buffer_is_in_gc(const buffer_hold *hold)
 /* Is the buffer as long as a message of `len` bytes? -1 with an exception. */
 int buffer_check_room(const buffer_hold *hold, size_t len);
 
-/* `stream=` of an operation; NULL, None: nothing to wait for. */
-int device_wait(mod_state *st, PyObject *stream, const buffer_hold *hold);
+/* `stream=` of an operation; NULL, None: nothing to wait for. `after`: as
+ * buffer_acquire_late() has set it, or NULL: then this waits. */
+int device_wait(mod_state *st, PyObject *stream, const buffer_hold *hold,
+                buffer_stream *after);
 
 /* Is it in memory of a device, although it has the buffer protocol? A Memory or
  * PoolBuffer that the CPU cannot reach, or an array that has

@@ -2,7 +2,8 @@
 /* device.c: arrays in the memory of NVIDIA's devices: is it there, and are its
  * bytes? UCX knows nothing of CUDA's streams. What was queued before a send
  * must have written what is sent, and before a receive have read what it
- * overwrites: so it is waited for, without the GIL, before they are posted. */
+ * overwrites. libumx begins messages later where that is not done yet; others
+ * wait for it, without the GIL, before they are posted. */
 #include "buffer/buffer.h"
 #include "buffer/layout.h"
 
@@ -27,16 +28,14 @@ refuse_memory(PyObject *obj, const umx_buffer *buf)
 }
 
 static int
-wait_for(int device, uintptr_t stream)
+refuse_wait(uintptr_t stream, umx_status status)
 {
-    PyThreadState *thread = PyEval_SaveThread();
-    umx_status     status = umx_cuda_wait(device, stream);
-
-    PyEval_RestoreThread(thread);
-    if (status == UMX_OK) {
-        return 0;
-    }
-    if (status == UMX_ERR_UNSUPPORTED) {
+    if (status == UMX_ERR_BUSY) {
+        PyErr_Format(PyExc_ValueError,
+                     "stream %zu captures a graph: what is queued there now "
+                     "is not run, and nobody can wait for it",
+                     (size_t)stream);
+    } else if (status == UMX_ERR_UNSUPPORTED) {
         PyErr_SetString(PyExc_ValueError,
                         "stream: there is no CUDA driver or no device");
     } else {
@@ -46,8 +45,40 @@ wait_for(int device, uintptr_t stream)
     return -1;
 }
 
+static int
+wait_for(int device, uintptr_t stream)
+{
+    umx_status status = umx_cuda_query(device, stream);
+
+    if (status == UMX_INPROGRESS) {
+        PyThreadState *thread = PyEval_SaveThread();
+
+        status = umx_cuda_wait(device, stream);
+        PyEval_RestoreThread(thread);
+    }
+    return (status == UMX_OK) ? 0 : refuse_wait(stream, status);
+}
+
+/* Have the operation wait for a stream, unless its work is done. Another stream
+ * that it is to wait for is waited for here. */
+static int
+wait_later(int device, uintptr_t stream, buffer_stream *after)
+{
+    umx_status status = umx_cuda_query(device, stream);
+
+    if (status != UMX_INPROGRESS) {
+        return (status == UMX_OK) ? 0 : refuse_wait(stream, status);
+    }
+    if (device == UMX_DEVICE_NONE ||
+        (after->handle != 0 && after->handle != stream)) {
+        return wait_for(device, stream);
+    }
+    *after = (buffer_stream){stream, device};
+    return 0;
+}
+
 int
-device_settle(PyObject *obj, uintptr_t stream, buffer_hold *hold)
+device_settle(mod_state *st, PyObject *obj, uintptr_t stream, buffer_hold *hold)
 {
     umx_memory_info info;
 
@@ -59,7 +90,11 @@ device_settle(PyObject *obj, uintptr_t stream, buffer_hold *hold)
         return refuse_memory(obj, &hold->buf);
     }
     hold->buf.memtype = info.memtype;
-    return (stream == 0) ? 0 : wait_for(info.device, stream);
+    if (stream == 0) {
+        return 0;
+    }
+    return (st->after != NULL) ? wait_later(info.device, stream, st->after) :
+                                 wait_for(info.device, stream);
 }
 
 /* ---- streams -------------------------------------------------------------
@@ -141,7 +176,8 @@ device_parse_stream(mod_state *st, PyObject *obj, uintptr_t *stream_p)
 }
 
 int
-device_wait(mod_state *st, PyObject *stream, const buffer_hold *hold)
+device_wait(mod_state *st, PyObject *stream, const buffer_hold *hold,
+            buffer_stream *after)
 {
     umx_memory_info info = {.device = UMX_DEVICE_NONE};
     uintptr_t       handle;
@@ -156,5 +192,6 @@ device_wait(mod_state *st, PyObject *stream, const buffer_hold *hold)
         umx_memory_query(hold->buf.data, hold->buf.len, &info) != UMX_OK) {
         return refuse_memory(stream, &hold->buf);
     }
-    return wait_for(info.device, handle);
+    return (after != NULL) ? wait_later(info.device, handle, after) :
+                             wait_for(info.device, handle);
 }

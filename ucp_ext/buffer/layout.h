@@ -45,7 +45,8 @@ enum {
 
 /* What `obj`, which says that it is in device memory, has given: is it there?
  * Then wait for `stream`; 0: none. Sets the memory's type. */
-int device_settle(PyObject *obj, uintptr_t stream, buffer_hold *hold);
+int device_settle(mod_state *st, PyObject *obj, uintptr_t stream,
+                  buffer_hold *hold);
 
 /* A number, or an object of CUDA Python, CuPy or torch. */
 int device_parse_stream(mod_state *st, PyObject *obj, uintptr_t *stream_p);

@@ -124,7 +124,7 @@ buffer_acquire_strided(mod_state *st, PyObject *obj, bool is_writable,
         return -1;
     }
     if (take_strided(obj, is_writable, &layout, hold) < 0 ||
-        device_settle(obj, layout.stream, hold) < 0) {
+        device_settle(st, obj, layout.stream, hold) < 0) {
         buffer_release(hold);
         return -1;
     }

@@ -348,7 +348,7 @@ endpoint_am_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         am_parse_header(values[2], UMX_AM_HEADER_MAX,
                         &TAIL_OF(req, am_tail)->header) < 0 ||
         buffer_acquire(self->worker->st, values[0], false, &req->hold) < 0 ||
-        device_wait(self->worker->st, values[3], &req->hold) < 0) {
+        device_wait(self->worker->st, values[3], &req->hold, NULL) < 0) {
         Py_DECREF(req);
         return NULL;
     }

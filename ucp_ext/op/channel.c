@@ -18,6 +18,12 @@
 static umx_status
 send_post(RequestObject *req, const umx_op_params *params)
 {
+    umx_op_params after;
+
+    if (UNLIKELY(req->rare != NULL)) {
+        after  = request_params_after(req, params);
+        params = &after;
+    }
     return umx_channel_send(req->endpoint->umx, req->channel, &req->match,
                             &req->hold.buf, params, &req->op);
 }
@@ -25,6 +31,12 @@ send_post(RequestObject *req, const umx_op_params *params)
 static umx_status
 recv_post(RequestObject *req, const umx_op_params *params)
 {
+    umx_op_params after;
+
+    if (UNLIKELY(req->rare != NULL)) {
+        after  = request_params_after(req, params);
+        params = &after;
+    }
     return umx_channel_recv(req->endpoint->umx, req->channel, &req->match,
                             &req->hold.buf, params, &req->op, &req->info);
 }
@@ -140,6 +152,33 @@ new_request(EndpointObject *self, uint16_t channel, const op_type *type)
     return req;
 }
 
+/* Acquire the memory of a message; `after` gets the stream of a device that it
+ * waits for. */
+static inline int
+acquire(RequestObject *req, buffer_acquire_fn *fn, PyObject *obj, bool is_recv,
+        buffer_stream *after)
+{
+    return buffer_acquire_late(req->worker->st, fn, obj, is_recv, &req->hold,
+                               after);
+}
+
+static inline int
+set_stream(RequestObject *req, const buffer_stream *after)
+{
+    return UNLIKELY(after->handle != 0) ? request_set_stream(req, after) : 0;
+}
+
+/* acquire() of any message but one that has a stream of its own. */
+static inline int
+acquire_plain(RequestObject *req, PyObject *obj, bool is_recv)
+{
+    buffer_stream after;
+
+    return (acquire(req, buffer_acquire, obj, is_recv, &after) < 0) ?
+               -1 :
+               set_stream(req, &after);
+}
+
 /* -1 with an exception; NULL is false. */
 static int
 is_true(PyObject *value)
@@ -163,8 +202,10 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     int                      num_tags   = has_raw ? 3 : 2;
     PyObject                *values[5]  = {NULL};
     RequestObject           *req;
-    int                      is_forced, is_strided;
+    int                      is_forced, is_strided, rc;
     const op_type           *type;
+    buffer_acquire_fn       *fn;
+    buffer_stream            after;
 
     if (args_parse(is_recv ? "recv" : "send", args, nargs, kwnames,
                    has_raw ? with_raw : keywords, num_tags + 2, num_tags, 1,
@@ -192,11 +233,18 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
         return NULL;
     }
     req->match.mask = UINT64_MAX;
-    if ((is_forced ? args_raw_tag(values[1], "tag", &req->match.tag) :
-                     args_tag(st, values[1], &req->match)) < 0 ||
-        (is_strided ? buffer_acquire_strided :
-                      buffer_acquire)(st, values[0], is_recv, &req->hold) < 0 ||
-        device_wait(st, values[num_tags + 1], &req->hold) < 0) {
+    fn              = is_strided ? buffer_acquire_strided : buffer_acquire;
+    if (is_forced) {
+        rc = (args_raw_tag(values[1], "tag", &req->match.tag) < 0 ||
+              fn(st, values[0], is_recv, &req->hold) < 0 ||
+              device_wait(st, values[num_tags + 1], &req->hold, NULL) < 0);
+    } else {
+        rc = (args_tag(st, values[1], &req->match) < 0 ||
+              acquire(req, fn, values[0], is_recv, &after) < 0 ||
+              device_wait(st, values[num_tags + 1], &req->hold, &after) < 0 ||
+              set_stream(req, &after) < 0);
+    }
+    if (rc != 0) {
         Py_DECREF(req);
         return NULL;
     }
@@ -219,8 +267,7 @@ messages_send(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
-    if (UNLIKELY(buffer_acquire(self->worker->st, args[0], false, &req->hold) <
-                 0)) {
+    if (UNLIKELY(acquire_plain(req, args[0], false) < 0)) {
         Py_DECREF(req);
         return NULL;
     }
@@ -243,8 +290,7 @@ messages_recv(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
-    if (UNLIKELY(buffer_acquire(self->worker->st, args[0], true, &req->hold) <
-                 0)) {
+    if (UNLIKELY(acquire_plain(req, args[0], true) < 0)) {
         Py_DECREF(req);
         return NULL;
     }
@@ -275,7 +321,7 @@ messages_recv_into(EndpointObject *self, uint16_t channel,
     }
     if (args_tag(st, values[1] != NULL ? values[1] : st->any, &req->match) <
             0 ||
-        buffer_acquire(st, values[0], true, &req->hold) < 0) {
+        acquire_plain(req, values[0], true) < 0) {
         Py_DECREF(req);
         return NULL;
     }

@@ -7,12 +7,13 @@
 
 /* What few requests have, in a block. */
 struct request_rare {
-    PyObject *exception;      /* of a failure that was handed out */
-    PyObject *cancel_message; /* of cancel() */
-    PyObject *thread; /* the name of the one that made it, if deferred */
-    PyObject *more_callbacks; /* list of (callback, context) */
-    PyObject *low_level;      /* see request/callback.c */
-    PyObject *function;       /* allocates or decodes the result */
+    PyObject     *exception;      /* of a failure that was handed out */
+    PyObject     *cancel_message; /* of cancel() */
+    PyObject     *thread; /* the name of the one that made it, if deferred */
+    PyObject     *more_callbacks; /* list of (callback, context) */
+    PyObject     *low_level;      /* see request/callback.c */
+    PyObject     *function;       /* allocates or decodes the result */
+    buffer_stream after;          /* its memory is not ready before */
 };
 _Static_assert(sizeof(request_rare) <= BLOCK_SIZE, "request_rare");
 

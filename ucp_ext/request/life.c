@@ -137,6 +137,31 @@ request_set_function(RequestObject *req, PyObject *function)
     return 0;
 }
 
+int
+request_set_stream(RequestObject *req, const buffer_stream *after)
+{
+    request_rare *rare = request_get_rare(req);
+
+    if (rare == NULL) {
+        return -1;
+    }
+    rare->after = *after;
+    return 0;
+}
+
+umx_op_params
+request_params_after(const RequestObject *req, const umx_op_params *params)
+{
+    umx_op_params after = *params;
+
+    if (req->rare->after.handle != 0) {
+        after.field_mask |= UMX_OP_FIELD_STREAM;
+        after.stream = req->rare->after.handle;
+        after.device = req->rare->after.device;
+    }
+    return after;
+}
+
 PyObject *
 request_function(const RequestObject *req)
 {

@@ -309,6 +309,12 @@ PyObject *request_posted(RequestObject *req, umx_status status);
  * exception. */
 int request_set_function(RequestObject *req, PyObject *function);
 
+/* Have the operation begin once the work of a stream is done: with an exception
+ * -1, and what libumx is told. */
+int request_set_stream(RequestObject *req, const buffer_stream *after);
+umx_op_params request_params_after(const RequestObject *req,
+                                   const umx_op_params *params);
+
 /* That function, borrowed; or NULL. */
 PyObject *request_function(const RequestObject *req);
 
