@@ -30,6 +30,7 @@ enum {
     RING_SHARE = 2,         /* of a ring that a message may take at most */
     MAX_RANKS  = 256,       /* of a communicator with inboxes */
     STEP       = 16 * 1024, /* bytes */
+    ONE_STEP   = 64 * 1024,
     PULL_MIN   = 16 * 1024,
     LEND_MIN   = 32 * 1024,
     KEY_MAX    = 4096,
@@ -279,11 +280,12 @@ is_in_shared_memory(const umx_buffer *buf, uint64_t *offset_p)
 }
 
 /* Tell how many bytes are copied before the rank is shown that they are there.
- * Without a processor of its own it would only wait for the others. */
+ * A shorter message is copied as fast in one step, and a rank without a
+ * processor of its own would only wait for the others. */
 static size_t
-step_of(const umx_comm *comm)
+step_of(const umx_comm *comm, size_t len)
 {
-    return comm->group->is_crowded ? SIZE_MAX : STEP;
+    return (comm->group->is_crowded || len <= ONE_STEP) ? SIZE_MAX : STEP;
 }
 
 /* Tell from how many bytes on memory is lent, if the ring has room: two copies
@@ -358,7 +360,7 @@ send_bytes(umx_comm *comm, peer *p, umi_comm_cell *c, const umx_buffer *bytes)
     if (umi_comm_out_is_ahead(&p->out)) {
         c->kind = UMI_COMM_CELL_SYNC;
     }
-    if (!umi_comm_out_put(&p->out, c, bytes, step_of(comm))) {
+    if (!umi_comm_out_put(&p->out, c, bytes, step_of(comm, bytes->len))) {
         return UMX_ERR_UNSUPPORTED;
     }
     return (c->kind == UMI_COMM_CELL_SYNC) ? UMX_INPROGRESS : UMX_OK;
