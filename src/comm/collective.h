@@ -58,7 +58,7 @@ typedef struct umi_comm_packed {
 
 /* A message of an operation. */
 struct umi_comm_xfer {
-    umi_node       node; /* coll->recvs, or by itself */
+    umi_node       node; /* coll->recvs, comm->fillings, or by itself */
     umi_comm_coll *coll;
     umx_request   *sub; /* or NULL */
     umx_buffer     buf;
@@ -70,7 +70,12 @@ struct umi_comm_xfer {
     bool           is_landing; /* `sub` is of umx_message_recv() */
     bool           is_free;    /* `sub` was cancelled and uses `buf` no more */
     bool           is_lost;    /* ends with the operation only */
-    umx_ep        *ep;         /* that `loan` is of; or NULL */
+    bool           is_filling; /* its bytes are being copied to the ring */
+    bool           is_sync;    /* like the next three: while it is filling */
+    uint64_t       cell;
+    size_t         at;
+    size_t         filled; /* bytes of `buf` */
+    umx_ep        *ep;     /* that `loan` is of; or NULL */
     umx_loan       loan;
 };
 
@@ -232,12 +237,18 @@ umx_status umi_comm_coll_recv(umi_comm_coll *coll, int rank, unsigned round,
 /* A message has come, and is taken over. */
 void umi_comm_coll_arrive(umx_comm *comm, const umi_comm_parcel *parcel);
 
+/* Go on with messages whose bytes come to the ring. True: some have come. */
+bool umi_comm_coll_fill_all(umx_comm *comm);
+
 /* Rank `rank` has pulled what was lent to it. */
 void umi_comm_coll_on_done(umx_comm *comm, int rank, uint64_t number,
                            unsigned round);
 
 /* End a message that was lent to a rank of this host, or pulled from it. */
 void umi_comm_xfer_end_lent(umi_comm_xfer *xfer);
+
+/* End a message whose bytes come to the ring. */
+void umi_comm_xfer_end_filling(umi_comm_xfer *xfer);
 
 /* Compare with what has come for the operation already. False: another rank is
  * in another operation, and the communicator is revoked. */

@@ -71,6 +71,16 @@ umi_comm_xfer_end_lent(umi_comm_xfer *xfer)
     UMI_DECREMENT(xfer->coll->num_pending);
 }
 
+void
+umi_comm_xfer_end_filling(umi_comm_xfer *xfer)
+{
+    umi_node_remove(&xfer->node);
+    umi_comm_inbox_stop_filling(xfer);
+    xfer->is_filling = false;
+    xfer->is_used    = false;
+    UMI_DECREMENT(xfer->coll->num_pending);
+}
+
 /* Tell the rank that its bytes have been pulled. False: the bytes may be wrong,
  * as the rank is revoked; the end of the operation is on its way. */
 static bool
@@ -317,8 +327,11 @@ take_cell(umi_comm_xfer *xfer, const umi_comm_parcel *parcel,
     umx_status status;
 
     xfer->is_pull = parcel->is_pull || parcel->is_loan;
-    status = umi_comm_inbox_recv(xfer->coll->comm, parcel, &xfer->buf, params,
-                                 &xfer->sub);
+    status        = umi_comm_inbox_recv(xfer, parcel, params);
+    if (status == UMX_INPROGRESS && xfer->is_filling) {
+        umi_list_append(&xfer->coll->comm->fillings, &xfer->node);
+        return status;
+    }
     if ((status == UMX_OK && xfer->is_pull && !end_pull(xfer)) ||
         (status < 0 && parcel->is_loan &&
          umi_comm_inbox_is_spoilt(xfer->coll->comm, xfer->rank))) {
@@ -498,6 +511,49 @@ umi_comm_coll_arrive(umx_comm *comm, const umi_comm_parcel *parcel)
     coll->is_moving = was_moving;
     umi_comm_coll_advance(coll);
     umi_comm_put(comm);
+}
+
+/* Go on with a message whose bytes come to the ring. False: there was none. */
+static bool
+fill(umi_comm_xfer *xfer)
+{
+    umi_comm_coll *coll   = xfer->coll;
+    umx_comm      *comm   = coll->comm;
+    size_t         before = xfer->filled;
+    umx_status     status = umi_comm_inbox_fill(xfer);
+
+    if (status == UMX_INPROGRESS) {
+        return xfer->filled != before;
+    }
+    umi_node_remove(&xfer->node);
+    xfer->is_used = false;
+    UMI_DECREMENT(coll->num_pending);
+    umi_comm_hold(comm);
+    if (status == UMX_OK) {
+        if (xfer->is_sync) {
+            umi_comm_inbox_say_done(comm, xfer->rank, coll->number,
+                                    xfer->round);
+        }
+        umi_comm_coll_advance(coll);
+    } else {
+        umi_comm_coll_fail(coll, xfer->rank, status, umx_status_string(status));
+    }
+    umi_comm_put(comm);
+    return true;
+}
+
+bool
+umi_comm_coll_fill_all(umx_comm *comm)
+{
+    size_t    left   = umi_list_count(&comm->fillings);
+    bool      is_any = false;
+    umi_node *node;
+
+    while (comm->inbox != NULL &&
+           (node = umi_list_turn(&comm->fillings, &left)) != NULL) {
+        is_any |= fill(umi_container_of(node, umi_comm_xfer, node));
+    }
+    return is_any;
 }
 
 void

@@ -268,6 +268,8 @@ withdraw(umi_comm_coll *coll)
         }
         if (xfer->sub != NULL) {
             give_up(xfer);
+        } else if (xfer->is_filling) {
+            umi_comm_xfer_end_filling(xfer);
         } else if (xfer->is_lent || xfer->is_pull || xfer->is_lost) {
             umi_comm_xfer_end_lent(xfer);
         }

@@ -52,6 +52,7 @@ umi_comm_new(umi_comm_group *group, const char *name)
     umi_list_init(&comm->unexpected);
     umi_list_init(&comm->sends);
     umi_list_init(&comm->colls);
+    umi_list_init(&comm->fillings);
     umi_list_init(&comm->early);
     umx_timer_init(&comm->doubt, on_doubt);
     (void)snprintf(comm->name, sizeof(comm->name), "%s", name);

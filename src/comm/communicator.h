@@ -73,6 +73,7 @@ struct umx_comm {
     uint64_t        history; /* a hash of all calls so far; never 0 */
     umi_comm_call   calls[UMI_COMM_CALLS]; /* by number % UMI_COMM_CALLS */
     umi_list        colls;                 /* umi_comm_coll.node */
+    umi_list        fillings;              /* umi_comm_xfer.node */
     umi_list        early;                 /* umi_comm_early.node */
     umi_comm_inbox *inbox;                 /* NULL: there is no inbox ... */
     bool            has_no_inbox;          /* ... and none can be made */

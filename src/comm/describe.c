@@ -136,7 +136,8 @@ describe_coll(const umi_comm_coll *coll, const umi_lines *lines)
     unsigned num_moving = 0;
 
     for (size_t i = 0; i < coll->max_xfers; i++) {
-        num_moving += coll->xfers[i].is_used && coll->xfers[i].sub != NULL;
+        num_moving += coll->xfers[i].is_used &&
+                      (coll->xfers[i].sub != NULL || coll->xfers[i].is_filling);
     }
     name_awaited(coll, ranks);
     umi_lines_add(lines,

@@ -18,44 +18,35 @@
 
 #include "comm/inbox.h"
 #include "comm/inbox_cell.h"
+#include "comm/inbox_keys.h"
+#include "comm/inbox_out.h"
 #include "comm/member.h"
+#include "util/clock.h"
 
 #include <umx/rma.h>
 #include <umx/wait.h>
 
 enum {
-    RING_SHARE = 4,         /* of a ring that a message may take at most */
+    RING_SHARE = 2,         /* of a ring that a message may take at most */
     MAX_RANKS  = 256,       /* of a communicator with inboxes */
-    PULL_MIN   = 16 * 1024, /* bytes */
+    STEP       = 16 * 1024, /* bytes */
+    ONE_STEP   = 64 * 1024,
+    PULL_MIN   = 16 * 1024,
     LEND_MIN   = 32 * 1024,
-    MAX_KEYS   = 8, /* of a rank, that are kept open */
-    KEY_MAX    = 4096
+    KEY_MAX    = 4096,
+    FILL_LOOKS = 200 /* without news, until a receive is put aside */
 };
-
-/* A memory of another rank, which is open here. */
-typedef struct known_key {
-    umx_rkey *rkey; /* NULL: none */
-    void     *key;
-    size_t    len;
-} known_key;
 
 typedef struct peer {
     /* what it sends */
-    bool      is_offered;
-    char     *in;        /* its area here */
-    uint64_t  seen;      /* cells */
-    uint64_t  num_free;  /* of them, from the first on without a gap */
-    uint64_t  free_bits; /* cells that are free behind those, by place */
-    known_key keys[MAX_KEYS];
-    unsigned  next_key;
-    /* what is sent to it */
-    umx_rkey   *mapped;               /* NULL: not mapped */
-    char       *out;                  /* the area there */
-    uint64_t    sent;                 /* cells */
-    uint64_t    consumed;             /* of them, when it was last looked */
-    uint64_t    used;                 /* bytes of the ring, ever */
-    uint64_t    ends[UMI_COMM_CELLS]; /* `used` behind each cell */
-    const char *why;                  /* not mapped; NULL: not offered */
+    bool          is_offered;
+    char         *in;        /* its area here */
+    uint64_t      seen;      /* cells */
+    uint64_t      num_free;  /* of them, from the first on without a gap */
+    uint64_t      free_bits; /* cells that are free behind those, by place */
+    umi_comm_keys keys;
+    umi_comm_out  out;
+    const char   *why; /* not mapped; NULL: not offered */
 } peer;
 
 struct umi_comm_inbox {
@@ -74,26 +65,14 @@ struct umi_comm_inbox {
  */
 
 static void
-forget_key(known_key *known)
-{
-    if (known->rkey != NULL) {
-        umx_rkey_destroy(known->rkey);
-        free(known->key);
-        *known = (known_key){0};
-    }
-}
-
-static void
 free_inbox(umi_comm_inbox *inbox)
 {
     for (int i = 0; i < inbox->comm->size; i++) {
         peer *p = &inbox->peers[i];
 
-        for (int k = 0; k < MAX_KEYS; k++) {
-            forget_key(&p->keys[k]);
-        }
-        if (p->mapped != NULL) {
-            umx_rkey_destroy(p->mapped);
+        umi_comm_keys_close(&p->keys);
+        if (p->out.rkey != NULL) {
+            umx_rkey_destroy(p->out.rkey);
         }
     }
     umx_memh_release(inbox->memh);
@@ -130,6 +109,27 @@ umi_comm_inbox_end(umx_comm *comm)
 
 static bool look(void *arg);
 
+/* Get shared memory with rings as large as they are to be, or as the system
+ * gives. */
+static umx_status
+alloc_rings(umi_comm_inbox *inbox, umx_context *context)
+{
+    int        ranks  = inbox->comm->size;
+    umx_status status = UMX_ERR_NO_MEMORY;
+
+    inbox->ring = 2 * umi_comm_ring_size(ranks);
+    while (status != UMX_OK && inbox->ring > UMI_COMM_RING_MIN) {
+        inbox->ring /= 2;
+        status = umx_memh_alloc(
+            context, umi_comm_inbox_size(ranks, inbox->ring), &inbox->memh);
+    }
+    if (status == UMX_OK && !umx_memh_is_shared(inbox->memh)) {
+        umx_memh_release(inbox->memh);
+        status = UMX_ERR_UNSUPPORTED;
+    }
+    return status;
+}
+
 static umi_comm_inbox *
 new_inbox(umx_comm *comm)
 {
@@ -141,25 +141,24 @@ new_inbox(umx_comm *comm)
         return NULL;
     }
     inbox->comm = comm;
-    inbox->ring = umi_comm_ring_size(comm->size);
-    if (umx_memh_alloc(umx_worker_get_context(worker),
-                       umi_comm_inbox_size(comm->size),
-                       &inbox->memh) != UMX_OK) {
-        free(inbox);
-        return NULL;
+    if (alloc_rings(inbox, umx_worker_get_context(worker)) != UMX_OK) {
+        goto free_it;
+    }
+    if (umx_lookout_start(worker, inbox->memh, look, inbox, &inbox->lookout) !=
+        UMX_OK) {
+        goto release_memory;
     }
     inbox->data = umx_memh_buffer(inbox->memh)->data;
-    if (!umx_memh_is_shared(inbox->memh) ||
-        umx_lookout_start(worker, inbox->memh, look, inbox, &inbox->lookout) !=
-            UMX_OK) {
-        umx_memh_release(inbox->memh);
-        free(inbox);
-        return NULL;
-    }
     for (int i = 0; i < comm->size; i++) {
-        inbox->peers[i].in = umi_comm_area_of(inbox->data, comm->size, i);
+        inbox->peers[i].in = umi_comm_area_of(inbox->data, inbox->ring, i);
     }
     return inbox;
+
+release_memory:
+    umx_memh_release(inbox->memh);
+free_it:
+    free(inbox);
+    return NULL;
 }
 
 void
@@ -195,24 +194,26 @@ static const char *
 map_inbox(umi_comm_inbox *inbox, peer *p, umx_ep *ep, const void *key,
           size_t len)
 {
-    int       ranks = inbox->comm->size;
     umx_rkey *rkey;
     char     *data;
+    size_t    ring;
 
     if (umx_rkey_open(ep, key, len, &rkey) != UMX_OK) {
         return "its inbox has a key that is not its own";
     }
     data = umx_rkey_pointer(rkey);
-    if (data == NULL || umx_rkey_is_readonly(rkey) ||
-        umx_rkey_length(rkey) != umi_comm_inbox_size(ranks) ||
+    ring = umi_comm_ring_within(inbox->comm->size, umx_rkey_length(rkey));
+    if (data == NULL || umx_rkey_is_readonly(rkey) || ring == 0 ||
         (uintptr_t)data % UMI_COMM_CELL_SIZE != 0) {
         umx_rkey_destroy(rkey);
         return "its inbox cannot be mapped";
     }
-    p->mapped = rkey;
-    p->out    = umi_comm_area_of(data, ranks, inbox->comm->rank);
+    p->out = (umi_comm_out){
+        .rkey = rkey,
+        .area = umi_comm_area_of(data, ring, inbox->comm->rank),
+        .ring = ring};
     inbox->num_mapped++;
-    __atomic_store_n(umi_comm_is_mapped_of(p->out), UINT64_C(1),
+    __atomic_store_n(umi_comm_is_mapped_of(p->out.area), UINT64_C(1),
                      __ATOMIC_RELEASE);
     return NULL;
 }
@@ -231,7 +232,7 @@ umi_comm_inbox_on_offer(umx_comm *comm, int rank, umx_ep *ep, const void *key,
         return;
     }
     p = &comm->inbox->peers[rank];
-    if (p->mapped == NULL) {
+    if (p->out.rkey == NULL) {
         p->why = map_inbox(comm->inbox, p, ep, key, len);
     }
 }
@@ -251,70 +252,10 @@ peer_to(const umx_comm *comm, int rank)
 {
     peer *p = (comm->inbox != NULL) ? &comm->inbox->peers[rank] : NULL;
 
-    return (p != NULL && p->mapped != NULL &&
+    return (p != NULL && p->out.rkey != NULL &&
             umi_comm_member_is_up(comm->ranks[rank].member)) ?
                p :
                NULL;
-}
-
-/* How many bytes of the ring, of all ever used, are free again? */
-static uint64_t
-freed_bytes(const peer *p)
-{
-    return (p->consumed == 0) ? 0 : p->ends[(p->consumed - 1) % UMI_COMM_CELLS];
-}
-
-/* Find room for a message: true if there is a cell, and room for `len` bytes of
- * the ring, at `*at_p`. */
-static bool
-find_room(const umi_comm_inbox *inbox, peer *p, size_t len, uint64_t *at_p)
-{
-    uint64_t at = p->used;
-
-    if (at % inbox->ring + len > inbox->ring) { /* not in two parts */
-        at += inbox->ring - at % inbox->ring;
-    }
-    *at_p = at;
-    return p->sent - p->consumed < UMI_COMM_CELLS &&
-           at + len - freed_bytes(p) <= inbox->ring;
-}
-
-/* Look at what the rank has consumed. False: there is no news, or nonsense. */
-static bool
-look_consumed(peer *p)
-{
-    uint64_t consumed = __atomic_load_n(umi_comm_consumed_of(p->out),
-                                        __ATOMIC_ACQUIRE);
-
-    if (consumed <= p->consumed || consumed > p->sent) {
-        return false;
-    }
-    p->consumed = consumed;
-    return true;
-}
-
-static bool
-get_room(const umi_comm_inbox *inbox, peer *p, size_t len, uint64_t *at_p)
-{
-    return len <= inbox->ring / RING_SHARE &&
-           (find_room(inbox, p, len, at_p) ||
-            (look_consumed(p) && find_room(inbox, p, len, at_p)));
-}
-
-/* Has half of the inbox not been consumed, as far as is known here? */
-static bool
-seems_ahead(const umi_comm_inbox *inbox, const peer *p)
-{
-    return p->sent - p->consumed >= UMI_COMM_CELLS / 2 ||
-           p->used - freed_bytes(p) >= inbox->ring / 2;
-}
-
-/* Is this rank far ahead of the other one? */
-static bool
-is_ahead(const umi_comm_inbox *inbox, peer *p)
-{
-    return seems_ahead(inbox, p) &&
-           (!look_consumed(p) || seems_ahead(inbox, p));
 }
 
 /* Can the rank see whether this one is revoked? */
@@ -322,43 +263,6 @@ static bool
 may_pull(peer *p)
 {
     return __atomic_load_n(umi_comm_is_mapped_of(p->in), __ATOMIC_ACQUIRE) != 0;
-}
-
-/* Write into a cell where in the ring its bytes, or its key, are. */
-static void
-set_place(umi_comm_cell *c, size_t at)
-{
-    if (c->kind == UMI_COMM_CELL_PULL) {
-        c->key.line = (uint16_t)(at / UMI_COMM_CELL_SIZE);
-    } else {
-        c->at = (uint32_t)at;
-    }
-}
-
-/* Write a cell, and `len` bytes of the ring. False: there is no room. */
-static bool
-put(umx_comm *comm, peer *p, umi_comm_cell *c, const void *data, size_t len)
-{
-    umi_comm_inbox *inbox = comm->inbox;
-    umi_comm_cell  *to    = umi_comm_cell_of(p->out, p->sent);
-    uint64_t        at;
-
-    if (!get_room(inbox, p, len, &at)) {
-        return false;
-    }
-    if (len != 0) {
-        set_place(c, at % inbox->ring);
-        memcpy(umi_comm_ring_of(p->out) + at % inbox->ring, data, len);
-        p->used = (at + len + UMI_COMM_CELL_SIZE - 1) / UMI_COMM_CELL_SIZE *
-                  UMI_COMM_CELL_SIZE;
-    }
-    p->ends[p->sent % UMI_COMM_CELLS] = p->used;
-    p->sent++;
-    memcpy((char *)to + sizeof(c->stamp), (char *)c + sizeof(c->stamp),
-           sizeof(*c) - sizeof(c->stamp));
-    __atomic_store_n(&to->stamp, p->sent, __ATOMIC_RELEASE);
-    (void)!umx_rkey_notify(p->mapped); /* who has ended is told of elsewhere */
-    return true;
 }
 
 /* Can the peer map the memory that the buffer lies in? */
@@ -375,14 +279,32 @@ is_in_shared_memory(const umx_buffer *buf, uint64_t *offset_p)
     return *offset_p <= all->len && buf->len <= all->len - *offset_p;
 }
 
-/* Tell from how many bytes on memory is lent: a message that the ring can take
- * is not worth a call of the system. */
+/* Tell how many bytes are copied before the rank is shown that they are there.
+ * A shorter message is copied as fast in one step, and a rank without a
+ * processor of its own would only wait for the others. */
 static size_t
-lend_min(const umi_comm_inbox *inbox)
+step_of(const umx_comm *comm, size_t len)
 {
-    size_t most = inbox->ring / RING_SHARE;
+    return (comm->group->is_crowded || len <= ONE_STEP) ? SIZE_MAX : STEP;
+}
+
+/* Tell from how many bytes on memory is lent, if the ring has room: two copies
+ * that both ranks make at the same time take less long than one copy by the
+ * system. */
+static size_t
+lend_min(const umi_comm_out *out)
+{
+    size_t most = out->ring / RING_SHARE;
 
     return (most + 1 > LEND_MIN) ? most + 1 : LEND_MIN;
+}
+
+static bool
+put_cell(peer *p, umi_comm_cell *c)
+{
+    umx_buffer none = umx_host_buffer(NULL, 0);
+
+    return umi_comm_out_put(&p->out, c, &none, SIZE_MAX);
 }
 
 /* Lend the bytes to the rank, if it reads what others lend. */
@@ -401,10 +323,54 @@ lend(umx_comm *comm, umi_comm_xfer *xfer, umi_comm_cell *c)
     return true;
 }
 
+/* Send the key of the memory that the bytes lie in. */
+static umx_status
+send_key(peer *p, umi_comm_cell *c, umx_memh *memh)
+{
+    umx_buffer  bytes;
+    size_t      len;
+    const void *key = umx_memh_key(memh, &len);
+
+    bytes      = umx_host_buffer(key, len);
+    c->kind    = UMI_COMM_CELL_PULL;
+    c->key.len = (uint16_t)len;
+    return (len <= KEY_MAX && umi_comm_out_put(&p->out, c, &bytes, SIZE_MAX)) ?
+               UMX_INPROGRESS :
+               UMX_ERR_UNSUPPORTED;
+}
+
+static umx_status
+send_loan(umx_comm *comm, umi_comm_xfer *xfer, peer *p, umi_comm_cell *c)
+{
+    if (!lend(comm, xfer, c)) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if (!put_cell(p, c)) {
+        umx_loan_end(xfer->ep, &xfer->loan);
+        xfer->ep = NULL;
+        return UMX_ERR_UNSUPPORTED;
+    }
+    return UMX_INPROGRESS;
+}
+
+/* Send bytes by the ring, or those that are in the cell. */
+static umx_status
+send_bytes(umx_comm *comm, peer *p, umi_comm_cell *c, const umx_buffer *bytes)
+{
+    if (umi_comm_out_is_ahead(&p->out)) {
+        c->kind = UMI_COMM_CELL_SYNC;
+    }
+    if (!umi_comm_out_put(&p->out, c, bytes, step_of(comm, bytes->len))) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    return (c->kind == UMI_COMM_CELL_SYNC) ? UMX_INPROGRESS : UMX_OK;
+}
+
 umx_status
 umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer)
 {
     umx_comm         *comm = coll->comm;
+    umx_buffer        none = umx_host_buffer(NULL, 0);
     const umx_buffer *buf  = &xfer->buf;
     peer             *p    = peer_to(comm, xfer->rank);
     umi_comm_cell     c    = {.kind    = UMI_COMM_CELL_DATA,
@@ -415,8 +381,6 @@ umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer)
                               .bytes   = coll->bytes,
                               .history = coll->history,
                               .len     = buf->len};
-    const void       *key;
-    size_t            len = buf->len;
 
     if (p == NULL || buf->memtype > UMX_MEMTYPE_HOST) {
         return UMX_ERR_UNSUPPORTED;
@@ -424,34 +388,23 @@ umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer)
     if (umi_comm_inbox_is_spoilt(comm, xfer->rank)) {
         return UMX_ERR_CONNECTION_RESET; /* it says why, or its end does */
     }
-    if (len >= PULL_MIN && is_in_shared_memory(buf, &c.word) && may_pull(p)) {
-        key       = umx_memh_key(buf->memh, &len);
-        c.kind    = UMI_COMM_CELL_PULL;
-        c.key.len = (uint16_t)len;
-        if (len <= KEY_MAX && put(comm, p, &c, key, len)) {
-            return UMX_INPROGRESS;
+    if (buf->len >= PULL_MIN && is_in_shared_memory(buf, &c.word) &&
+        may_pull(p)) {
+        return send_key(p, &c, buf->memh);
+    }
+    if (buf->len <= sizeof(c.word)) {
+        if (buf->len != 0) {
+            memcpy(&c.word, buf->data, buf->len);
         }
-        return UMX_ERR_UNSUPPORTED;
+        return send_bytes(comm, p, &c, &none);
     }
-    if (len >= lend_min(comm->inbox) && may_pull(p) && lend(comm, xfer, &c)) {
-        if (put(comm, p, &c, NULL, 0)) {
-            return UMX_INPROGRESS;
-        }
-        umx_loan_end(xfer->ep, &xfer->loan);
-        xfer->ep = NULL;
-        return UMX_ERR_UNSUPPORTED;
+    if (buf->len <= p->out.ring / RING_SHARE &&
+        umi_comm_out_has_room(&p->out, buf->len)) {
+        return send_bytes(comm, p, &c, buf);
     }
-    if (len != 0 && len <= sizeof(c.word)) {
-        memcpy(&c.word, buf->data, len);
-        len = 0;
-    }
-    if (is_ahead(comm->inbox, p)) {
-        c.kind = UMI_COMM_CELL_SYNC;
-    }
-    if (!put(comm, p, &c, buf->data, len)) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    return (c.kind == UMI_COMM_CELL_SYNC) ? UMX_INPROGRESS : UMX_OK;
+    return (buf->len >= LEND_MIN && may_pull(p)) ?
+               send_loan(comm, xfer, p, &c) :
+               UMX_ERR_UNSUPPORTED;
 }
 
 void
@@ -467,7 +420,7 @@ umi_comm_inbox_say_done(umx_comm *comm, int rank, uint64_t number,
                               .comm   = comm->id,
                               .number = number};
 
-    if (p == NULL || !put(comm, p, &c, NULL, 0)) {
+    if (p == NULL || !put_cell(p, &c)) {
         umi_comm_member_send(comm->ranks[rank].member, &header, NULL, 0);
     }
 }
@@ -500,39 +453,17 @@ static umx_status
 open_key(umx_comm *comm, int rank, const void *key, size_t len,
          umx_rkey **rkey_p)
 {
-    peer      *p = &comm->inbox->peers[rank];
-    known_key *known;
-    umx_ep    *ep;
-    umx_status status;
+    umi_comm_keys *keys = &comm->inbox->peers[rank].keys;
+    umx_ep        *ep;
+    umx_status     status;
 
-    for (int i = 0; i < MAX_KEYS; i++) {
-        known = &p->keys[i];
-        if (known->rkey != NULL && known->len == len &&
-            memcmp(known->key, key, len) == 0) {
-            *rkey_p = known->rkey;
-            return UMX_OK;
-        }
+    *rkey_p = umi_comm_keys_find(keys, key, len);
+    if (*rkey_p != NULL) {
+        return UMX_OK;
     }
-    known = &p->keys[p->next_key++ % MAX_KEYS];
-    forget_key(known);
-    known->key = malloc(len);
-    if (known->key == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    memcpy(known->key, key, len);
-    known->len = len;
-    status     = umi_comm_member_ep(comm->ranks[rank].member, &ep);
-    if (status == UMX_OK) {
-        /* of the copy: the sender may change the other */
-        status = umx_rkey_open(ep, known->key, len, &known->rkey);
-    }
-    if (status != UMX_OK) {
-        free(known->key);
-        *known = (known_key){0};
-        return status;
-    }
-    *rkey_p = known->rkey;
-    return UMX_OK;
+    status = umi_comm_member_ep(comm->ranks[rank].member, &ep);
+    return (status == UMX_OK) ? umi_comm_keys_open(keys, ep, key, len, rkey_p) :
+                                status;
 }
 
 bool
@@ -542,7 +473,7 @@ umi_comm_inbox_is_spoilt(const umx_comm *comm, int rank)
     const char *header;
 
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    header = umx_rkey_pointer(p->mapped);
+    header = umx_rkey_pointer(p->out.rkey);
     return __atomic_load_n((const uint64_t *)(const void *)header,
                            __ATOMIC_ACQUIRE) != 0;
 }
@@ -575,20 +506,84 @@ read_loan(umx_comm *comm, const umi_comm_parcel *parcel, const umx_buffer *buf)
                                    UMX_ERR_CONNECTION_RESET;
 }
 
-umx_status
-umi_comm_inbox_recv(umx_comm *comm, const umi_comm_parcel *parcel,
-                    const umx_buffer *buf, const umx_op_params *params,
-                    umx_request **req_p)
+/* Copy what is in the ring of what has not been copied yet. Memory of devices
+ * is written once all is there. */
+static umx_status
+copy_more(umi_comm_xfer *xfer, const peer *p, size_t there)
 {
-    char *ring = umi_comm_ring_of(comm->inbox->peers[parcel->header.source].in);
+    umx_buffer rest   = xfer->buf;
     umx_status status = UMX_OK;
 
+    if (there < rest.len && rest.memtype > UMX_MEMTYPE_HOST) {
+        return UMX_OK;
+    }
+    rest.data = (char *)rest.data + xfer->filled;
+    rest.len  = there - xfer->filled;
+    status    = umx_buffer_write(
+           &rest, umi_comm_ring_of(p->in) + xfer->at + xfer->filled, rest.len);
+    xfer->filled = there;
+    return status;
+}
+
+umx_status
+umi_comm_inbox_fill(umi_comm_xfer *xfer)
+{
+    umx_comm   *comm   = xfer->coll->comm;
+    const peer *p      = &comm->inbox->peers[xfer->rank];
+    size_t      len    = xfer->buf.len;
+    umx_status  status = UMX_OK;
+
+    for (int i = 0; i < FILL_LOOKS; i++) {
+        uint64_t there = __atomic_load_n(
+            &umi_comm_cell_of(p->in, xfer->cell)->word, __ATOMIC_ACQUIRE);
+        size_t before = xfer->filled;
+
+        there = (there < len) ? there : len; /* the rank may store anything */
+        if (there > before) {
+            status = copy_more(xfer, p, (size_t)there);
+        }
+        if (xfer->filled == len || status != UMX_OK) {
+            xfer->is_filling = false;
+            umi_comm_inbox_stop_filling(xfer);
+            return status;
+        }
+        if (xfer->filled != before) {
+            i = 0;
+        } else {
+            umi_cpu_relax();
+        }
+    }
+    return UMX_INPROGRESS;
+}
+
+void
+umi_comm_inbox_stop_filling(umi_comm_xfer *xfer)
+{
+    umi_comm_parcel parcel = {.header.source = (uint32_t)xfer->rank,
+                              .cell          = xfer->cell};
+
+    umi_comm_inbox_drop(xfer->coll->comm, &parcel);
+}
+
+umx_status
+umi_comm_inbox_recv(umi_comm_xfer *xfer, const umi_comm_parcel *parcel,
+                    const umx_op_params *params)
+{
+    umx_comm         *comm   = xfer->coll->comm;
+    const umx_buffer *buf    = &xfer->buf;
+    umx_status        status = UMX_OK;
+
     if (parcel->is_pull) {
-        status = pull(comm, parcel, buf, params, req_p);
+        status = pull(comm, parcel, buf, params, &xfer->sub);
     } else if (parcel->is_loan) {
         status = read_loan(comm, parcel, buf);
     } else if (parcel->len > sizeof(parcel->word)) {
-        status = umx_buffer_write(buf, ring + parcel->at, parcel->len);
+        xfer->is_filling = true;
+        xfer->is_sync    = parcel->is_sync;
+        xfer->cell       = parcel->cell;
+        xfer->at         = parcel->at;
+        xfer->filled     = 0;
+        return umi_comm_inbox_fill(xfer);
     } else if (parcel->len != 0) {
         status = umx_buffer_write(buf, &parcel->word, parcel->len);
     }
@@ -612,7 +607,7 @@ is_sound(const umi_comm_inbox *inbox, int rank, const umi_comm_cell *c)
     size_t in_ring = 0;
 
     if ((c->kind == UMI_COMM_CELL_PULL || c->kind == UMI_COMM_CELL_LOAN) &&
-        inbox->peers[rank].mapped == NULL) {
+        inbox->peers[rank].out.rkey == NULL) {
         return false; /* it could not be known whether the bytes are right */
     }
     switch ((umi_comm_cell_kind)c->kind) {
@@ -687,7 +682,8 @@ look_at(umi_comm_inbox *inbox, int rank)
             p->seen - p->num_free >= UMI_COMM_CELLS) {
             break;
         }
-        memcpy(&c, from, sizeof(c));
+        memcpy(&c, from, offsetof(umi_comm_cell, word));
+        c.word     = __atomic_load_n(&from->word, __ATOMIC_RELAXED);
         is_any_new = true;
         take_cell(inbox, rank, &c, p->seen++);
     }
@@ -710,6 +706,9 @@ look(void *arg)
         if (inbox->peers[i].is_offered) {
             is_any_new |= look_at(inbox, i);
         }
+    }
+    if (!inbox->is_ended) {
+        is_any_new |= umi_comm_coll_fill_all(comm);
     }
     if (--inbox->busy == 0 && inbox->is_ended) {
         free_inbox(inbox);
@@ -746,7 +745,7 @@ umx_comm_explain(const umx_comm *comm, int rank, char *text, size_t size)
                        "channel: there has been no collective operation");
     } else {
         p = &comm->inbox->peers[rank];
-        if (p->mapped == NULL) {
+        if (p->out.rkey == NULL) {
             len = snprintf(text, size, "channel: %s",
                            (p->why != NULL) ? p->why :
                                               "it has offered no inbox");
@@ -756,7 +755,7 @@ umx_comm_explain(const umx_comm *comm, int rank, char *text, size_t size)
                 "shared memory: its inbox; from %d bytes on it "
                 "copies from a Memory that they lie in, and from %zu "
                 "on reads other memory",
-                PULL_MIN, lend_min(comm->inbox));
+                PULL_MIN, lend_min(&p->out));
         }
     }
     return (size_t)len;

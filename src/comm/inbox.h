@@ -19,11 +19,17 @@ void umi_comm_inbox_on_offer(umx_comm *comm, int rank, umx_ep *ep,
  * has ended there. */
 umx_status umi_comm_inbox_send(umi_comm_coll *coll, umi_comm_xfer *xfer);
 
-/* Receive the bytes of a parcel, which is gone then, as umx_rma_get() does. */
-umx_status umi_comm_inbox_recv(umx_comm *comm, const umi_comm_parcel *parcel,
-                               const umx_buffer    *buf,
-                               const umx_op_params *params,
-                               umx_request        **req_p);
+/* Receive the bytes of a parcel, which is gone then, as umx_rma_get() does. Or
+ * they are still being copied: UMX_INPROGRESS, and xfer->is_filling. */
+umx_status umi_comm_inbox_recv(umi_comm_xfer         *xfer,
+                               const umi_comm_parcel *parcel,
+                               const umx_op_params   *params);
+
+/* Go on with such bytes: as umi_comm_inbox_recv(). */
+umx_status umi_comm_inbox_fill(umi_comm_xfer *xfer);
+
+/* Receive no more of them. */
+void umi_comm_inbox_stop_filling(umi_comm_xfer *xfer);
 
 /* May the bytes that have just been pulled from a rank be wrong, because the
  * rank was revoked meanwhile? */

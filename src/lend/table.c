@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "mem/copy.h"
 #include "util/hash.h"
 
 _Static_assert(sizeof(umi_lend_slot) == 24, "other processes read it");
@@ -110,7 +111,9 @@ umi_lend_table_find(const umi_lend_table *table, uint32_t slot, uint64_t id)
  */
 
 enum {
-    MAX_READS = 3 /* a loan is turned once */
+    MAX_READS  = 3,         /* a loan is turned once */
+    STAGE      = 64 * 1024, /* bytes */
+    STAGED_MIN = 8 * 1024
 };
 
 /* A slot as it was read. */
@@ -168,32 +171,87 @@ compare_unread(const umi_lend_source *source, uint32_t slot,
     return compare(first, again);
 }
 
+/* Bytes that are being read. */
+typedef struct rest {
+    const umi_lend_source *source;
+    uint32_t               slot;
+    char                  *to;
+    uint64_t               address;
+    uint64_t               left;
+    char                  *stage; /* memory of STAGE bytes for what is slow to
+                                     read to where it goes; or NULL */
+} rest;
+
+/* Read some bytes, and the slot as well if they are the last: as the system
+ * call returns. */
+static ssize_t
+read_some(const rest *bytes, reading *again)
+{
+    bool         is_staged = bytes->stage != NULL;
+    bool         is_last   = !is_staged || bytes->left <= STAGE;
+    uint64_t     len       = is_last ? bytes->left : STAGE;
+    struct iovec local[]   = {{is_staged ? bytes->stage : bytes->to, len},
+                              {again, sizeof(*again)}};
+    struct iovec remote[]  = {
+         {(void *)(uintptr_t)bytes->address, len},
+         {slot_address(bytes->source, bytes->slot), sizeof(*again)}};
+    ssize_t n = process_vm_readv(bytes->source->pid, local, 1 + is_last, remote,
+                                 1 + is_last, 0);
+
+    if (is_staged && n > 0) {
+        umi_copy(bytes->to, bytes->stage,
+                 ((uint64_t)n < len) ? (size_t)n : len);
+    }
+    return n;
+}
+
 /* Read all bytes, and after them the slot, into `again`. UMI_LEND_READ: the
  * loan has not ended; but its address may be another one. */
 static umi_lend_reading
-read_bytes(const umi_lend_source *source, uint32_t slot, const reading *first,
-           void *data, reading *again)
+read_bytes(rest *bytes, const reading *first, reading *again)
 {
-    char    *pos     = data;
-    uint64_t address = first->address;
-    uint64_t left    = first->len;
-
     for (;;) {
-        struct iovec local[]  = {{pos, left}, {again, sizeof(*again)}};
-        struct iovec remote[] = {{(void *)(uintptr_t)address, left},
-                                 {slot_address(source, slot), sizeof(*again)}};
-        ssize_t      n = process_vm_readv(source->pid, local, 2, remote, 2, 0);
+        ssize_t n = read_some(bytes, again);
 
-        if (n == (ssize_t)(left + sizeof(*again))) {
+        if (n == (ssize_t)(bytes->left + sizeof(*again))) {
             return compare(first, again);
         }
-        if (n <= 0 || (uint64_t)n >= left) {
-            return compare_unread(source, slot, first, again);
+        if (n <= 0 || (uint64_t)n >= bytes->left) {
+            return compare_unread(bytes->source, bytes->slot, first, again);
         }
-        pos += n; /* the system reads only so much at a time */
-        address += (uint64_t)n;
-        left -= (uint64_t)n;
+        bytes->to += n; /* the system reads only so much at a time */
+        bytes->address += (uint64_t)n;
+        bytes->left -= (uint64_t)n;
     }
+}
+
+/* Read what is at the address of `first` to `data`. Where the system would take
+ * long for it, it goes by a memory between, half a page away from either, that
+ * stays in a cache; if there is none it takes long. */
+static umi_lend_reading
+read_all(const umi_lend_source *source, uint32_t slot, const reading *first,
+         void *data, reading *again)
+{
+    const void      *from  = (const void *)(uintptr_t)first->address;
+    rest             bytes = {.source  = source,
+                              .slot    = slot,
+                              .to      = data,
+                              .address = first->address,
+                              .left    = first->len};
+    char            *room  = NULL;
+    umi_lend_reading result;
+
+    if (first->len >= STAGED_MIN && umi_copy_is_slow(data, from)) {
+        room = malloc(STAGE + UMI_COPY_PAGE);
+    }
+    if (room != NULL) {
+        bytes.stage = room +
+                      ((uintptr_t)from + UMI_COPY_PAGE / 2 - (uintptr_t)room) %
+                          UMI_COPY_PAGE;
+    }
+    result = read_bytes(&bytes, first, again);
+    free(room);
+    return result;
 }
 
 umi_lend_reading
@@ -215,7 +273,7 @@ umi_lend_source_read(const umi_lend_source *source, const umi_lend_loan *loan,
     }
     for (int i = 0; i < MAX_READS; i++) {
         first  = again;
-        result = read_bytes(source, loan->slot, &first, data, &again);
+        result = read_all(source, loan->slot, &first, data, &again);
         if (result != UMI_LEND_READ || again.address == first.address) {
             return result;
         }

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "mem/copy.h"
 
-#include <stdint.h>
-
 #if defined(__x86_64__)
 #include <emmintrin.h>
-
-enum {
-    LINE = 64 /* bytes */
-};
 
 static void
 copy_line(char *to, const char *from)
@@ -29,16 +23,16 @@ umi_copy_streaming(void *to, const void *from, size_t len)
 {
     char       *out  = to;
     const char *in   = from;
-    size_t      head = (size_t)(-(uintptr_t)to % LINE);
+    size_t      head = (size_t)(-(uintptr_t)to % UMI_COPY_LINE);
 
     memcpy(out, in, head);
     out += head;
     in += head;
     len -= head;
-    for (; len >= LINE; len -= LINE) {
+    for (; len >= UMI_COPY_LINE; len -= UMI_COPY_LINE) {
         copy_line(out, in);
-        out += LINE;
-        in += LINE;
+        out += UMI_COPY_LINE;
+        in += UMI_COPY_LINE;
     }
     _mm_sfence(); /* such stores are in no order with others */
     memcpy(out, in, len);
@@ -53,3 +47,17 @@ umi_copy_streaming(void *to, const void *from, size_t len)
 }
 
 #endif
+
+void
+umi_copy_in_parts(void *to, const void *from, size_t len)
+{
+    char       *out = to;
+    const char *in  = from;
+
+    for (; len > UMI_COPY_SHORT; len -= UMI_COPY_SHORT) {
+        memcpy(out, in, UMI_COPY_SHORT);
+        out += UMI_COPY_SHORT;
+        in += UMI_COPY_SHORT;
+    }
+    memcpy(out, in, len);
+}

@@ -14,8 +14,8 @@
 
 enum {
     RANKS     = 3,
-    WARM_UP   = 8, /* operations before a rank says that it runs */
-    MAX_PIECE = 600000,
+    WARM_UP   = 8,       /* operations before a rank says that it runs */
+    MAX_PIECE = 1200000, /* more than half of a ring: it is lent */
     ROUNDS    = 4,
     PAUSES    = 20,
     PAUSE_MS  = 20,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair world port */
-/* tests: comm/inbox_cell library/loan */
+/* link: pair world port wrap=umi_segment_create */
+/* tests: comm/inbox_cell comm/inbox_keys comm/inbox_out library/loan */
 /* Messages of collective operations through inboxes, and ranks that write into
  * them what they like. inbox.c is part of this file, which looks into it. */
 #include "comm/inbox.c"
@@ -335,11 +335,11 @@ test_explained(void **state)
 static void
 scribble(world *w, umi_comm_cell c)
 {
-    peer *p = &w->comms[1]->inbox->peers[0];
+    umi_comm_out *out = &w->comms[1]->inbox->peers[0].out;
 
-    c.stamp                            = p->sent + 1;
-    *umi_comm_cell_of(p->out, p->sent) = c;
-    p->sent++;
+    c.stamp                                 = out->sent + 1;
+    *umi_comm_cell_of(out->area, out->sent) = c;
+    out->sent++;
 }
 
 static void
@@ -451,7 +451,7 @@ test_anything_at_all(void **state)
     random_state = 31337;
     open_mapped(w, 2);
     for (int round = 0; round < 300 && !w->comms[0]->is_revoked; round++) {
-        peer         *p = &w->comms[1]->inbox->peers[0];
+        umi_comm_out *out = &w->comms[1]->inbox->peers[0].out;
         umi_comm_cell c;
         unsigned char bytes[sizeof(c)];
 
@@ -466,7 +466,7 @@ test_anything_at_all(void **state)
         c.word &= (next_random(2) == 0) ? 0xff : ~UINT64_C(0);
         c.at &= (next_random(2) == 0) ? 0xffff : ~UINT32_C(0);
         scribble(w, c);
-        *umi_comm_consumed_of(p->out) = next_random(2) * UINT64_MAX;
+        *umi_comm_consumed_of(out->area) = next_random(2) * UINT64_MAX;
         world_step(w);
     }
     assert_true(w->comms[0]->is_revoked);
@@ -482,7 +482,8 @@ test_a_receiver_that_lies(void **state)
 
     open_mapped(w, 2);
     for (int i = 0; i < 4 * UMI_COMM_CELLS; i++) {
-        *umi_comm_consumed_of(w->comms[1]->inbox->peers[0].out) = lies[i % 4];
+        *umi_comm_consumed_of(
+            w->comms[1]->inbox->peers[0].out.area) = lies[i % 4];
         run_barrier(w);
     }
 }
@@ -599,6 +600,301 @@ test_a_loan_that_is_gone_ends_one_communicator(void **state)
     expect_only_split_ended(w, parents);
 }
 
+/* ---- bytes that come while they are received ------------------------------
+ */
+
+enum {
+    LATE = 100000 /* bytes of a message */
+};
+
+/* A broadcast of rank 1, whose cell rank 1 writes by hand, and then byte for
+ * byte. */
+typedef struct late {
+    world         *w;
+    umi_comm_cell *cell; /* where rank 0 sees it */
+    char          *ring;
+    unsigned char *data; /* of rank 0 */
+    job            j;
+} late;
+
+static void
+open_late(late *l, world *w, umi_comm_cell_kind kind)
+{
+    umi_comm_out *out;
+    umx_buffer    buf;
+    umx_op_params params;
+    umx_request  *req = NULL;
+
+    open_mapped(w, 2);
+    out     = &w->comms[1]->inbox->peers[0].out;
+    l->w    = w;
+    l->data = calloc(1, LATE + 1);
+    l->cell = umi_comm_cell_of(out->area, out->sent);
+    l->ring = umi_comm_ring_of(out->area);
+    buf     = umx_host_buffer(l->data, LATE);
+    params  = job_params(&l->j);
+    job_posted(&l->j, umx_bcast(w->comms[0], 1, &buf, &params, &req), &req);
+    scribble(
+        w, (umi_comm_cell){
+               .kind   = (uint8_t)kind,
+               .op     = UMI_COMM_COLL_BCAST,
+               .number = w->comms[0]->next_number - 1,
+               .what   = 1,
+               .bytes  = LATE,
+               .history =
+                   w->comms[0]
+                       ->calls[(w->comms[0]->next_number - 1) % UMI_COMM_CALLS]
+                       .history,
+               .len = LATE});
+}
+
+/* Write the bytes up to `end`, and let rank 0 look. */
+static void
+write_up_to(late *l, size_t end)
+{
+    for (size_t i = l->cell->word; i < end; i++) {
+        l->ring[i] = (char)byte_of(1, 0, i);
+    }
+    l->cell->word = end;
+    world_step(l->w);
+}
+
+static void
+expect_late(const late *l, size_t end)
+{
+    for (size_t i = 0; i < LATE; i++) {
+        assert_int_equal(l->data[i], (i < end) ? byte_of(1, 0, i) : 0);
+    }
+}
+
+static void
+test_bytes_are_copied_as_they_come(void **state)
+{
+    late l;
+
+    open_late(&l, *state, UMI_COMM_CELL_DATA);
+    for (size_t end = 0; end < LATE; end += 12345) {
+        write_up_to(&l, end);
+        assert_int_equal(l.j.status, UMX_INPROGRESS);
+        expect_late(&l, end);
+        assert_false(umi_list_is_empty(&l.w->comms[0]->fillings));
+    }
+    write_up_to(&l, LATE);
+    assert_int_equal(world_wait_one(l.w, &l.j), UMX_OK);
+    expect_late(&l, LATE);
+    assert_true(umi_list_is_empty(&l.w->comms[0]->fillings));
+    free(l.data);
+}
+
+/* What its sender has waited for is said when all has come. */
+static void
+test_a_sync_that_comes_late_is_done_when_it_has_come(void **state)
+{
+    const umi_comm_out *out;
+    late                l;
+    uint64_t            sent;
+
+    open_late(&l, *state, UMI_COMM_CELL_SYNC);
+    out  = &l.w->comms[0]->inbox->peers[1].out;
+    sent = out->sent;
+    write_up_to(&l, LATE - 1);
+    assert_int_equal(out->sent, sent);
+    write_up_to(&l, LATE);
+    assert_int_equal(world_wait_one(l.w, &l.j), UMX_OK);
+    assert_int_equal(out->sent, sent + 1);
+    free(l.data);
+}
+
+/* It says that there are more than it sends, and then less than before. */
+static void
+test_a_sender_that_lies_about_its_progress(void **state)
+{
+    late l;
+
+    open_late(&l, *state, UMI_COMM_CELL_DATA);
+    write_up_to(&l, 5000);
+    l.cell->word = 10;
+    world_step(l.w);
+    assert_int_equal(l.j.status, UMX_INPROGRESS);
+    expect_late(&l, 5000);
+    l.cell->word = UINT64_MAX;
+    assert_int_equal(world_wait_one(l.w, &l.j), UMX_OK);
+    assert_int_equal(l.data[LATE], 0);
+    free(l.data);
+}
+
+/* The caller has its buffer back at once, also if the sender goes on. */
+static void
+test_nothing_is_written_once_it_is_cancelled(void **state)
+{
+    late l;
+
+    open_late(&l, *state, UMI_COMM_CELL_DATA);
+    write_up_to(&l, 5000);
+    assert_int_equal(l.j.status, UMX_INPROGRESS);
+    assert_int_equal(umx_request_cancel(l.j.req), UMX_OK);
+    memset(l.data, 0, LATE);
+    write_up_to(&l, LATE);
+    expect_late(&l, 0);
+    assert_true(umi_list_is_empty(&l.w->comms[0]->fillings));
+    free(l.data);
+}
+
+/* The sender ends while it writes. */
+static void
+test_bytes_that_never_come_end_with_their_rank(void **state)
+{
+    late l;
+
+    open_late(&l, *state, UMI_COMM_CELL_DATA);
+    write_up_to(&l, 5000);
+    umx_comm_abort(l.w->comms[1], "of a reason");
+    assert_int_equal(world_wait_one(l.w, &l.j), UMX_ERR_RANK_FAILED);
+    assert_true(umi_list_is_empty(&l.w->comms[0]->fillings));
+    free(l.data);
+}
+
+/* ---- room ----------------------------------------------------------------
+ */
+
+/* Broadcasts of rank 0 of almost half of the ring: the next one does not fit
+ * behind the last one, nor before the first. */
+static void
+test_what_the_ring_has_no_room_for_is_lent(void **state)
+{
+    enum {
+        COUNT = 4,
+        LEN   = UMI_COMM_RING_MAX / RING_SHARE - 64
+    };
+
+    world         *w = *state;
+    job            sent[COUNT], received[COUNT];
+    unsigned char *data[2][COUNT];
+    umx_op_params  params;
+    umx_buffer     buf;
+    umx_request   *req;
+
+    open_mapped(w, 2);
+    for (int r = 0; r < 2; r++) {
+        for (int i = 0; i < COUNT; i++) {
+            data[r][i] = malloc(LEN);
+            memset(data[r][i], (r == 0) ? 1 + i : 0, LEN);
+        }
+    }
+    for (int i = 0; i < COUNT; i++) {
+        params = job_params(&sent[i]);
+        buf    = umx_host_buffer(data[0][i], LEN);
+        req    = NULL;
+        job_posted(&sent[i], umx_bcast(w->comms[0], 0, &buf, &params, &req),
+                   &req);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        params = job_params(&received[i]);
+        buf    = umx_host_buffer(data[1][i], LEN);
+        req    = NULL;
+        job_posted(&received[i], umx_bcast(w->comms[1], 0, &buf, &params, &req),
+                   &req);
+    }
+    world_wait(w, sent, COUNT, UMX_OK);
+    world_wait(w, received, COUNT, UMX_OK);
+    for (int i = 0; i < COUNT; i++) {
+        assert_memory_equal(data[0][i], data[1][i], LEN);
+        free(data[0][i]);
+        free(data[1][i]);
+    }
+}
+
+/* Larger segments than this are refused; 0: none is. */
+static size_t most_shared;
+static size_t num_refused;
+
+umx_status __real_umi_segment_create(size_t len, void **segment_p,
+                                     int *number_p);
+umx_status __wrap_umi_segment_create(size_t len, void **segment_p,
+                                     int *number_p);
+
+umx_status
+__wrap_umi_segment_create(size_t len, void **segment_p, int *number_p)
+{
+    if (most_shared != 0 && len > most_shared) {
+        num_refused++;
+        return UMX_ERR_SEGMENT_LIMIT;
+    }
+    return __real_umi_segment_create(len, segment_p, number_p);
+}
+
+/* Each rank takes what it gets, and each finds out what the others have got. */
+static void
+test_rings_are_as_large_as_the_system_gives(void **state)
+{
+    world *w = *state;
+
+    world_open(w, 3);
+    most_shared = 600 * 1024;
+    run_barrier(w);
+    most_shared = 0;
+    for (int i = 0; i < 20; i++) {
+        run_barrier(w);
+        world_step(w);
+    }
+    for (int r = 0; r < 3; r++) {
+        for (int i = 0; i < 3; i++) {
+            const umi_comm_inbox *inbox = w->comms[r]->inbox;
+
+            assert_non_null(inbox);
+            assert_true(i == r || inbox->peers[i].out.rkey != NULL);
+            assert_true(i == r ||
+                        inbox->peers[i].out.ring == w->comms[i]->inbox->ring);
+        }
+    }
+    assert_true(w->comms[0]->inbox->ring < UMI_COMM_RING_MAX);
+    random_state = 815;
+    for (int i = 0; i < 6; i++) {
+        run_alltoall(w);
+    }
+}
+
+/* Without any there is no inbox. */
+static void
+test_without_shared_memory_messages_take_the_channel(void **state)
+{
+    world *w = *state;
+
+    world_open(w, 2);
+    most_shared = 1;
+    num_refused = 0;
+    run_barrier(w);
+    run_barrier(w);
+    most_shared = 0;
+    assert_true(num_refused > 2); /* each size */
+    assert_true(w->comms[0]->has_no_inbox);
+    random_state = 815;
+    run_alltoall(w);
+}
+
+/* What is no inbox of this many ranks is not mapped. */
+static void
+test_sizes_that_are_of_no_inbox(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks < 100; ranks = ranks * 3 / 2) {
+        size_t ring = umi_comm_ring_size(ranks);
+        size_t size = umi_comm_inbox_size(ranks, ring);
+
+        assert_int_equal(umi_comm_ring_within(ranks, size), ring);
+        assert_int_equal(umi_comm_ring_within(ranks, size + 64), 0);
+        assert_int_equal(umi_comm_ring_within(ranks, 0), 0);
+        assert_int_equal(
+            umi_comm_ring_within(ranks, umi_comm_inbox_size(ranks, 2 * ring)),
+            0);
+        assert_int_equal(
+            umi_comm_ring_within(ranks, umi_comm_inbox_size(ranks, ring / 2)),
+            (ring / 2 >= UMI_COMM_RING_MIN) ? ring / 2 : 0);
+        assert_true(ring * (size_t)ranks <= UMI_COMM_RINGS_MAX ||
+                    ring == UMI_COMM_RING_MIN);
+    }
+}
+
 /* ---- the end of a rank ---------------------------------------------------
  */
 
@@ -657,6 +953,15 @@ main(void)
         LOCAL_TEST(test_a_full_inbox),
         LOCAL_TEST(test_a_root_far_ahead_waits),
         LOCAL_TEST(test_two_communicators),
+        LOCAL_TEST(test_bytes_are_copied_as_they_come),
+        LOCAL_TEST(test_a_sync_that_comes_late_is_done_when_it_has_come),
+        LOCAL_TEST(test_a_sender_that_lies_about_its_progress),
+        LOCAL_TEST(test_nothing_is_written_once_it_is_cancelled),
+        LOCAL_TEST(test_bytes_that_never_come_end_with_their_rank),
+        LOCAL_TEST(test_what_the_ring_has_no_room_for_is_lent),
+        LOCAL_TEST(test_rings_are_as_large_as_the_system_gives),
+        LOCAL_TEST(test_without_shared_memory_messages_take_the_channel),
+        cmocka_unit_test(test_sizes_that_are_of_no_inbox),
         WORLD_TEST(test_explained),
         LOCAL_TEST(test_a_cell_of_no_kind),
         LOCAL_TEST(test_bytes_outside_of_the_ring),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: wrap=process_vm_readv wrap=umi_random_bytes wrap=calloc */
+/* link: wrap=process_vm_readv wrap=umi_random_bytes wrap=calloc wrap=malloc */
 /* tests: lend/table */
 #include "unit.h"
 
@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include "lend/table.h"
+#include "mem/copy.h"
 #include "util/hash.h"
 
 enum {
-    SIZE = 10000
+    SIZE = 10000,
+    LONG = 200000 /* is read in several parts if it is staged */
 };
 
 /* ---- the system ----------------------------------------------------------
@@ -29,6 +31,8 @@ static struct {
 
 void *__real_calloc(size_t count, size_t size);
 void *__wrap_calloc(size_t count, size_t size);
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
 bool  __real_umi_random_bytes(void *data, size_t len);
 bool  __wrap_umi_random_bytes(void *data, size_t len);
 
@@ -36,6 +40,12 @@ void *
 __wrap_calloc(size_t count, size_t size)
 {
     return sys.has_no_memory ? NULL : __real_calloc(count, size);
+}
+
+void *
+__wrap_malloc(size_t size)
+{
+    return sys.has_no_memory ? NULL : __real_malloc(size);
 }
 
 bool
@@ -248,6 +258,57 @@ test_the_system_may_read_in_parts(void **state)
     assert_true(reads(&loan));
     assert_memory_equal(copy, lent, SIZE);
     umi_lend_table_remove(table, loan.slot);
+}
+
+/* Read what lies so that the processor would take long for it. */
+static void
+read_staged(size_t limit, bool has_memory)
+{
+    char *from = malloc(LONG + UMI_COPY_PAGE);
+    char *to   = malloc(LONG + 2 * UMI_COPY_PAGE);
+    char *there;
+
+    assert_non_null(from);
+    assert_non_null(to);
+    there = to + ((uintptr_t)from + 16 - (uintptr_t)to) % UMI_COPY_PAGE;
+    assert_true(umi_copy_is_slow(there, from));
+    for (size_t i = 0; i < LONG; i++) {
+        from[i] = (char)(i * 7 + i / 251);
+    }
+    memset(there, 0, LONG + 1);
+    assert_true(umi_lend_table_add(table, from, LONG, from, &loan));
+    sys.limit         = limit;
+    sys.has_no_memory = !has_memory;
+    assert_int_equal(umi_lend_source_read(&source, &loan, there),
+                     UMI_LEND_READ);
+    sys.has_no_memory = false;
+    sys.limit         = 0;
+    assert_memory_equal(there, from, LONG);
+    assert_int_equal(there[LONG], 0);
+    umi_lend_table_remove(table, loan.slot);
+    free(from);
+    free(to);
+}
+
+static void
+test_what_is_slow_to_read_goes_by_memory_between(void **state)
+{
+    (void)state;
+    need_reading();
+    sys.num_calls = 0;
+    read_staged(0, true);
+    assert_true(sys.num_calls > 3);
+    read_staged(999, true);
+}
+
+static void
+test_without_memory_between_it_is_read_at_once(void **state)
+{
+    (void)state;
+    need_reading();
+    sys.num_calls = 0;
+    read_staged(0, false);
+    assert_int_equal(sys.num_calls, 2);
 }
 
 static void
@@ -478,6 +539,8 @@ main(void)
         TEST(test_no_table_without_memory_or_random_bytes),
         TEST(test_what_is_lent_can_be_read),
         TEST(test_the_system_may_read_in_parts),
+        TEST(test_what_is_slow_to_read_goes_by_memory_between),
+        TEST(test_without_memory_between_it_is_read_at_once),
         TEST(test_what_is_not_in_the_table_is_not_read),
         TEST(test_what_was_lent_is_not_read),
         TEST(test_a_slot_beyond_the_table_is_not_looked_at),

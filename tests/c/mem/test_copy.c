@@ -35,6 +35,39 @@ test_all_bytes_and_no_others(void **state)
     free(to);
 }
 
+/* Every place of the destination near that of the source in its page. */
+static void
+test_what_the_processor_copies_slowly(void **state)
+{
+    enum {
+        LEN = 5 * UMI_COPY_SHORT + 77
+    };
+
+    unsigned char *from = malloc(LEN);
+    unsigned char *to   = malloc(LEN + 3 * UMI_COPY_PAGE);
+    unsigned char *page;
+
+    (void)state;
+    for (size_t i = 0; i < LEN; i++) {
+        from[i] = (unsigned char)(i * 7 + i / 251);
+    }
+    page = to + UMI_COPY_PAGE +
+           ((uintptr_t)from - (uintptr_t)to) % UMI_COPY_PAGE;
+    for (int shift = -2; shift < UMI_COPY_LINE + 2; shift++) {
+        unsigned char *at = page + shift;
+
+        assert_int_equal(umi_copy_is_slow(at, from),
+                         shift > 0 && shift < UMI_COPY_LINE);
+        memset(to, 0xee, LEN + 3 * UMI_COPY_PAGE);
+        umi_copy(at, from, LEN);
+        assert_memory_equal(at, from, LEN);
+        assert_int_equal(at[-1], 0xee);
+        assert_int_equal(at[LEN], 0xee);
+    }
+    free(from);
+    free(to);
+}
+
 static void
 test_nothing(void **state)
 {
@@ -47,6 +80,7 @@ main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_bytes_and_no_others),
+        cmocka_unit_test(test_what_the_processor_copies_slowly),
         cmocka_unit_test(test_nothing),
     };
 
