@@ -29,9 +29,12 @@
 #
 # Importing ucp loads libraries and does nothing else: it makes no context, no
 # worker and no thread, and leaves os.environ unchanged. The first call that
-# needs a context makes it.
+# needs a context makes it. What few programs use is loaded when it is asked for: see
+# _ON_DEMAND and _NAMES.
 
 import importlib
+import os as _os
+import typing as _typing
 from types import ModuleType
 
 from ._core import loader as _loader
@@ -50,9 +53,7 @@ except ImportError as _error:
     raise
 
 from ._core import log as _log  # isort: skip
-from . import core, cuda, exceptions, message, sync, utils
-from ._communicator.communicator import ANY_SOURCE, ANY_TAG, Communicator, PeerPath
-from ._communicator.group import Group
+from . import core, cuda, exceptions, utils
 from ._core.connect import connect, create_endpoint, create_listener
 from ._core.context import (
     Config,
@@ -105,14 +106,6 @@ from ._ext import (
     Status,
     TagMessage,
 )
-from ._observe import dump as _dump
-from ._observe.dump import dump, dump_on_signal
-from ._observe.latency import LatencyHistogram, latencies, measure_latency
-from ._observe.metrics import CONTENT_TYPE as METRICS_CONTENT_TYPE
-from ._observe.metrics import metrics, prometheus_collector
-from ._observe.stats import stats
-from ._observe.trace import Trace as trace
-from ._topology.distance import TopologicalDistance
 from ._version import __version__
 from .core import ApplicationContext
 from .exceptions import (
@@ -140,8 +133,30 @@ from .exceptions import (
 )
 from .utils import get_ucxpy_logger
 
+if _typing.TYPE_CHECKING:  # _NAMES says the same to the interpreter
+    from . import message, sync
+    from ._communicator.communicator import (
+        ANY_SOURCE,
+        ANY_TAG,
+        Communicator,
+        PeerPath,
+    )
+    from ._communicator.group import Group
+    from ._observe.dump import dump, dump_on_signal
+    from ._observe.latency import LatencyHistogram, latencies, measure_latency
+    from ._observe.metrics import CONTENT_TYPE as METRICS_CONTENT_TYPE
+    from ._observe.metrics import metrics, prometheus_collector
+    from ._observe.stats import stats
+    from ._observe.trace import Trace as trace
+    from ._topology.distance import TopologicalDistance
+
 _log.apply_environment()
-_dump.apply_environment()
+if "UCP_DUMP_SIGNAL" in _os.environ:
+    importlib.import_module("._observe.dump", __name__).apply_environment()
+if "UCP_LATENCY" in _os.environ:  # these two do what it says when they are imported
+    importlib.import_module("._observe.latency", __name__)
+if "UCP_TRACE" in _os.environ:
+    importlib.import_module("._observe.trace", __name__)
 
 __git_commit__ = ""  # ucx-py has this name; __version__ identifies releases here
 _ucx_version = get_ucx_version()
@@ -149,17 +164,38 @@ __ucx_version__ = which_ucx().version
 __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
 # `import ucp` is enough for these, which are imported on first use. join needs
-# NumPy; programs of ucx-py use the first two.
-_ON_DEMAND = (
-    "_libs",
-    "comm",
-    "join",
-    "moe",
-    "proxy",
+# NumPy; programs of ucx-py use _libs and comm.
+_ON_DEMAND = ("_libs", "comm", "join", "moe", "proxy", "shuffle", "table")
+_ON_DEMAND_IN_DIR = (
+    "_communicator",
+    "_observe",
+    "_topology",
+    "message",
     "shmem",
-    "shuffle",
-    "table",
+    "sync",
 )
+
+# The modules of names that are imported on first use.
+_NAMES = {
+    "ANY_SOURCE": "_communicator.communicator",
+    "ANY_TAG": "_communicator.communicator",
+    "Communicator": "_communicator.communicator",
+    "Group": "_communicator.group",
+    "LatencyHistogram": "_observe.latency",
+    "METRICS_CONTENT_TYPE": "_observe.metrics",
+    "PeerPath": "_communicator.communicator",
+    "TopologicalDistance": "_topology.distance",
+    "dump": "_observe.dump",
+    "dump_on_signal": "_observe.dump",
+    "latencies": "_observe.latency",
+    "measure_latency": "_observe.latency",
+    "metrics": "_observe.metrics",
+    "prometheus_collector": "_observe.metrics",
+    "stats": "_observe.stats",
+    "trace": "_observe.trace",
+}
+# Those that have another name there.
+_NAMES_THERE = {"METRICS_CONTENT_TYPE": "CONTENT_TYPE", "trace": "Trace"}
 
 __all__ = [
     "ANY",
@@ -267,6 +303,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in _ON_DEMAND:
+    if name in _ON_DEMAND or name in _ON_DEMAND_IN_DIR:
         return importlib.import_module(f".{name}", __name__)
+    if name in _NAMES:
+        module = importlib.import_module(f".{_NAMES[name]}", __name__)
+        value: ModuleType = getattr(module, _NAMES_THERE.get(name, name))
+        globals()[name] = value
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_DEMAND_IN_DIR, *_NAMES})

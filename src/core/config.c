@@ -22,6 +22,15 @@ static const umx_option umi_settings[] = {
     {"MM_ERROR_HANDLING", "y"},
     {"POSIX_ERROR_HANDLING", "y"},
     {"SYSV_ERROR_HANDLING", "y"},
+    /* UCX gives each worker two queues in shared memory with 512 buffers of 8
+     * KiB each, 6.3 MB that are written when it is made, and 4.2 of them in
+     * /dev/shm, of which a container has 64. Messages go by System V where both
+     * are possible, so POSIX has a short queue; where it is the only one, the
+     * short queue is as fast. The buffers are those of the queue and one more,
+     * and are doubled when all are in use. */
+    {"POSIX_FIFO_SIZE", "64"},
+    {"POSIX_RX_BUFS_GROW", "66"},
+    {"SYSV_RX_BUFS_GROW", "258"},
     /* A server restarts on its port at once, TIME_WAIT or not. */
     {"TCP_CM_REUSEADDR", "y"},
     /* A connect() that waits would hold up the caller. And where it succeeds
@@ -202,13 +211,33 @@ user_has(const umx_context_params *params, const char *key)
     }
 }
 
+/* True if the user has decided a setting, or the length of the queue that its
+ * buffers are for. */
+static bool
+user_decides(const umx_context_params *params, const char *key)
+{
+    static const char buffers[] = "RX_BUFS_GROW", length[] = "FIFO_SIZE";
+
+    const char *suffix = strstr(key, buffers);
+    char        queue[32];
+
+    if (user_has(params, key)) {
+        return true;
+    }
+    if (suffix == NULL) {
+        return false;
+    }
+    snprintf(queue, sizeof(queue), "%.*s%s", (int)(suffix - key), key, length);
+    return user_has(params, queue);
+}
+
 static void
 apply_settings(const umx_context_params *params, ucp_config_t *config)
 {
     for (size_t i = 0; i < sizeof(umi_settings) / sizeof(*umi_settings); i++) {
         const umx_option *set = &umi_settings[i];
 
-        if (user_has(params, set->key)) {
+        if (user_decides(params, set->key)) {
             continue;
         }
         if (ucp_config_modify(config, set->key, set->value) != UCS_OK) {

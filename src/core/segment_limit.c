@@ -55,7 +55,7 @@ umi_segment_is_too_large(size_t size)
 enum {
     NUM_SEGMENTS = 2,
     QUEUE_SIZE   = 128 * 1024,
-    BLOCK_SIZE   = 4352 * 1024
+    BLOCK_SIZE   = 2176 * 1024 /* of SYSV_RX_BUFS_GROW: config.c */
 };
 
 /* True if the limits leave no room for them. */

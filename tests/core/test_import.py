@@ -64,6 +64,47 @@ def test_shuffles_and_joins_are_imported_when_they_are_used():
     )
 
 
+def test_what_few_programs_use_is_imported_when_it_is_used():
+    run_script(
+        """
+        import sys, ucp
+        late = {"_communicator", "_observe", "_topology", "message", "shmem", "sync"}
+        loaded = {name.split(".")[1] for name in sys.modules if name[:4] == "ucp."}
+        assert not late & loaded, late & loaded
+        assert late | set(ucp.__all__) <= set(dir(ucp))
+        assert sys.modules["ucp"].sync is sys.modules["ucp.sync"]
+        assert "_observe" not in {name.split(".")[-1] for name in sys.modules}
+        """
+    )
+
+
+def test_names_that_are_imported_late_stay_the_same():
+    run_script(
+        """
+        import pickle, ucp
+        first = {name: getattr(ucp, name) for name in ucp.__all__}
+        assert {name: getattr(ucp, name) for name in ucp.__all__} == first
+        names = {}
+        exec("from ucp import *", names)
+        assert all(names[name] is first[name] for name in first)
+        assert isinstance(ucp.trace, type) and ucp.trace.__name__ == "Trace"
+        assert ucp.METRICS_CONTENT_TYPE == ucp._observe.metrics.CONTENT_TYPE
+        assert pickle.loads(pickle.dumps(ucp.Communicator)) is ucp.Communicator
+        assert pickle.loads(pickle.dumps(ucp.Group)) is ucp.Group
+        """
+    )
+
+
+def test_a_signal_for_dumps_is_heard_from_the_import_on():
+    run_script(
+        """
+        import signal, sys, ucp
+        assert signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL
+        """,
+        UCP_DUMP_SIGNAL="SIGUSR1",
+    )
+
+
 def test_joins_say_that_they_need_numpy():
     run_script(
         """

@@ -48,6 +48,11 @@ BELOW["__main__"] = BELOW["_commands"] | {"_commands"}
 LATE = {
     ("ucp._core.submit", "ucp._core.worker"): "for type checkers",
     **{
+        ("ucp", f"ucp.{module}"): "for type checkers; ucp.__getattr__() imports it"
+        for module in {*ucp._NAMES.values(), "message", "sync"}
+    },
+    ("ucp._core.context", "ucp._topology.net_devices"): "few programs need it",
+    **{
         (f"ucp.compat.ucxpy.libs.{user}", f"ucp.compat.ucxpy.libs.{used}"): (
             "the classes of ucx-py make each other"
         )
@@ -137,7 +142,8 @@ def test_modules_import_only_what_lies_below():
 
 
 def test_what_is_imported_on_demand_lies_below():
-    assert set(ucp._ON_DEMAND) <= BELOW["ucp"]
+    assert {*ucp._ON_DEMAND, *ucp._ON_DEMAND_IN_DIR} <= BELOW["ucp"]
+    assert {room_of(f"ucp.{module}") for module in ucp._NAMES.values()} <= BELOW["ucp"]
 
 
 def test_only_modules_of_its_old_paths_import_compat():

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Operations of threads that begin, and their futures."""
 
-# tests: ucp/futures ucp/blocking ucp/reductions
+# tests: ucp/futures ucp/blocking ucp/reductions ext/thread_future
 
+import asyncio
 import concurrent.futures
 import gc
 import inspect
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -359,3 +361,155 @@ def test_a_receive_that_is_done_is_dropped_quietly(comm):
     assert future.result(20).nbytes == 1
     del future
     gc.collect()
+
+
+# ---- futures of one request, which are light until more is asked for -------------
+
+
+def is_light(future):
+    return "_condition" not in future.__dict__
+
+
+def test_a_future_that_is_only_waited_for_stays_light(comm):
+    receiving, sending = comm.irecv(bytearray(1)), comm.isend(b"x", 0)
+    assert not receiving.cancelled()
+    assert sending.result(20) is sending.wait() is None
+    assert receiving.result(20) is receiving.result()
+    assert receiving.result().nbytes == 1
+    assert receiving.exception() is None
+    assert receiving.done() and receiving.test()
+    assert not receiving.cancel() and not receiving.cancelled()
+    assert is_light(receiving) and is_light(sending)
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_light_future_that_is_done_becomes_a_complete_one(comm, is_asked):
+    comm.send(b"x", 0)
+    future = comm.irecv(bytearray(1), 0)
+    assert future.test() and is_light(future)
+    status = future.result() if is_asked else None
+    told = []
+    future.add_done_callback(told.append)
+    assert told == [future] and not is_light(future)
+    assert future.result().nbytes == 1 and future.done() and not future.cancel()
+    assert status is None or future.result() is status
+    assert repr(future).endswith("state=finished returned Status>")
+
+
+def test_a_light_future_that_waits_becomes_a_complete_one(comm):
+    futures = [comm.irecv(bytearray(1), tag=tag) for tag in range(2)]
+    assert repr(futures[0]).endswith("state=pending>")
+    assert concurrent.futures.wait(futures, 0).not_done == set(futures)
+    assert not futures[0].done() and not futures[0].running()
+    comm.send(b"x", 0, 1)
+    assert next(concurrent.futures.as_completed(futures, 20)) is futures[1]
+    assert futures[1].result(20).tag == 1 and futures[1].test()
+    assert futures[0].cancel() and futures[0].cancelled()
+    with pytest.raises(concurrent.futures.CancelledError):
+        futures[0].exception(20)
+
+
+def test_the_outcome_of_a_light_future_stays_when_it_becomes_complete(comm):
+    comm.send(b"long", 0)
+    failed, cancelled = comm.irecv(bytearray(1)), comm.irecv(bytearray(1), tag=7)
+    assert cancelled.cancel() and cancelled.cancel() and cancelled.cancelled()
+    with pytest.raises(ucp.UCXMsgTruncated) as raised:
+        failed.result(20)
+    with pytest.raises(concurrent.futures.CancelledError):
+        cancelled.result(20)
+    assert is_light(failed) and is_light(cancelled)
+    assert concurrent.futures.wait([failed, cancelled], 20).done == {failed, cancelled}
+    assert failed.exception() is raised.value
+    with pytest.raises(concurrent.futures.CancelledError):
+        cancelled.exception()
+
+
+def test_threads_that_wait_for_one_light_future_get_the_same(comm):
+    future = comm.irecv(bytearray(1))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(future.result, 20) for _ in range(3)]
+        asked.append(pool.submit(concurrent.futures.wait, [future], 20))
+        comm.send(b"x", 0)
+        assert {id(each.result(20)) for each in asked[:3]} == {id(future.result())}
+        assert asked[3].result(20).done == {future}
+
+
+async def test_a_light_future_can_be_awaited_in_an_event_loop(comm):
+    future = asyncio.wrap_future(comm.irecv(bytearray(1)))
+    await asyncio.to_thread(comm.send, b"x", 0)
+    assert (await asyncio.wait_for(future, 20)).nbytes == 1
+
+
+def test_the_memory_of_a_future_that_is_done_is_free(comm):
+    sent, received = bytearray(1), bytearray(1)
+    futures = [comm.isend(sent, 0), comm.irecv(received)]
+    assert futures[0].test() and futures[1].test()
+    sent.append(1)
+    received.append(1)
+
+
+def test_a_message_that_was_received_comes_no_second_time(comm):
+    got = bytearray(1)
+    future = comm.irecv(got, tag=5)
+    comm.send(b"x", 0, 5)  # done, and nobody asks
+    del future
+    gc.collect()
+    assert got == b"x" and comm.iprobe(tag=5) is None
+
+
+def test_a_send_whose_future_is_dropped_goes_on_quietly(comm, caplog):
+    big = np.arange(BIG)
+    for _ in range(2):
+        comm.isend(big, 0, 3)
+    gc.collect()
+    got = np.empty_like(big)
+    comm.recv(got, 0, 3, timeout=20)
+    assert (got == big).all()
+    comm.close()  # what has not gone fails
+    assert caplog.text == ""
+
+
+def test_a_collective_operation_whose_future_is_dropped_goes_on():
+    def main(comm):
+        if comm.rank == 0:
+            comm.ibarrier()
+            gc.collect()
+            comm.send(b"x", 1)
+        else:
+            comm.recv(bytearray(1), 0, timeout=20)
+            comm.ibarrier().result(20)
+        return comm.allreduce_pickle(1, timeout=20, **YES)
+
+    assert sync_world(2, main) == [2, 2]
+
+
+def test_a_complete_receive_that_is_dropped_is_withdrawn(comm):
+    future = comm.irecv(bytearray(1))
+    assert not concurrent.futures.wait([future], 0).done
+    with pytest.warns(RuntimeWarning, match=r"irecv\(\) returned was dropped while"):
+        del future
+    comm.send(b"x", 0)
+    assert comm.recv(bytearray(1), timeout=20).nbytes == 1
+
+
+def test_a_light_future_in_a_cycle_is_collected(comm):
+    future = comm.irecv(bytearray(1))
+    future.itself = future
+    here = weakref.ref(future)
+    del future
+    with pytest.warns(RuntimeWarning, match=r"irecv\(\) returned was dropped while"):
+        gc.collect()
+    assert here() is None
+
+
+def test_what_makes_light_futures_checks_its_arguments(comm):
+    begin = comm._worker._begin
+    with pytest.raises(TypeError, match=r"^_begin\(\) takes a type, a function and"):
+        begin(int, print, print)
+    with pytest.raises(TypeError, match=r"^the method gives no Request$"):
+        begin(ucp._ext.ThreadFuture, print, len, "")
+    with pytest.raises(TypeError, match=r"dest"):
+        comm.isend(b"x")
+    comm.close()
+    with pytest.raises(ucp.UCXCloseError, match=r"^ucp was shut down meanwhile$"):
+        comm.isend(b"x", 0)

@@ -17,7 +17,7 @@ from .finding import Findings, human, note, ok, problem
 _SHM = Path("/dev/shm")
 _SMALL = 1 << 30  # bytes of a /dev/shm that may not be enough
 _ENOUGH_LOCKED = 1 << 30
-_SEGMENT = 4352 << 10  # bytes of the largest segment of a worker of UCX
+_SEGMENT = 2176 << 10  # bytes of the largest segment of a worker of UCX
 # UCX 1.22 crashes when it makes a worker with so much free in /dev/shm: with less
 # it uses memory of System V, with more a file. Others' files come and go meanwhile.
 _CRASHES = range((16 << 20) - (256 << 10), (16 << 20) + (256 << 10))

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from .. import _ext
 from .._core import lifecycle
-from .._core.operation import call_if_alive, warn_dropped
+from .._core.operation import AnyRequest, call_if_alive, warn_dropped
 from .._core.resolve import resolve_now
 from .._core.worker import Worker
 from ..exceptions import UCXCloseError
@@ -36,6 +37,9 @@ class SharedWorker:
         self._users = 0  # communicators
         self._keeper: threading.Thread | None = None
         self._lock = threading.RLock()  # the collector may release communicators
+        begin, keep = self.worker._begin, self._start_keeper
+        self.begin = functools.partial(begin, Future, keep)
+        self.begin_receive = functools.partial(begin, ReceiveFuture, keep)
 
     def hold(self) -> None:
         """Count a communicator."""
@@ -56,21 +60,6 @@ class SharedWorker:
         """Raise UCXCloseError if the worker was closed, or is the parent's."""
         if self.worker.closed():
             raise UCXCloseError("ucp was shut down meanwhile")
-
-    def future_of(self, request: _ext.Request[_T]) -> Future[_T]:
-        """Make the future of an operation that has begun."""
-        if not request.done():
-            self._start_keeper()
-        future: Future[_T] = Future(self.worker, request)
-        request.add_done_callback(future._settle)
-        return future
-
-    def receive_future_of(self, request: _ext.Request[_T]) -> Future[_T]:
-        """The same of a receive, which is withdrawn when nobody has the future."""
-        if request.done():
-            return self.future_of(request)
-        self._start_keeper()
-        return ReceiveFuture(self.worker, request)
 
     def _start_keeper(self) -> None:
         """Have a thread settle the futures that no thread waits for."""
@@ -96,32 +85,81 @@ def _keep(worker: Worker) -> None:
         pass
 
 
-class Future(concurrent.futures.Future[_T]):
+class _Attribute:
+    """An attribute of concurrent.futures.Future that a light future has not got.
+    Whoever reads it needs a complete one."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, future: Any, owner: type) -> Any:
+        if future is None:
+            return self
+        future._make_complete()
+        return future.__dict__[self._name]
+
+
+_completing = threading.RLock()
+
+
+class Future(_ext.ThreadFuture[_T], concurrent.futures.Future[_T]):
     """The future of an operation that has begun, such as ``isend()``.
 
     A thread that asks for the result makes progress. Cancelling a receive takes it
     back, so that it loses no message.
+
+    It is light until somebody needs more than the result: see
+    ``ucp_ext/type/thread_future.c``, which calls the methods ``_complete_...`` of one
+    that is complete.
     """
 
-    def __init__(self, worker: Worker, request: _ext.Request[_T]) -> None:
-        super().__init__()
-        self._worker = worker
-        self._request: _ext.Request[_T] | None = request
+    _condition: Any = _Attribute()
+    _state: Any = _Attribute()
+    _result: Any = _Attribute()
+    _exception: Any = _Attribute()
+    _waiters: Any = _Attribute()
+    _done_callbacks: Any = _Attribute()
+
+    _worker: Worker
+    _request: _ext.Request[_T] | None
+
+    def _make_complete(self) -> None:
+        """Have all that a concurrent.futures.Future has."""
+        with _completing:
+            if "_condition" in self.__dict__:
+                return  # another thread has been faster
+            concurrent.futures.Future.__init__(self)
+            posted = self._posted
+            if posted is None:
+                self._request = None
+                self._set_outcome(self)
+                self._complete()
+            else:
+                self._worker, self._request = posted
+                self._complete()
+                self._listen(posted[1])
+
+    def _listen(self, request: _ext.Request[_T]) -> None:
+        request.add_done_callback(self._settle)
 
     def _settle(self, request: _ext.Request[_T]) -> None:
         """Runs once, in the thread that has found the request done."""
         self._request = None
+        self._set_outcome(request)
+
+    def _set_outcome(self, source: _ext.Request[_T] | Future[_T]) -> None:
         try:
-            exc = request.exception()
-        except asyncio.CancelledError:
-            super().cancel()
+            exc = source.exception()
+        except (asyncio.CancelledError, concurrent.futures.CancelledError):
+            concurrent.futures.Future.cancel(self)
             self.set_running_or_notify_cancel()
             return
+        result: Any = None if exc is not None else source.result()
         self.set_running_or_notify_cancel()
         if exc is not None:
             self.set_exception(exc)
         else:
-            self.set_result(request.result())
+            self.set_result(result)
 
     def _wait(self, timeout: float | None) -> float | None:
         """Make progress; return how long to wait for the thread that settles it."""
@@ -130,46 +168,68 @@ class Future(concurrent.futures.Future[_T]):
             return None
         return 0
 
-    def cancel(self) -> bool:
-        request = self._request
-        return super().cancel() if request is None else request.cancel()
+    def _complete_result(self, timeout: float | None) -> _T:
+        return concurrent.futures.Future.result(self, self._wait(timeout))
 
-    def result(self, timeout: float | None = None) -> _T:
-        return super().result(self._wait(timeout))
+    def _complete_exception(self, timeout: float | None) -> BaseException | None:
+        return concurrent.futures.Future.exception(self, self._wait(timeout))
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        return super().exception(self._wait(timeout))
+    def _complete_done(self) -> bool:
+        return concurrent.futures.Future.done(self)
 
-    def wait(self, timeout: float | None = None) -> _T:
-        """``result()``, by the name that it has in MPI."""
-        return self.result(timeout)
-
-    def test(self) -> bool:
-        """Make progress; True if it is done."""
+    def _complete_test(self) -> bool:
         if not self.done() and not self._worker.closed():
             self._worker.progress()
         return self.done()
+
+    def _complete_cancelled(self) -> bool:
+        return concurrent.futures.Future.cancelled(self)
+
+    def _complete_cancel(self) -> bool:
+        request = self._request
+        if request is None:
+            return concurrent.futures.Future.cancel(self)
+        return request.cancel()
+
+    def _raise_cancelled(self) -> NoReturn:
+        raise concurrent.futures.CancelledError
+
+    def _drop(self, request: _ext.Request[_T]) -> None:
+        """Nobody has the future: the operation goes on."""
+        request.add_done_callback(_ask)
+
+    def _complete_drop(self) -> None:
+        """The same of one that is complete. Its callback has kept it until now."""
+
+
+def _ask(request: AnyRequest) -> None:
+    """See a failure, of which nobody is to be told."""
+    if not request.cancelled():
+        request.exception()
 
 
 class ReceiveFuture(Future[_T]):
     """The future of ``irecv()``. A receive that went on after its last future would
     take a message that nobody gets."""
 
-    def __init__(self, worker: Worker, request: _ext.Request[_T]) -> None:
-        super().__init__(worker, request)
+    def _listen(self, request: _ext.Request[_T]) -> None:
         request.add_done_callback(call_if_alive(self._settle))
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        self._make_complete()
         request = self._request
         if request is not None:  # it waits for somebody
             request.add_done_callback(lambda _: self)
         super().add_done_callback(fn)
 
-    def __del__(self) -> None:
+    def _drop(self, request: _ext.Request[_T]) -> None:
+        request.cancel()
+        warn_dropped(self, "irecv")
+
+    def _complete_drop(self) -> None:
         request = self._request
         if request is not None and not request.done():
-            request.cancel()
-            warn_dropped(self, "irecv")
+            self._drop(request)
 
 
 # ---- meeting the other ranks ---------------------------------------------------

@@ -57,6 +57,16 @@ KINDS = [
     "exscan_pickle",
 ]
 
+# The heads of objects that need no frames, up to the bytes of the body, and after
+# these. Such heads are neither packed nor read field by field.
+_SHORT = struct.Struct("<12sQ")
+_BEGINS = {
+    kind: _FIELDS.pack(_MAGIC, number, 0, 0, 0, 0)[:12]
+    for number, kind in enumerate(KINDS)
+}
+_NO_TAG = bytes(_LENGTH.size)
+SHORT = MESSAGE_HEAD_SIZE - _FIELDS.size  # bytes of a pickle that goes into a message
+
 # What a head says instead of a body: nothing is wrong, or which exception.
 _ERRORS: list[type[Exception]] = [Exception, pickle.PicklingError, ValueError]
 
@@ -184,8 +194,8 @@ class Coming:
         return len(self.pickled) + sum(map(len, self.buffers))
 
 
-def pack(comm: Any, kind: str, obj: object, room: int) -> Parcel:
-    """Pickle an object, for a head of ``room`` bytes."""
+def pickled(obj: object) -> tuple[bytes, list[memoryview]]:
+    """The pickle of an object, and its large buffers."""
     buffers: list[memoryview] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -195,7 +205,40 @@ def pack(comm: Any, kind: str, obj: object, room: int) -> Parcel:
         buffers.append(raw)
         return False
 
-    pickled = pickle.dumps(obj, protocol=5, buffer_callback=keep)
+    return pickle.dumps(obj, protocol=5, buffer_callback=keep), buffers
+
+
+def short_head(kind: str, pickled: bytes) -> bytes:
+    """The head of an object without frames, whose pickle goes into it."""
+    length = len(pickled).to_bytes(_LENGTH.size, "little")
+    return _BEGINS[kind] + length + _NO_TAG + pickled
+
+
+def short_body(kind: str, data: memoryview) -> memoryview | None:
+    """The pickle in the head of an object without frames; None: it is another head."""
+    begin, length = _SHORT.unpack_from(data)
+    if begin != _BEGINS[kind]:
+        return None
+    end = _FIELDS.size + length
+    return data[_FIELDS.size : end] if end <= len(data) else None
+
+
+def end_of(body: memoryview) -> int:
+    """How many bytes a message has at least that has such a ``short_body()``."""
+    return _FIELDS.size + len(body)
+
+
+def pack(comm: Any, kind: str, obj: object, room: int) -> Parcel:
+    """Pickle an object, for a head of ``room`` bytes."""
+    return pack_pickled(comm, kind, *pickled(obj), room)
+
+
+def pack_pickled(
+    comm: Any, kind: str, pickled: bytes, buffers: list[memoryview], room: int
+) -> Parcel:
+    """The parcel of an object that is pickled already."""
+    if not buffers and len(pickled) <= room - _FIELDS.size:
+        return Parcel(short_head(kind, pickled), (), 0)
     lengths = b"".join(_LENGTH.pack(buffer.nbytes) for buffer in buffers)
     body = lengths + pickled if lengths else pickled
     tag = next(state_of(comm).tags)
@@ -298,15 +341,26 @@ def describe(exc: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def load(comm: Any, came: Coming) -> Any:
+def load(comm: Any, came: Coming | memoryview, source: int) -> Any:
     """Unpickle an object, or raise what its sender says."""
+    if isinstance(came, memoryview):
+        return _unpickle(comm, came, None, source)
     if came.head.error:
         raise _ERRORS[came.head.error](bytes(came.pickled).decode(errors="replace"))
+    return _unpickle(comm, came.pickled, came.buffers, source)
+
+
+def _unpickle(
+    comm: Any,
+    pickled: bytes | bytearray | memoryview,
+    buffers: Sequence[bytearray | memoryview] | None,
+    source: int,
+) -> Any:
     try:
-        return pickle.loads(came.pickled, buffers=came.buffers)
+        return pickle.loads(pickled, buffers=buffers)
     except Exception as exc:
         raise pickle.UnpicklingError(
-            f"rank {comm.rank} cannot unpickle the object of rank {came.source}: "
+            f"rank {comm.rank} cannot unpickle the object of rank {source}: "
             f"{describe(exc)}"
         ) from exc
 

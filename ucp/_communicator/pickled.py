@@ -23,18 +23,23 @@ from .parcels import (
     Withdrawn,
     check_allowed,
     describe,
+    end_of,
     frames_of,
     load,
     pack,
     pack_error,
+    pack_pickled,
     read_head,
     receive,
     send_frames,
+    short_body,
     state_of,
 )
 from .steps import give_up, look_at, wait_for
 
 Op = Callable[[Any, Any], Any] | str
+_Came = Coming | memoryview  # an object that is here
+_NO_PICKLE = "the message is no pickled object"
 
 
 # ---- messages ------------------------------------------------------------------
@@ -43,12 +48,12 @@ Op = Callable[[Any, Any], Any] | str
 class Sending:
     """An object that is being sent to a rank: it is pickled, and its sends begin."""
 
-    def __init__(self, comm: Any, obj: object, dest: int, tag: int) -> None:
+    def __init__(self, comm: Any, parcel: Parcel, dest: int, tag: int) -> None:
         self._comm = comm
         self._dest = dest
-        self._parcel = pack(comm, "send_pickle", obj, MESSAGE_HEAD_SIZE)
-        self._requests: list[AnyRequest] = [comm.send(self._parcel.head, dest, tag)]
-        self._requests += send_frames(comm, self._parcel, dest)
+        self._parcel = parcel
+        self._requests: list[AnyRequest] = [comm.send(parcel.head, dest, tag)]
+        self._requests += send_frames(comm, parcel, dest)
 
     def wait(self) -> Steps[None]:
         """Wait until it is sent."""
@@ -77,18 +82,40 @@ class Sending:
 
 def send(comm: Any, obj: object, dest: int, tag: int) -> Steps[None]:
     """Pickle ``obj`` in the call, and begin to send it."""
-    return Sending(comm, obj, dest, tag).wait()
+    return begin_to_send(comm, obj, dest, tag).wait()
 
 
-def recv(comm: Any, source: int, tag: Any, with_status: bool) -> Steps[Unseen[Any]]:
-    """Receive an object. The caller has checked ``allow_pickle``."""
+def send_pickled(
+    comm: Any, data: bytes, buffers: list[memoryview], dest: int, tag: int
+) -> Steps[None]:
+    """``send()`` of what is pickled already."""
+    parcel = pack_pickled(comm, "send_pickle", data, buffers, MESSAGE_HEAD_SIZE)
+    return Sending(comm, parcel, dest, tag).wait()
+
+
+def begin_to_send(comm: Any, obj: object, dest: int, tag: int) -> Sending:
+    parcel = pack(comm, "send_pickle", obj, MESSAGE_HEAD_SIZE)
+    return Sending(comm, parcel, dest, tag)
+
+
+def recv(
+    comm: Any,
+    source: int,
+    tag: Any,
+    with_status: bool,
+    message: Message | None = None,
+) -> Steps[Unseen[Any]]:
+    """Receive an object. The caller has checked ``allow_pickle``, and may have begun
+    to receive a message."""
     while True:
-        message = _Message(comm, source, tag)
+        if message is None:
+            message = Message(comm, source, tag)
         coming = yield from message.receive_head()
         try:
             yield from receive(comm, [coming])
         except Withdrawn:
             message.consume()
+            message = None
             continue
         except BaseException as exc:
             if not isinstance(exc, UCXError) or isinstance(exc, UCXTimeout):
@@ -99,7 +126,7 @@ def recv(comm: Any, source: int, tag: Any, with_status: bool) -> Steps[Unseen[An
         return message.unpickle(with_status)
 
 
-class _Message:
+class Message:
     """An object that is being received. Its head is not handed out until the object
     is, so that it returns to its place in the queue when it is given back. The frames
     that have come are kept beside it."""
@@ -107,22 +134,37 @@ class _Message:
     def __init__(self, comm: Any, source: int, tag: Any) -> None:
         self._comm = comm
         self._data = bytearray(MESSAGE_HEAD_SIZE)
-        self._request: AnyRequest = comm.recv(self._data, source, tag)
+        self.request: AnyRequest = comm.recv(self._data, source, tag)
+
+    def short_body(self) -> memoryview | None:
+        """The pickle, if the message has come whole: then ``take_short()`` follows."""
+        return short_body("send_pickle", memoryview(self._data))
+
+    def take_short(self, body: memoryview, with_status: bool) -> Any:
+        """Take the message, and unpickle its ``short_body()``."""
+        try:
+            source, tag, nbytes = self.request.result()
+        except UCXMsgTruncated:
+            nbytes = 0
+        if nbytes < end_of(body):
+            raise UCXError(_NO_PICKLE)
+        obj = load(self._comm, body, source)
+        return (obj, _ext.Status((source, tag, len(body)))) if with_status else obj
 
     def receive_head(self) -> Steps[Coming]:
         head = None
         try:
-            self._status = yield from look_at(self._request)
+            self._status = yield from look_at(self.request)
             head = read_head(memoryview(self._data)[: self._status.nbytes])
         except UCXMsgTruncated:
             pass
         except BaseException as exc:
-            yield from give_up([self._request], exc)
+            yield from give_up([self.request], exc)
             raise
         if head is None or head.kind != 0 or head.error:
-            if self._request.exception() is None:
+            if self.request.exception() is None:
                 self.consume()
-            raise UCXError("the message is no pickled object")
+            raise UCXError(_NO_PICKLE)
         self._key = self._status.source, head.tag
         kept = state_of(self._comm).kept.pop(self._key, None)
         self._coming = Coming(head, self._status.source) if kept is None else kept
@@ -130,7 +172,7 @@ class _Message:
 
     def consume(self) -> None:
         """Nobody else gets it."""
-        self._request.result()
+        self.request.result()
 
     def _keep_frames(self) -> None:
         if self._coming.has_frames:
@@ -138,19 +180,19 @@ class _Message:
 
     def give_back(self) -> None:
         self._keep_frames()
-        self._request.cancel()
+        self.request.cancel()
 
     def unpickle(self, with_status: bool) -> Unseen[Any]:
         coming = self._coming
         try:
-            obj = load(self._comm, coming)
+            obj = load(self._comm, coming, coming.source)
         except BaseException:
             self.consume()
             raise
         if with_status:
             place = self._status.source, self._status.tag
             obj = obj, _ext.Status((*place, coming.nbytes))
-        return Unseen(obj, self._request, self._keep_frames)
+        return Unseen(obj, self.request, self._keep_frames)
 
 
 # ---- collective operations -------------------------------------------------------
@@ -206,7 +248,7 @@ class _Collective:
         begun: AnyRequest,
         sends: Mapping[int, Parcel],
         heads: Mapping[int, memoryview],
-    ) -> Steps[dict[int, Coming]]:
+    ) -> Steps[dict[int, _Came]]:
         """Wait for the heads, then send and receive the frames.
 
         Args:
@@ -215,7 +257,12 @@ class _Collective:
             heads: where the heads of ranks come.
         """
         try:
-            yield from wait_for([begun])
+            if not begun.done():
+                yield from wait_for([begun])
+            begun.result()
+            short = self._short_bodies(heads)
+            if short is not None and not any(p.frames for p in sends.values()):
+                return short
             return (yield from self._transfer_frames(sends, heads))
         except UCXRankFailed:
             raise
@@ -223,23 +270,31 @@ class _Collective:
             self._leave(exc)
             raise
 
+    def _short_bodies(self, heads: Mapping[int, memoryview]) -> dict[int, _Came] | None:
+        """The pickles that the heads have; None: some have none."""
+        came: dict[int, _Came] = {}
+        for rank, data in heads.items():
+            body = short_body(self.name, data)
+            if body is None:
+                return None
+            came[rank] = body
+        return came
+
     def _transfer_frames(
         self, sends: Mapping[int, Parcel], heads: Mapping[int, memoryview]
-    ) -> Steps[dict[int, Coming]]:
+    ) -> Steps[dict[int, _Came]]:
         comm = self.comm
-        coming = {
-            rank: Coming(self._read(rank, data), rank) for rank, data in heads.items()
-        }
+        coming = [Coming(self._read(rank, data), rank) for rank, data in heads.items()]
         sending: list[AnyRequest] = []
         try:
             for rank, parcel in sends.items():
                 sending += send_frames(comm, parcel, rank)
-            yield from receive(comm, list(coming.values()))
+            yield from receive(comm, coming)
             yield from wait_for(sending)
         except BaseException as exc:
             yield from give_up(sending, exc)
             raise
-        return coming
+        return {parcel.source: parcel for parcel in coming}
 
     def _read(self, rank: int, data: memoryview) -> Head:
         """Read the head of a rank; it is of this operation."""
@@ -279,7 +334,7 @@ def bcast(comm: Any, obj: Any, root: int, allow_pickle: bool | None) -> Steps[An
     if comm.rank == root:
         [parcel] = call.pack([obj])
         begun = comm.bcast(_padded(parcel), root)
-        sends = dict.fromkeys(_others(comm), parcel)
+        sends = dict.fromkeys(_others(comm), parcel) if parcel.frames else {}
         yield from call.transfer(begun, sends, {})
         call.check()
         return obj
@@ -287,7 +342,7 @@ def bcast(comm: Any, obj: Any, root: int, allow_pickle: bool | None) -> Steps[An
     begun = comm.bcast(head, root)
     came = yield from call.transfer(begun, {}, {root: memoryview(head)})
     call.check(allow_pickle)
-    return load(comm, came[root])
+    return load(comm, came[root], root)
 
 
 def scatter(
@@ -304,7 +359,7 @@ def scatter(
     begun = comm.scatter(None, head, root)
     came = yield from call.transfer(begun, {}, {root: memoryview(head)})
     call.check(allow_pickle)
-    return load(comm, came[root])
+    return load(comm, came[root], root)
 
 
 def gather(
@@ -328,9 +383,9 @@ def gather(
     return _in_order(comm, obj, came)
 
 
-def _in_order(comm: Any, own: Any, came: Mapping[int, Coming]) -> list[Any]:
+def _in_order(comm: Any, own: Any, came: Mapping[int, _Came]) -> list[Any]:
     return [
-        own if rank == comm.rank else load(comm, came[rank])
+        own if rank == comm.rank else load(comm, came[rank], rank)
         for rank in range(comm.size)
         if rank == comm.rank or rank in came
     ]

@@ -63,7 +63,7 @@ def sendrecv_pickle(
     with_status: bool,
 ) -> Steps[Any]:
     """Send an object, and receive another one, as ``pickled.recv()`` does."""
-    sending = pickled.Sending(comm, obj, dest, send_tag)
+    sending = pickled.begin_to_send(comm, obj, dest, send_tag)
     try:
         received = yield from pickled.recv(comm, source, recv_tag, with_status)
     except BaseException as exc:

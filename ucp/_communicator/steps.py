@@ -8,7 +8,7 @@ does so in a thread. What threads wait for later is in ``futures``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from .. import _ext
@@ -82,7 +82,21 @@ def finish(
     timeout: float | None,
     name: str | None = None,
 ) -> _T:
-    """Wait for a request in this thread; return its result.
+    """Wait for a request in this thread; return its result. The arguments are those
+    of ``wait()``."""
+    if not request.done():
+        wait(worker, request, left, timeout, name)
+    return request.result()
+
+
+def wait(
+    worker: Worker,
+    request: AnyRequest,
+    left: float | None,
+    timeout: float | None,
+    name: str | None = None,
+) -> None:
+    """Wait for a request in this thread.
 
     Args:
         left: seconds, what is left of ``timeout``.
@@ -99,20 +113,28 @@ def finish(
     if not is_done:
         request.cancel()
         raise request._timeout(timeout, name)
-    return request.result()
 
 
 def run(
-    worker: Worker, timeout: float | None, steps: Steps[_T], name: str | None = None
+    worker: Worker,
+    timeout: float | None,
+    steps: Steps[_T],
+    name: Callable[[], str],
+    end: float | None = None,
 ) -> _T:
-    """Drive steps in this thread; return what they return. ``name``: of the call.
+    """Drive steps in this thread; return what they return.
+
+    Args:
+        name: tells that of the call, if its time is out.
+        end: of the time, if it has begun already.
 
     Raises:
         UCXTimeout: they have not ended within ``timeout`` seconds.
         KeyboardInterrupt: as any exception of a signal's handler, it is thrown into
             the steps, too.
     """
-    end = None if timeout is None else time.monotonic() + timeout
+    if timeout is not None and end is None:
+        end = time.monotonic() + timeout
     cause: BaseException | None = None
     late: tuple[BaseException, AnyRequest] | None = None  # the time is out
     try:
@@ -126,7 +148,7 @@ def run(
             else:
                 cause = None
                 if not is_done:
-                    cause, end = request._timeout(timeout, name), None
+                    cause, end = request._timeout(timeout, name()), None
                     late = cause, request
     except StopIteration as stop:
         result: _T = settled(stop.value)
@@ -135,7 +157,7 @@ def run(
         if late is None or late[0] is not exc:
             raise
         # The steps have given the request up: now it is known who had not come.
-        raise late[1]._timeout(timeout, name) from None
+        raise late[1]._timeout(timeout, name()) from None
 
 
 def settled(result: Any, is_cancelled: bool = False) -> Any:

@@ -16,7 +16,6 @@ from typing import Any
 from weakref import WeakSet
 
 from .. import _ext
-from .._topology.net_devices import net_devices_of
 from ..exceptions import UCXConfigError, UCXError
 from . import loader, log
 from .log import logger
@@ -294,6 +293,9 @@ def _choose_devices(options: dict[str, str], net_devices: str, env_first: bool) 
         raise ValueError("both net_devices and the option NET_DEVICES are given")
     if env_first and "UCX_NET_DEVICES" in os.environ:
         return
+    # Few programs give net_devices: `import ucp` is shorter without the topology.
+    from .._topology.net_devices import net_devices_of
+
     options["NET_DEVICES"] = net_devices_of(net_devices)
 
 

@@ -56,6 +56,8 @@ class Communicator(Operations, NonBlocking):
         self._shared = shared
         self._worker = shared.worker
         self._wait_for = shared.worker._call
+        self._begin = shared.begin
+        self._begin_receive = shared.begin_receive
         shared.hold()
         self._release = weakref.finalize(self, shared.release, os.getpid())
         self._release.atexit = False  # _exit() comes before

@@ -18,7 +18,7 @@ from .._communicator.communicator import ANY_SOURCE, ANY_TAG
 from .._communicator.parcels import check_allowed
 from .._communicator.pickled import Op
 from .._core.operation import Steps
-from .._ext import InPlace, Request, Status
+from .._ext import InPlace, Status
 from ._reductions import ReduceOp, recv_and_op
 
 _T = TypeVar("_T")
@@ -36,12 +36,9 @@ class NonBlocking:
 
     _async: communicator.Communicator
     _shared: blocking.SharedWorker
-
-    def _begin(
-        self, method: Callable[..., Request[_T]], *args: Any, **kwargs: Any
-    ) -> Future[_T]:
-        self._shared.check()
-        return self._shared.future_of(method(*args, **kwargs))
+    # Call a method that posts a request; return its future.
+    _begin: Callable[..., Future[Any]]
+    _begin_receive: Callable[..., Future[Any]]
 
     def _begin_steps(
         self, function: Callable[..., Steps[_T]], *args: Any
@@ -68,8 +65,7 @@ class NonBlocking:
 
         A receive whose future is dropped while it waits is withdrawn.
         """
-        self._shared.check()
-        return self._shared.receive_future_of(self._async.recv(buffer, source, tag))
+        return self._begin_receive(self._async.recv, buffer, source, tag)
 
     def isendrecv(
         self,

@@ -3,15 +3,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Self, TypeVar
 
-from .._communicator import blocking, communicator, pickled, sendrecv, steps
+from .._communicator import (
+    blocking,
+    communicator,
+    parcels,
+    pickled,
+    sendrecv,
+    steps,
+)
 from .._communicator.communicator import ANY_SOURCE, ANY_TAG
 from .._communicator.group import Group, check_group, create, group_of
 from .._communicator.parcels import check_allowed
 from .._communicator.pickled import Op
 from .._core.operation import Steps
+from .._core.worker import Worker
 from .._ext import Status
 
 _T = TypeVar("_T")
@@ -29,6 +39,7 @@ class Operations:
 
     _async: communicator.Communicator
     _shared: blocking.SharedWorker
+    _worker: Worker
 
     def _run(
         self,
@@ -37,8 +48,8 @@ class Operations:
         *args: Any,
     ) -> _T:
         self._shared.check()
-        worker, name = self._shared.worker, _name_of(function)
-        return steps.run(worker, timeout, function(self._async, *args), name)
+        name = partial(_name_of, function)
+        return steps.run(self._worker, timeout, function(self._async, *args), name)
 
     @property
     def group(self) -> Group:
@@ -81,7 +92,15 @@ class Operations:
         self, obj: object, dest: int, tag: int = 0, *, timeout: float | None = None
     ) -> None:
         """Send an object to the rank ``dest``."""
-        self._run(timeout, pickled.send, obj, dest, tag)
+        self._shared.check()
+        data, buffers = parcels.pickled(obj)
+        if buffers or len(data) > parcels.SHORT:
+            whole = pickled.send_pickled(self._async, data, buffers, dest, tag)
+            steps.run(self._worker, timeout, whole, lambda: "send_pickle")
+            return
+        head = parcels.short_head("send_pickle", data)
+        sending = self._async.send(head, dest, tag)
+        steps.finish(self._worker, sending, timeout, timeout, "send_pickle")
 
     def recv_pickle(
         self,
@@ -94,7 +113,15 @@ class Operations:
     ) -> Any:
         """Receive an object of ``send_pickle``."""
         check_allowed(self._async, "recv_pickle", allow_pickle)
-        return self._run(timeout, pickled.recv, source, tag, with_status)
+        self._shared.check()
+        end = None if timeout is None else time.monotonic() + timeout
+        message = pickled.Message(self._async, source, tag)
+        steps.wait(self._worker, message.request, timeout, timeout, "recv_pickle")
+        body = message.short_body()
+        if body is not None:
+            return message.take_short(body, with_status)
+        recv = pickled.recv(self._async, source, tag, with_status, message)
+        return steps.run(self._worker, timeout, recv, lambda: "recv_pickle", end)
 
     def sendrecv_pickle(
         self,

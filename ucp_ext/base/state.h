@@ -73,6 +73,7 @@ typedef struct block                 block;
 #define TYPE_TABLE(X)   \
     X(context)          \
     X(worker)           \
+    X(thread_future)    \
     X(endpoint)         \
     X(channel)          \
     X(listener)         \

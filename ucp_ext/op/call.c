@@ -159,8 +159,8 @@ parse_end(PyObject *seconds, uint64_t *end_p)
     return 0;
 }
 
-static int
-check_open(WorkerObject *worker)
+int
+worker_check_open(const WorkerObject *worker)
 {
     if (UNLIKELY(worker->umx == NULL || !worker->is_shared)) {
         PyErr_SetString(worker->st->exceptions[EXC_UCXCloseError],
@@ -208,7 +208,7 @@ worker_call_and_wait(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         return PyErr_Format(PyExc_TypeError,
                             "_call() takes a timeout and a method");
     }
-    if (check_open(self) < 0 || parse_end(args[0], &end_ns) < 0) {
+    if (worker_check_open(self) < 0 || parse_end(args[0], &end_ns) < 0) {
         return NULL;
     }
     self->num_awake++;
@@ -227,6 +227,22 @@ worker_call_and_wait(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     return result;
 }
 
+int
+worker_wait_for(WorkerObject *worker, const RequestObject *req,
+                PyObject *timeout)
+{
+    uint64_t end_ns;
+
+    if (request_is_settled(req)) {
+        return 1;
+    }
+    if (worker_check_open(worker) < 0 || parse_end(timeout, &end_ns) < 0) {
+        return -1;
+    }
+    worker->num_awake++;
+    return wait_and_leave(worker, req, end_ns);
+}
+
 const char worker_wait_for_request_doc[] =
     "_wait($self, timeout, request, /)\n--\n\n"
     "Wait until the request is done: True; or until the time is out.";
@@ -235,20 +251,12 @@ PyObject *
 worker_wait_for_request(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
     WorkerObject *self = (WorkerObject *)op;
-    uint64_t      end_ns;
     int           rc;
 
     if (nargs != 2 || !request_check(self->st, args[1])) {
         return PyErr_Format(PyExc_TypeError,
                             "_wait() takes a timeout and a Request");
     }
-    if (request_is_settled((RequestObject *)args[1])) {
-        Py_RETURN_TRUE;
-    }
-    if (check_open(self) < 0 || parse_end(args[0], &end_ns) < 0) {
-        return NULL;
-    }
-    self->num_awake++;
-    rc = wait_and_leave(self, (RequestObject *)args[1], end_ns);
+    rc = worker_wait_for(self, (RequestObject *)args[1], args[0]);
     return (rc < 0) ? NULL : PyBool_FromLong(rc);
 }

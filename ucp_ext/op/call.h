@@ -5,6 +5,15 @@
 
 #include "base/state.h"
 
+/* Has the worker been closed, or is it none that threads share? -1 with an
+ * exception. */
+int worker_check_open(const WorkerObject *worker);
+
+/* Wait for a request, `timeout` seconds or for ever if it is None. 1: it is
+ * settled; 0: the time is out; -1: with an exception. */
+int worker_wait_for(WorkerObject *worker, const RequestObject *req,
+                    PyObject *timeout);
+
 /* Methods of Worker. */
 PyObject         *worker_call_and_wait(PyObject *op, PyObject *const *args,
                                        Py_ssize_t nargs, PyObject *kwnames);

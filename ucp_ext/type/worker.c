@@ -12,6 +12,7 @@
 #include "op/connect.h"
 #include "op/tag.h"
 #include "type/listener.h"
+#include "type/thread_future.h"
 #include "worker/methods.h"
 
 /* ---- life ----------------------------------------------------------------
@@ -395,6 +396,7 @@ static PyMethodDef worker_methods[] = {
      worker_call_and_wait_doc},
     {"_wait", KEYWORDS_FUNC(worker_wait_for_request), METH_FASTCALL,
      worker_wait_for_request_doc},
+    {"_begin", KEYWORDS_FUNC(worker_begin), KEYWORDS, worker_begin_doc},
     {"_keep", worker_keep, METH_NOARGS, worker_keep_doc},
     {"_check", worker_check_owner, METH_NOARGS, check_doc},
     {"_overslept", worker_overslept, METH_NOARGS, worker_overslept_doc},

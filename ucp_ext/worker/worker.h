@@ -55,6 +55,7 @@ struct WorkerObject {
     int                told_fd;      /* umx_progress_fd() in the loop, or -1 */
     bool               has_thread;   /* umx_progress_start() */
     bool               is_shared;    /* every thread may call it */
+    bool               is_kept;      /* a thread calls worker_keep() */
     unsigned           num_unlocked; /* calls of libumx without the GIL */
     waiter            *waiters;      /* those of `is_shared` that sleep */
     waiter            *leader;    /* the one that polls descriptors; or NULL */

@@ -733,6 +733,31 @@ create_with_option(const char *key, const char *value, umx_status expected)
 }
 
 static void
+test_buffers_follow_the_length_of_the_users_queue(void **state)
+{
+    (void)state;
+    unsetenv("UCX_MM_FIFO_SIZE"); /* run.sh sets them */
+    unsetenv("UCX_MM_RX_BUFS_GROW");
+    create_with_option("TLS", "all", UMX_OK);
+    assert_true(fake_was_configured("POSIX_FIFO_SIZE"));
+    assert_true(fake_was_configured("POSIX_RX_BUFS_GROW"));
+    assert_true(fake_was_configured("SYSV_RX_BUFS_GROW"));
+    create_with_option("POSIX_FIFO_SIZE", "1024", UMX_OK);
+    assert_false(fake_was_configured("POSIX_RX_BUFS_GROW"));
+    assert_true(fake_was_configured("SYSV_RX_BUFS_GROW"));
+    create_with_option("MM_FIFO_SIZE", "1024", UMX_OK);
+    assert_false(fake_was_configured("POSIX_FIFO_SIZE"));
+    assert_false(fake_was_configured("POSIX_RX_BUFS_GROW"));
+    assert_false(fake_was_configured("SYSV_RX_BUFS_GROW"));
+    setenv("UCX_MM_RX_BUFS_GROW", "512", 1);
+    create_with_option("TLS", "all", UMX_OK);
+    unsetenv("UCX_MM_RX_BUFS_GROW");
+    assert_true(fake_was_configured("POSIX_FIFO_SIZE"));
+    assert_false(fake_was_configured("POSIX_RX_BUFS_GROW"));
+    assert_false(fake_was_configured("SYSV_RX_BUFS_GROW"));
+}
+
+static void
 test_special_settings_follow_the_users_general_one(void **state)
 {
     (void)state;
@@ -808,6 +833,7 @@ main(void)
             test_each_allocation_fails_once_while_others_are_pending),
         cmocka_unit_test(test_each_operation_fails_later),
         cmocka_unit_test(test_each_operation_is_cancelled_later),
+        cmocka_unit_test(test_buffers_follow_the_length_of_the_users_queue),
         cmocka_unit_test(test_special_settings_follow_the_users_general_one),
         cmocka_unit_test(test_refused_options),
         cmocka_unit_test(test_options_are_parsed),
