@@ -261,8 +261,10 @@ def test_a_cancelled_allocation_ends_the_calls_of_all():
             second.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await second
+            await comm.send(b"1", 1)  # the first has waited until now
             await first
         else:
+            await comm.recv(bytearray(1), 0)
             await heap.zeros(1)
             with pytest.raises(ucp.UCXRankFailed):
                 await heap.zeros(1)
