@@ -77,6 +77,13 @@ describe_posted(const umi_channel *channel, const char *name,
         umi_lines_add(lines, "    %s: %u more receives wait", name,
                       count - SHOWN);
     }
+    count = (unsigned)umi_list_count(&channel->late);
+    if (count != 0) {
+        umi_lines_add(lines,
+                      "    %s: %u receives wait for a kernel that uses the "
+                      "memory of the first",
+                      name, count);
+    }
 }
 
 static void

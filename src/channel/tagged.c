@@ -516,9 +516,8 @@ const umi_request_ops umi_tagged_recv_ops = {
     .describe        = recv_describe,
 };
 
-/* True if a receive that is posted later may get a message that is here. */
-static bool
-has_message(const umi_channel *channel, const umx_request *req)
+bool
+umi_tagged_has_message(const umi_channel *channel, const umx_request *req)
 {
     const umi_recv *recv = umi_recv_of(req);
 
@@ -535,10 +534,11 @@ fail_posted(umi_channel *channel, umx_status status)
     UMI_LIST_FOREACH_SAFE(node, &channel->late) {
         umx_request *req = umi_channel_request_at(node);
 
-        if (!has_message(channel, req)) {
+        if (!umi_tagged_has_message(channel, req)) {
             umi_tagged_complete(req, status);
         }
     }
+    umi_tagged_post_late(channel); /* the first may be another one now */
 }
 
 void

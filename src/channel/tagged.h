@@ -89,6 +89,9 @@ umx_message *umi_tagged_find_fitting(umi_channel     *channel,
 /* Complete a receive, wherever it is. */
 void umi_tagged_complete(umx_request *req, umx_status status);
 
+/* True if a receive that is posted later may get a message that is here. */
+bool umi_tagged_has_message(const umi_channel *channel, const umx_request *req);
+
 /* Post the first of those that are late, if its memory is ready now, and those
  * behind it. */
 void umi_tagged_post_late(umi_channel *channel);

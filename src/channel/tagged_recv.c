@@ -163,14 +163,17 @@ recv_when_ready(umi_channel *channel, const umx_match *match, uint32_t flags,
                 const umx_buffer *buf, const umx_op_params *params,
                 umx_request **req_p)
 {
-    umx_status   status = UMX_OK;
+    umx_status   status = umi_endpoint_recv_status(channel->ep);
     umx_request *req = umi_channel_new_recv(channel, match, flags, buf, params);
 
     *req_p = req;
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    if (has_stream(params)) {
+    if (status != UMX_OK && umi_tagged_has_message(channel, req)) {
+        status = UMX_OK;
+    }
+    if (status == UMX_OK && has_stream(params)) {
         status = umi_dma_after(req, params->device, params->stream);
     }
     if (status != UMX_OK) {

@@ -163,6 +163,7 @@ end_copy(umi_dma *copy, umx_status status)
 typedef struct work {
     umi_dma      copy;
     umx_request *req; /* NULL: it has ended */
+    uintptr_t    stream;
 } work;
 
 static void
@@ -221,6 +222,7 @@ umi_dma_after(umx_request *req, int device, uintptr_t stream)
     }
     umi_dma_end(&w->copy, req->worker, UMX_INPROGRESS, on_work);
     w->req      = req;
+    w->stream   = stream;
     w->copy.req = req;
     req->num_dmas++;
     return UMX_OK;
@@ -229,8 +231,14 @@ umi_dma_after(umx_request *req, int device, uintptr_t stream)
 /* ---- looking -------------------------------------------------------------
  */
 
-/* The stream of a copy, as a bit: one that is behind another of the same stream
- * is not asked about. */
+/* Streams in which something is under way: what is behind it there is not asked
+ * about. */
+typedef struct busy {
+    uint64_t  own; /* the library's, as bits */
+    uintptr_t others[8];
+    unsigned  num_others;
+} busy;
+
 static uint64_t
 stream_bit(const umi_dma *copy)
 {
@@ -240,23 +248,61 @@ stream_bit(const umi_dma *copy)
                            64);
 }
 
+static bool
+is_busy(const busy *streams, umi_dma *copy)
+{
+    if (!is_work(copy)) {
+        return (streams->own & stream_bit(copy)) != 0;
+    }
+    for (unsigned i = 0; i < streams->num_others; i++) {
+        if (streams->others[i] == umi_container_of(copy, work, copy)->stream) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+note_busy(busy *streams, umi_dma *copy)
+{
+    if (!is_work(copy)) {
+        streams->own |= stream_bit(copy);
+    } else if (streams->num_others !=
+               sizeof(streams->others) / sizeof(*streams->others)) {
+        streams->others[streams->num_others++] =
+            umi_container_of(copy, work, copy)->stream;
+    }
+}
+
+/* True if nobody waits for it any more. */
+static bool
+is_forgotten(umi_dma *copy)
+{
+    return is_work(copy) && umi_container_of(copy, work, copy)->req == NULL;
+}
+
 bool
 umi_dma_look(umx_worker *worker)
 {
-    uint64_t waiting = 0;
-    bool     is_any  = false;
+    busy waiting = {0};
+    bool is_any  = false;
 
     UMI_LIST_FOREACH_SAFE(node, &worker->dmas) {
         umi_dma   *copy = copy_at(node);
         umx_status status;
 
+        if (is_forgotten(copy)) {
+            umi_node_remove(&copy->node);
+            end_work(copy);
+            continue;
+        }
         if (copy->status == UMX_INPROGRESS) {
-            if ((waiting & stream_bit(copy)) != 0) {
+            if (is_busy(&waiting, copy)) {
                 continue;
             }
             status = umi_cuda_copy_test(&copy->cuda);
             if (status == UMX_INPROGRESS) {
-                waiting |= is_work(copy) ? 0 : stream_bit(copy);
+                note_busy(&waiting, copy);
                 continue;
             }
             end_copy(copy, status);

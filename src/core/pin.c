@@ -67,6 +67,8 @@ umi_pin_end(umi_pin *pin)
     }
     (void)pthread_join(pin->thread, NULL);
     if (pin->is_registered) {
+        /* A message that was sent from it by its address does not hold it. */
+        umi_cuda_settle(pin->device);
         umi_cuda_unpin(pin->device, pin->data);
     }
     atomic_store(&pin->state, UMI_PIN_NEW);

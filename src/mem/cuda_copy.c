@@ -379,6 +379,25 @@ umi_cuda_copy_across(void *dst, const void *src, size_t len)
 /* ---- memory of the host --------------------------------------------------
  */
 
+void
+umi_cuda_settle(int device)
+{
+    cu_stream streams[UMI_CUDA_AFTER];
+
+    pthread_mutex_lock(&lock);
+    memcpy(streams, state_of(device)->streams, sizeof(streams));
+    pthread_mutex_unlock(&lock);
+    if (umi_cuda_enter_device(device) != UMX_OK) {
+        return;
+    }
+    for (int i = 0; i < UMI_CUDA_AFTER; i++) {
+        if (streams[i] != NULL) {
+            (void)umi_cuda.stream_wait(streams[i]);
+        }
+    }
+    umi_cuda_leave();
+}
+
 umx_status
 umi_cuda_pin(int device, void *data, size_t len)
 {

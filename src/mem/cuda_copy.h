@@ -55,6 +55,9 @@ umx_status umi_cuda_copy_call(const umi_cuda_copy *copy, void (*fn)(void *arg),
 umx_status umi_cuda_stream(int device, umi_cuda_direction direction,
                            void **stream_p);
 
+/* Return when the copies that have begun on a device are done. */
+void umi_cuda_settle(int device);
+
 /* Let copies move host memory without the CPU, in the context of that device,
  * and all others. UMX_ERR_ALREADY_EXISTS: some of it is so already. */
 umx_status umi_cuda_pin(int device, void *data, size_t len);

@@ -65,8 +65,8 @@ async def main():
         seen.append(await there_and_back(peer, ep, buffer, seed := seed + 1))
     print(seen)
     before = calls()
-    await ep.close()
     {end}
+    await ep.close()
     print([before, calls()])
     peer.kill()
 
@@ -131,3 +131,14 @@ def test_memory_that_the_driver_does_not_register_goes_in_other_ways():
     assert seen == [[0, 0]] * 4
     assert before[0] == 1
     assert after[1] == 0
+
+
+def test_memory_that_is_closed_under_way_is_unpinned_behind_its_copies():
+    end = "view[:] = 5; number = peer.begin('await ep.recv(d)'); s = ep.send(buffer); "
+    end += (
+        "await asyncio.sleep(0); memory.close(); await s; await peer.result(number); "
+    )
+    end += "assert (await peer.do('d.read()')) == bytes([5]) * SIZE"
+    make = "view = buffer = np.empty(SIZE, 'u1'); memory = ucp.Memory.register(buffer)"
+    _, (_, after) = said(make, end, STANDIN_STEP_US="1000")
+    assert after == [1, 1]

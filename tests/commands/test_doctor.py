@@ -358,7 +358,7 @@ def test_the_ways_between_devices_are_measured():
     said = run_script(WAYS, **standin.settings(ucx=True)).splitlines()
     assert [line.rsplit(",", 1)[0] for line in said] == [
         "ok host to cuda: by host slots",
-        "ok pinned to cuda: by host slots",
+        "ok pinned to cuda: by device slots",
         "ok cuda-managed to cuda: by host slots",
         "ok cuda to host: by host slots",
         "ok cuda to cuda: by cuda_ipc",

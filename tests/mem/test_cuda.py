@@ -477,6 +477,97 @@ async with connected_pair() as (left, right):
 """)
 
 
+@over_shm
+def test_receives_behind_one_that_ends_before_its_kernel_go_on(run):
+    run("""
+made = gpu.Stream()
+busy = zeros(5, stream=made.handle)
+async with connected_pair() as (left, right):
+    await left.send(b"bytes", tag=2)
+    while right.probe(tag=2) is None:
+        await asyncio.sleep(0)
+    standin.hold(True)
+    busy.launch(made.handle, 9)
+    first, second = right.recv(busy, tag=1), right.recv(host := bytearray(5), tag=2)
+    closing = asyncio.ensure_future(left.close())
+    await second  # the first has failed, as nothing can come any more
+    assert host == b"bytes" and isinstance(first.exception(), ucp.UCXError)
+    # There a receive is refused at once, though its kernel runs.
+    for buffer in (busy, host):
+        try:
+            await right.recv(buffer)
+            raise AssertionError
+        except ucp.UCXCloseError:
+            pass
+    await closing
+    standin.hold(False)
+""")
+
+
+@over_shm
+def test_an_array_whose_interface_runs_other_calls_waits_for_its_own_stream(run):
+    run("""
+class Array:
+    def __init__(self, array, hook):
+        self.array, self.hook = array, hook
+
+    @property
+    def __cuda_array_interface__(self):
+        hook, self.hook = self.hook, lambda: None
+        hook()
+        return self.array.__cuda_array_interface__
+
+streams = gpu.Stream(), gpu.Stream()
+pending = []
+async with connected_pair() as (left, right):
+    for call, receive in (("am_send", "am_recv"), ("send", "recv_obj")):
+        inner = zeros(5000, stream=streams[0].handle)
+        outer = zeros(5000, stream=streams[1].handle)
+        inner.launch(streams[0].handle, 7)
+        outer.launch(streams[1].handle, 8)
+        hook = lambda: pending.append(getattr(left, call)(inner))
+        sending = left.send(Array(outer, hook))
+        assert bytes(await getattr(right, receive)()) == bytes([7]) * 5000
+        assert bytes(await right.recv_obj()) == bytes([8]) * 5000
+        await asyncio.gather(sending, pending.pop())
+""")
+
+
+@over_shm
+def test_a_foreign_thread_waits_for_the_stream_in_the_call(run):
+    run("""
+made = gpu.Stream()
+async with connected_pair() as (left, right):
+    sent, got = zeros(5000, stream=made.handle), zeros(5000)
+    sent.launch(made.handle, 7, 5000)
+    before = counts.waits
+    sending = await asyncio.to_thread(left.send, sent)
+    assert counts.waits == before + 1
+    await exchange(sending, right.recv(got))
+    assert got == bytes([7]) * 5000
+""")
+
+
+@over_shm
+def test_what_was_cancelled_before_its_kernel_is_not_asked_about(run):
+    run("""
+made = gpu.Stream()
+busy = zeros(5000, stream=made.handle)
+async with connected_pair() as (left, right):
+    standin.hold(True)
+    busy.launch(made.handle, 7)
+    for _ in range(200):
+        left.send(busy).cancel()
+        right.recv(busy).cancel()
+    await exchange(left.send(b"1"), right.recv(bytearray(1)))
+    before = standin.calls().get("cuEventQuery", 0)
+    for _ in range(100):
+        await exchange(left.send(b"1"), right.recv(bytearray(1)))
+    assert standin.calls().get("cuEventQuery", 0) == before
+    standin.hold(False)
+""")
+
+
 def test_a_tensor_is_made_ready_for_the_stream_that_is_waited_for(run):
     run(
         f"sys.path.append({str(TESTS)!r})"

@@ -134,9 +134,11 @@ struct mod_state {
     unsigned       num_free_blocks;
     block         *free_blocks; /* see block.h */
     int            numpy;       /* 0: not looked yet, 1: its API is loaded */
-    struct buffer_stream
-             *after; /* of buffer_acquire_late() under way, or NULL */
-    PyObject *names[64];
+    /* Of the buffer_acquire_late() that has begun last: which memory it
+     * acquires, and what gets its stream; or NULL. */
+    const struct buffer_hold *late;
+    struct buffer_stream     *after;
+    PyObject                 *names[64];
     /* alive */
     size_t num_requests;
     size_t num_contexts;

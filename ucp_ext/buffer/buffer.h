@@ -43,7 +43,9 @@ typedef struct buffer_stream {
 } buffer_stream;
 
 /* Acquire a buffer by `acquire`, and do not wait for the stream that the object
- * names: `after` gets it if its work is not done yet. */
+ * names: `after` gets it if its work is not done yet. The object may run code
+ * of the program's, and so other calls of this one, in this thread or in
+ * others: then it is waited for. */
 static inline int
 buffer_acquire_late(mod_state *st, buffer_acquire_fn *acquire, PyObject *obj,
                     bool is_writable, buffer_hold *hold, buffer_stream *after)
@@ -51,9 +53,10 @@ buffer_acquire_late(mod_state *st, buffer_acquire_fn *acquire, PyObject *obj,
     int rc;
 
     after->handle = 0;
+    st->late      = hold;
     st->after     = after;
     rc            = acquire(st, obj, is_writable, hold);
-    st->after     = NULL;
+    st->late      = NULL;
     return rc;
 }
 

@@ -93,8 +93,8 @@ device_settle(mod_state *st, PyObject *obj, uintptr_t stream, buffer_hold *hold)
     if (stream == 0) {
         return 0;
     }
-    return (st->after != NULL) ? wait_later(info.device, stream, st->after) :
-                                 wait_for(info.device, stream);
+    return (st->late == hold) ? wait_later(info.device, stream, st->after) :
+                                wait_for(info.device, stream);
 }
 
 /* ---- streams -------------------------------------------------------------

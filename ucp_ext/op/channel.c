@@ -153,11 +153,16 @@ new_request(EndpointObject *self, uint16_t channel, const op_type *type)
 }
 
 /* Acquire the memory of a message; `after` gets the stream of a device that it
- * waits for. */
+ * waits for. What a foreign thread calls is posted later, when its own streams
+ * may be others: it waits here. */
 static inline int
 acquire(RequestObject *req, buffer_acquire_fn *fn, PyObject *obj, bool is_recv,
         buffer_stream *after)
 {
+    if (UNLIKELY(!worker_is_mine(req->worker))) {
+        after->handle = 0;
+        return fn(req->worker->st, obj, is_recv, &req->hold);
+    }
     return buffer_acquire_late(req->worker->st, fn, obj, is_recv, &req->hold,
                                after);
 }
@@ -206,6 +211,7 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     const op_type           *type;
     buffer_acquire_fn       *fn;
     buffer_stream            after;
+    bool                     is_late;
 
     if (args_parse(is_recv ? "recv" : "send", args, nargs, kwnames,
                    has_raw ? with_raw : keywords, num_tags + 2, num_tags, 1,
@@ -234,6 +240,7 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     }
     req->match.mask = UINT64_MAX;
     fn              = is_strided ? buffer_acquire_strided : buffer_acquire;
+    is_late         = !is_forced && worker_is_mine(self->worker);
     if (is_forced) {
         rc = (args_raw_tag(values[1], "tag", &req->match.tag) < 0 ||
               fn(st, values[0], is_recv, &req->hold) < 0 ||
@@ -241,7 +248,8 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     } else {
         rc = (args_tag(st, values[1], &req->match) < 0 ||
               acquire(req, fn, values[0], is_recv, &after) < 0 ||
-              device_wait(st, values[num_tags + 1], &req->hold, &after) < 0 ||
+              device_wait(st, values[num_tags + 1], &req->hold,
+                          is_late ? &after : NULL) < 0 ||
               set_stream(req, &after) < 0);
     }
     if (rc != 0) {
