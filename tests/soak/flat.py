@@ -40,6 +40,10 @@ _KEEPS_FREED = "libasan" in os.environ.get("LD_PRELOAD", "")
 _BLOCKS_LIMIT = 2000
 
 
+# UCX's queue of a worker gets more buffers, in a segment of their own, once all that
+# it has are in use; they stay.
+_MORE_SEGMENTS = 1
+
 # Longest time that closes in the background may take.
 _BACKGROUND_S = 20
 
@@ -65,13 +69,20 @@ class Flat:
         self._before = _counters()
         self._requests = sys.getrefcount(_ext.Request)
         self._fds = _num_fds()
+        self._segments = _num_segments()
         self._memory = _memory()
 
     async def stop(self):
         """A line about the growth; AssertionError if there was too much."""
         # UCX closes sockets later than endpoints, in a thread of its own: so
         # there may have been more at the start, too.
-        await _until(lambda: _num_fds() <= self._fds and _counters() == self._before)
+        await _until(
+            lambda: (
+                _num_fds() <= self._fds
+                and _num_segments() <= self._segments + _MORE_SEGMENTS
+                and _counters() == self._before
+            )
+        )
         assert _num_fds() <= self._fds, os.listdir("/proc/self/fd")
         after, memory = _counters(), _memory()
         # Requests that UCX keeps until the worker goes: of peers that died with a queue
@@ -79,6 +90,8 @@ class Flat:
         lost = ucp.current_worker().statistics.requests_lost
         for key, number in _difference(self._before, after).items():
             assert 0 < number[1] - number[0] <= 2 * lost, (key, number, lost)
+        segments = _num_segments() - self._segments
+        assert segments <= _MORE_SEGMENTS + 2 * lost, (segments, lost)
         requests = sys.getrefcount(_ext.Request) - self._requests
         assert requests <= _FREE_REQUESTS, requests
         rss, blocks = (b - a for a, b in zip(self._memory, memory, strict=True))
@@ -97,7 +110,6 @@ def _counters():
         counters[f"worker {key}"] = getattr(statistics, key)
     counters["protocol_errors"] = statistics.protocol_errors
     counters["threads"] = threading.active_count()
-    counters["segments"] = _num_segments()
     for each in _TYPES:
         counters[f"references to {each.__module__}.{each.__name__}"] = sys.getrefcount(
             each
