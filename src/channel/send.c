@@ -429,8 +429,8 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         }
         return status;
     }
-    if (params != NULL && (params->field_mask & UMX_OP_FIELD_STREAM) != 0) {
-        status = umi_dma_after(req, params->device, params->stream);
+    if (umi_dma_has_stream(params)) {
+        status = umi_dma_after(req, params);
         if (status != UMX_OK) {
             free_memory(req);
             umi_request_free(req);

@@ -381,39 +381,14 @@ finish_withdrawn(umx_request *req)
 void
 umi_tagged_repost(umx_request *req)
 {
-    umi_channel *channel = umi_recv_of(req)->landing.channel;
-    umx_message *message = NULL;
-    umx_match    match   = {.tag   = umi_recv_of(req)->tag,
-                            .mask  = umi_recv_of(req)->mask,
-                            .flags = umi_recv_of(req)->flags};
-    umx_status   status  = UMX_OK;
+    umx_status status;
 
     umi_request_restart(req);
     req->info.length          = 0;
-    umi_recv_of(req)->phase   = UMI_RECV_QUEUED;
     umi_recv_of(req)->message = NULL;
-    if (umi_endpoint_may_read(channel->ep)) {
-        message = umi_tagged_find_fitting(channel, &match, req->buf.len,
-                                          &status);
-    }
-    if (message == NULL) {
-        status = umi_endpoint_recv_status(channel->ep);
-    }
-    if (message != NULL && status != UMX_OK) {
-        req->info = message->info;
+    status = umi_tagged_post_now(umi_landing_of(req)->channel, req);
+    if (status != UMX_INPROGRESS) {
         umi_tagged_complete(req, status);
-    } else if (message != NULL && umi_message_is_at_hand(message)) {
-        umi_channel_unqueue(channel, message);
-        umi_tagged_complete(req, umi_tagged_deliver(channel, message, req));
-    } else if (message != NULL) {
-        status = umi_tagged_recv_later(channel, message, req);
-        if (status != UMX_INPROGRESS) {
-            umi_tagged_complete(req, status);
-        }
-    } else if (status != UMX_OK) {
-        umi_tagged_complete(req, status);
-    } else {
-        umi_tagged_post(channel, req);
     }
 }
 

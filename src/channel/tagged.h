@@ -92,15 +92,16 @@ void umi_tagged_complete(umx_request *req, umx_status status);
 /* True if a receive that is posted later may get a message that is here. */
 bool umi_tagged_has_message(const umi_channel *channel, const umx_request *req);
 
+/* Post `req`, of no list, as if the program did so now, but at its place among
+ * those that wait. UMX_INPROGRESS: it waits, or its bytes land. */
+umx_status umi_tagged_post_now(umi_channel *channel, umx_request *req);
+
 /* Post the first of those that are late, if its memory is ready now, and those
  * behind it. */
 void umi_tagged_post_late(umi_channel *channel);
 
 /* The memory of a late receive is ready, or that has failed. */
 void umi_tagged_ready(umx_request *req, umx_status status);
-
-/* Add a receive to `posted`, in the order of posting. */
-void umi_tagged_post(umi_channel *channel, umx_request *req);
 
 /* A receive meets a message that must land, or is landing elsewhere. */
 umx_status umi_tagged_recv_later(umi_channel *channel, umx_message *message,

@@ -35,8 +35,9 @@ is_behind(umi_node *node, umi_node *other, const void *arg)
            0;
 }
 
-void
-umi_tagged_post(umi_channel *channel, umx_request *req)
+/* Add a receive to `posted`, in the order of posting. */
+static void
+add_posted(umi_channel *channel, umx_request *req)
 {
     umi_list_insert_sorted(&channel->posted, &req->node, is_behind, NULL);
 }
@@ -83,10 +84,8 @@ umi_tagged_recv_later(umi_channel *channel, umx_message *message,
 /* ---- memory that is not ready --------------------------------------------
  */
 
-/* Post `req`, of no list, as if the program did so now. UMX_INPROGRESS: it
- * waits, or its bytes land. */
-static umx_status
-post_now(umi_channel *channel, umx_request *req)
+umx_status
+umi_tagged_post_now(umi_channel *channel, umx_request *req)
 {
     const umi_recv *recv  = umi_recv_of(req);
     umx_match       match = {
@@ -110,7 +109,7 @@ post_now(umi_channel *channel, umx_request *req)
     if (status != UMX_OK) {
         return status;
     }
-    umi_list_append(&channel->posted, &req->node);
+    add_posted(channel, req);
     return UMX_INPROGRESS;
 }
 
@@ -125,7 +124,7 @@ umi_tagged_post_late(umi_channel *channel)
             return;
         }
         umi_node_remove(&req->node);
-        status = post_now(channel, req);
+        status = umi_tagged_post_now(channel, req);
         if (status != UMX_INPROGRESS) {
             umi_tagged_complete(req, status);
         }
@@ -143,18 +142,12 @@ umi_tagged_ready(umx_request *req, umx_status status)
     umi_tagged_post_late(channel);
 }
 
-static bool
-has_stream(const umx_op_params *params)
-{
-    return params != NULL && (params->field_mask & UMX_OP_FIELD_STREAM) != 0;
-}
-
 /* True if a receive must wait for its memory, or for those in front of it. */
 static inline bool
 is_late(const umi_channel *channel, const umx_op_params *params)
 {
     return __builtin_expect(
-        has_stream(params) || !umi_list_is_empty(&channel->late), 0);
+        umi_dma_has_stream(params) || !umi_list_is_empty(&channel->late), 0);
 }
 
 /* Post a receive once its memory is ready. */
@@ -173,14 +166,14 @@ recv_when_ready(umi_channel *channel, const umx_match *match, uint32_t flags,
     if (status != UMX_OK && umi_tagged_has_message(channel, req)) {
         status = UMX_OK;
     }
-    if (status == UMX_OK && has_stream(params)) {
-        status = umi_dma_after(req, params->device, params->stream);
+    if (status == UMX_OK && umi_dma_has_stream(params)) {
+        status = umi_dma_after(req, params);
     }
     if (status != UMX_OK) {
         return status;
     }
     if (req->num_dmas == 0 && umi_list_is_empty(&channel->late)) {
-        return post_now(channel, req);
+        return umi_tagged_post_now(channel, req);
     }
     umi_recv_of(req)->phase = UMI_RECV_LATE;
     umi_list_append(&channel->late, &req->node);
@@ -317,7 +310,8 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
         status = recv_when_ready(channel, match, flags, small, params, &req);
     } else {
         req    = umi_channel_new_recv(channel, match, flags, small, params);
-        status = (req == NULL) ? UMX_ERR_NO_MEMORY : post_now(channel, req);
+        status = (req == NULL) ? UMX_ERR_NO_MEMORY :
+                                 umi_tagged_post_now(channel, req);
     }
     if (status == UMX_INPROGRESS) {
         *req_p = req;

@@ -145,15 +145,22 @@ umi_dma_end(umi_dma *copy, umx_worker *worker, umx_status status,
     worker->is_armed = false;
 }
 
+/* The request has its memory back. */
+static void
+let_go(umi_dma *copy)
+{
+    if (copy->req != NULL) {
+        UMI_DECREMENT(copy->req->num_dmas);
+        copy->req = NULL;
+    }
+}
+
 /* The driver is done with the memory of the request. */
 static void
 end_copy(umi_dma *copy, umx_status status)
 {
     copy->status = status;
-    if (copy->req != NULL) {
-        UMI_DECREMENT(copy->req->num_dmas);
-        copy->req = NULL;
-    }
+    let_go(copy);
 }
 
 /* ---- work of programs ----------------------------------------------------
@@ -189,17 +196,14 @@ static void
 forget_work(umi_dma *copy)
 {
     umi_container_of(copy, work, copy)->req = NULL;
-    if (copy->req != NULL) {
-        UMI_DECREMENT(copy->req->num_dmas);
-        copy->req = NULL;
-    }
+    let_go(copy);
 }
 
 /* Free work that the worker does not outlive. */
 static void
 end_work(umi_dma *copy)
 {
-    forget_work(copy);
+    let_go(copy);
     if (copy->status == UMX_INPROGRESS) {
         umi_cuda_after_drop(&copy->cuda);
     }
@@ -207,22 +211,22 @@ end_work(umi_dma *copy)
 }
 
 umx_status
-umi_dma_after(umx_request *req, int device, uintptr_t stream)
+umi_dma_after(umx_request *req, const umx_op_params *params)
 {
     work      *w = malloc(sizeof(*w));
     umx_status status;
 
     if (w == NULL) {
-        return umx_cuda_wait(device, stream);
+        return umx_cuda_wait(params->device, params->stream);
     }
-    status = umi_cuda_after(device, stream, &w->copy.cuda);
+    status = umi_cuda_after(params->device, params->stream, &w->copy.cuda);
     if (status != UMX_INPROGRESS) {
         free(w);
         return status;
     }
     umi_dma_end(&w->copy, req->worker, UMX_INPROGRESS, on_work);
     w->req      = req;
-    w->stream   = stream;
+    w->stream   = params->stream;
     w->copy.req = req;
     req->num_dmas++;
     return UMX_OK;

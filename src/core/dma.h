@@ -61,10 +61,17 @@ void umi_dma_begin(umi_dma *copy, umx_request *req, int device,
 void umi_dma_end(umi_dma *copy, umx_worker *worker, umx_status status,
                  umi_dma_fn done);
 
-/* Have req->ops->ready called once the work is done that is queued in a stream
- * now; not if the request has ended by then. Until then req->num_dmas is not 0.
- * UMX_OK: it is done already, or will be; or umx_cuda_wait()'s. */
-umx_status umi_dma_after(umx_request *req, int device, uintptr_t stream);
+/* True if an operation is to wait for a stream. */
+static inline bool
+umi_dma_has_stream(const umx_op_params *params)
+{
+    return params != NULL && (params->field_mask & UMX_OP_FIELD_STREAM) != 0;
+}
+
+/* Have req->ops->ready called once the work is done that is queued in the
+ * stream now; not if the request has ended by then. Until then req->num_dmas is
+ * not 0. UMX_OK: it is done already, or will be; or umx_cuda_wait()'s. */
+umx_status umi_dma_after(umx_request *req, const umx_op_params *params);
 
 /* Call `done` of the copies that are over. True if there were any. */
 bool umi_dma_look(umx_worker *worker);

@@ -21,6 +21,7 @@
  * parks UCX's thread during fork(), so that it holds no lock of UCX, and none
  * of ours, in the child. */
 #define _GNU_SOURCE /* dup3 */
+#include "core/thread_limit.h"
 #include "core/fork.h"
 
 #include <dirent.h>
@@ -29,7 +30,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,19 +188,12 @@ run_handlers(void *arg)
 static umx_status
 start_thread(void)
 {
-    sigset_t all, before;
-    int      error;
-
     if (self.is_lost || ucs_async_dispatch_handlers == NULL) {
         umi_log(UMI_LOG_ERROR, "UCX cannot be used in this forked child");
         return UMX_ERR_FORKED;
     }
     atomic_store(&self.is_stop_due, false);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for others */
-    error = pthread_create(&self.thread, NULL, run_handlers, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    self.has_thread = (error == 0);
+    self.has_thread = umi_thread_create(&self.thread, run_handlers, NULL) == 0;
     return self.has_thread ? UMX_OK : UMX_ERR_THREAD_LIMIT;
 }
 

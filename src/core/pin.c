@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/pin.h"
 
-#include <signal.h>
-
 #include "core/fork.h"
+#include "core/thread_limit.h"
 #include "mem/cuda.h"
 #include "mem/cuda_copy.h"
 
@@ -23,20 +22,6 @@ run(void *arg)
     return NULL;
 }
 
-/* Signals are for the threads of the program. */
-static bool
-start(umi_pin *pin)
-{
-    sigset_t all, before;
-    int      error;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&pin->thread, NULL, run, pin);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0;
-}
-
 void
 umi_pin_use(umi_pin *pin, void *data, size_t len)
 {
@@ -52,7 +37,7 @@ umi_pin_use(umi_pin *pin, void *data, size_t len)
     pin->len        = len;
     pin->device     = device;
     pin->generation = umi_fork_generation();
-    if (!start(pin)) {
+    if (umi_thread_create(&pin->thread, run, pin) != 0) {
         atomic_store(&pin->state, UMI_PIN_SEEN); /* perhaps the next time */
     }
 }

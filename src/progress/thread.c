@@ -15,11 +15,11 @@
 #include "progress/thread.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "core/thread_limit.h"
 #include "core/fork.h"
 #include "progress/event_fd.h"
 
@@ -177,20 +177,6 @@ work(progress_thread *self)
     }
 }
 
-/* Block all signals, which are for the threads of the program. */
-static int
-create_without_signals(pthread_t *thread, void *(*fn)(void *), void *arg)
-{
-    sigset_t all, before;
-    int      error;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(thread, NULL, fn, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 static void *
 run(void *arg)
 {
@@ -254,7 +240,7 @@ umx_progress_start(umx_worker *worker)
     }
     umi_guard_lock(guard);
     umi_fork_set_guard(worker, guard);
-    if (create_without_signals(&guard->thread, run, guard) == 0) {
+    if (umi_thread_create(&guard->thread, run, guard) == 0) {
         (void)pthread_setname_np(guard->thread, "umx progress");
     } else {
         umi_guard_destroy(guard);

@@ -298,7 +298,8 @@ async with connected_pair() as (left, right):
             sent, got = zeros(size), zeros(size, device=1, stream=made.handle)
             sending = [left.send(sent), left.send(b"next"), left.send(b"obj")]
             if is_first:
-                await asyncio.sleep(0.01)  # they have come
+                while right.probe() is None:
+                    await asyncio.sleep(0)
             standin.hold(True)
             got.launch(made.handle, 9)
             receiving = right.recv(got), right.recv(bytearray(4)), right.recv_message()

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from model.ring import MEMORIES, Memory, Tso, Views
+from model.ring import MEMORIES, Memory, Tso, Views, go_through
 
 LENGTH = 2  # bytes of a message
 MESSAGES = 2
@@ -67,6 +67,10 @@ class Protocol:
             yield from self._send(state)
         if state.receiver[1] < MESSAGES:
             yield from self._receive(state)
+
+    def is_lost(self, state: State) -> bool:
+        """Is a message not read, where nothing happens any more?"""
+        return state.receiver[1] < MESSAGES
 
     def _send(self, state: State) -> Iterator[State]:
         memory, variant = state.memory, self.variant
@@ -131,23 +135,7 @@ class Protocol:
 def explore(variant: Variant, memory: type[Tso] | type[Views]) -> tuple[int, int, int]:
     """The number of states, of those at the end, and of the wrong ones: a byte was
     read wrongly, or a message is never read."""
-    protocol = Protocol(variant)
-    first = State(memory.new(2))
-    seen, todo, ends, wrong = {first}, [first], 0, 0
-    while todo:
-        state = todo.pop()
-        wrong += state.is_wrong
-        is_end = True
-        for after in protocol.steps(state):
-            after = replace(after, memory=after.memory.pruned())
-            is_end &= after == state
-            if after not in seen:
-                seen.add(after)
-                todo.append(after)
-        if is_end and not state.is_wrong:
-            ends += 1
-            wrong += state.receiver[1] < MESSAGES
-    return len(seen), ends, wrong
+    return go_through(Protocol(variant), State(memory.new(2)))
 
 
 # What each variant is, and in which memories it goes wrong.

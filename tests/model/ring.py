@@ -381,13 +381,9 @@ class Protocol:
                 yield state.go(thread, after_it, *rest, memory=after, is_woken=is_woken)
 
 
-def explore(
-    shape: Shape, variant: Variant, memory: type[Tso] | type[Views]
-) -> tuple[int, int, int]:
-    """The number of states, of those at the end, and of the wrong ones: a command
-    was read wrongly, or is never read."""
-    protocol = Protocol(shape, variant)
-    first = protocol.first(memory)
+def go_through(protocol: Any, first: Any) -> tuple[int, int, int]:
+    """The number of states from ``first`` on, of those at the end, and of the wrong
+    ones: ``protocol`` has ``steps()`` and, at an end, ``is_lost()``."""
     seen, todo, ends, wrong = {first}, [first], 0, 0
     while todo:
         state = todo.pop()
@@ -403,6 +399,15 @@ def explore(
             ends += 1
             wrong += protocol.is_lost(state)
     return len(seen), ends, wrong
+
+
+def explore(
+    shape: Shape, variant: Variant, memory: type[Tso] | type[Views]
+) -> tuple[int, int, int]:
+    """The number of states, of those at the end, and of the wrong ones: a command
+    was read wrongly, or is never read."""
+    protocol = Protocol(shape, variant)
+    return go_through(protocol, protocol.first(memory))
 
 
 MEMORIES: dict[str, type[Tso] | type[Views]] = {"Tso": Tso, "Views": Views}
