@@ -63,6 +63,9 @@ class Ucp:
     def bcast_object(self, value: Any) -> Any:
         return self.comm.bcast_pickle(value, allow_pickle=True)
 
+    def allreduce_object(self, value: Any) -> Any:
+        return self.comm.allreduce_pickle(value, allow_pickle=True)
+
     def allreduce(self, send: Any, recv: Any) -> None:
         self.comm.allreduce(send, recv)
 
@@ -101,6 +104,9 @@ class Mpi:
 
     def bcast_object(self, value: Any) -> Any:
         return self.comm.bcast(value)
+
+    def allreduce_object(self, value: Any) -> Any:
+        return self.comm.allreduce(value)
 
     def allreduce(self, send: Any, recv: Any) -> None:
         self.comm.Allreduce(send, recv)
@@ -164,6 +170,8 @@ def operation(side: Ucp | Mpi, kind: str, nbytes: int, window: int) -> Operation
             )
         case "bcast object":
             return functools.partial(side.bcast_object, SMALL_OBJECT)
+        case "allreduce object":
+            return functools.partial(side.allreduce_object, 0.25)
         case "barrier":
             return side.barrier
         case "bcast":

@@ -48,6 +48,7 @@ KINDS = {
     "isend": "8,4K,64K,1M",
     "object": "100,1M",
     "bcast object": "100",
+    "allreduce object": "8",
     "barrier": "0",
     "bcast": "8,1K,64K,1M",
     "allreduce": "8,1K,64K,1M",

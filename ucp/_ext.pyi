@@ -235,6 +235,15 @@ class Worker:
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> _T: ...
+    def _call_as(
+        self,
+        name: str,
+        timeout: float | None,
+        method: Callable[_P, Request[_T]],
+        /,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T: ...
     def _wait(self, timeout: float | None, request: Request[Any], /) -> bool: ...
     def _begin(
         self,
@@ -1516,6 +1525,19 @@ def read_partition(
         ...,
     ],
 ]: ...
+def pack_object(
+    begin: bytes, obj: object, room: int, size: int, /
+) -> bytes | tuple[bytes, list[memoryview]]: ...
+def has_objects(begin: bytes, data: Buffer, size: int, skip: int, /) -> bool: ...
+def load_object(
+    begin: bytes,
+    data: Buffer,
+    offset: int,
+    end: int,
+    default: object,
+    request: Request[Any] | None,
+    /,
+) -> Any: ...
 def close_communicators(
     worker: Worker,
     reason: str | None = None,

@@ -9,6 +9,7 @@
 #include "comm/bytes_block.h"
 #include "comm/close_all.h"
 #include "comm/communicator.h"
+#include "comm/pickled.h"
 #include "comm/type.h"
 #include "moe/moe_buffer.h"
 #include "moe/moe_call.h"
@@ -225,7 +226,8 @@ intern_names(mod_state *st)
         }
     }
     st->context_kwname = Py_BuildValue("(s)", "context");
-    return (st->context_kwname == NULL) ? -1 : 0;
+    st->dumps_kwname   = Py_BuildValue("(s)", "buffer_callback");
+    return (st->context_kwname == NULL || st->dumps_kwname == NULL) ? -1 : 0;
 }
 
 static int
@@ -273,6 +275,7 @@ module_exec(PyObject *module)
     if (PyModule_AddFunctions(module, callback_methods) < 0 ||
         PyModule_AddFunctions(module, partition_methods) < 0 ||
         PyModule_AddFunctions(module, moe_methods) < 0 ||
+        PyModule_AddFunctions(module, pickled_methods) < 0 ||
         PyModule_AddFunctions(module, observe_methods) < 0 ||
         PyModule_AddFunctions(module, topology_methods) < 0 ||
         capsule_init(module) < 0) {
@@ -290,6 +293,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->future_request_type);
     Py_VISIT(st->future_await_type);
     Py_VISIT(st->comm_status_type);
+    Py_VISIT(st->comm_status);
 #define VISIT_TYPE(name) Py_VISIT(st->name##_type);
     TYPE_TABLE(VISIT_TYPE)
 #undef VISIT_TYPE
@@ -302,6 +306,9 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     for (int i = 0; i < NUM_EXCEPTIONS; i++) {
         Py_VISIT(st->exceptions[i]);
     }
+    Py_VISIT(st->pickle_dumps);
+    Py_VISIT(st->pickle_loads);
+    Py_VISIT(st->keep_buffer);
     Py_VISIT(st->cancelled_error);
     Py_VISIT(st->invalid_state_error);
     Py_VISIT(st->stop_iteration);
@@ -328,6 +335,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->future_await_type);
     block_clear_free(st);
     Py_CLEAR(st->comm_status_type);
+    Py_CLEAR(st->comm_status);
 #define CLEAR_TYPE(name) Py_CLEAR(st->name##_type);
     TYPE_TABLE(CLEAR_TYPE)
 #undef CLEAR_TYPE
@@ -340,6 +348,10 @@ module_clear(PyObject *module)
         Py_CLEAR(st->names[i]);
     }
     Py_CLEAR(st->context_kwname);
+    Py_CLEAR(st->dumps_kwname);
+    Py_CLEAR(st->pickle_dumps);
+    Py_CLEAR(st->pickle_loads);
+    Py_CLEAR(st->keep_buffer);
     Py_CLEAR(st->cancelled_error);
     Py_CLEAR(st->invalid_state_error);
     Py_CLEAR(st->stop_iteration);

@@ -380,6 +380,9 @@ umi_comm_dispatch_get(umx_worker *worker)
     umi_list_init(&dispatch->oldest);
     umi_map_init(&dispatch->by_id);
     umi_map_init(&dispatch->past);
+    umi_pool_init(&dispatch->sends, sizeof(umi_comm_send));
+    umi_pool_init(&dispatch->recvs, sizeof(umi_comm_recv));
+    umi_pool_init(&dispatch->messages, sizeof(umx_comm_message));
     dispatch->worker      = worker;
     dispatch->max_orphans = MAX_ORPHANS;
     umi_refs_init(&dispatch->refs);
@@ -408,5 +411,8 @@ umi_comm_dispatch_put(umi_comm_dispatch *dispatch)
     }
     umi_map_fini(&dispatch->past);
     umi_map_fini(&dispatch->by_id);
+    umi_pool_fini(&dispatch->sends);
+    umi_pool_fini(&dispatch->recvs);
+    umi_pool_fini(&dispatch->messages);
     free(dispatch);
 }

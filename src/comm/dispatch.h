@@ -6,6 +6,7 @@
 #include "comm/types.h"
 #include "util/list.h"
 #include "util/map.h"
+#include "util/pool.h"
 #include "util/refcnt.h"
 
 enum {
@@ -43,6 +44,9 @@ struct umi_comm_dispatch {
     unsigned max_orphans;  /* with more, those of ended endpoints are dropped */
     umi_map  past;         /* umi_comm_past.map_node */
     umi_list oldest;       /* umi_comm_past.node */
+    umi_pool sends;        /* of umi_comm_send */
+    umi_pool recvs;        /* of umi_comm_recv */
+    umi_pool messages;     /* of umx_comm_message */
     unsigned num_controls; /* control messages that are being sent */
     umi_refs refs;
 };

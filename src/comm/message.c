@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/dispatch.h"
 #include "comm/member.h"
 #include "comm/send_recv.h"
 #include "util/count.h"
@@ -14,6 +15,12 @@ enum {
 
 /* ---- the queue -----------------------------------------------------------
  */
+
+static umi_pool *
+messages_of(const umx_comm *comm)
+{
+    return &comm->group->dispatch->messages;
+}
 
 /* The message uses up no credit any more: it is copied, or gone. */
 static void
@@ -44,7 +51,7 @@ umi_comm_message_free(umx_comm_message *message)
     } else {
         free(message->data);
     }
-    free(message);
+    umi_pool_put(messages_of(message->comm), message);
 }
 
 /* Has its sender cancelled a message? */
@@ -106,16 +113,19 @@ umi_comm_message_find(umx_comm *comm, int source, uint64_t tag, uint64_t mask)
 umx_comm_message *
 umi_comm_message_new(umx_comm *comm, int source, uint64_t tag, size_t len)
 {
-    umx_comm_message *message = calloc(1, sizeof(*message));
+    umx_comm_message *message = umi_pool_get(messages_of(comm));
 
     if (message != NULL) {
+        *message = (umx_comm_message){
+            .comm  = comm,
+            .order = comm->num_came,
+            .info  = {.source = source,
+                      .seq    = (uint32_t)comm->num_came,
+                      .tag    = tag,
+                      .length = len},
+        };
         umi_node_init(&message->node);
-        message->comm        = comm;
-        message->info.source = source;
-        message->info.tag    = tag;
-        message->info.length = len;
-        message->order       = comm->num_came++;
-        message->info.seq    = (uint32_t)message->order;
+        comm->num_came++;
     }
     return message;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* recv.c: receives of messages of ranks. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm/dispatch.h"
@@ -49,6 +48,12 @@ is_exhausted(const umx_comm *comm, int source)
     return comm->size > 1;
 }
 
+static umi_pool *
+recvs_of(const umx_comm *comm)
+{
+    return &comm->group->dispatch->recvs;
+}
+
 /* Complete the request of a receive. */
 static void
 end_recv_request(umi_comm_recv *recv, umx_status status)
@@ -70,7 +75,7 @@ umi_comm_recv_end(umi_comm_recv *recv, umx_status status)
 
     umi_node_remove(&recv->node);
     end_recv_request(recv, status);
-    free(recv);
+    umi_pool_put(recvs_of(comm), recv);
     umi_comm_put(comm);
 }
 
@@ -432,21 +437,21 @@ new_recv(umx_comm *comm, const umx_buffer *buf, const umx_op_params *params)
 {
     const umx_request_class *cls = (buf != NULL) ? &recv_class : &probe_class;
 
-    umi_comm_recv *recv = calloc(1, sizeof(*recv));
+    umi_comm_recv *recv = umi_pool_get(recvs_of(comm));
 
     if (recv == NULL) {
         return NULL;
     }
+    *recv     = (umi_comm_recv){.comm = comm, .order = comm->num_recvs};
     recv->req = umx_request_create(comm->group->dispatch->worker, cls, params);
     if (recv->req == NULL) {
-        free(recv);
+        umi_pool_put(recvs_of(comm), recv);
         return NULL;
     }
     umi_node_init(&recv->node);
     state_of(recv->req)->recv = recv;
     state_of(recv->req)->comm = comm->id;
-    recv->comm                = comm;
-    recv->order               = comm->num_recvs++;
+    comm->num_recvs++;
     if (buf != NULL) {
         recv->buf = *buf;
         umx_request_set_buffer(recv->req, buf);

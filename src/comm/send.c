@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "comm/collective.h"
+#include "comm/dispatch.h"
 #include "comm/member.h"
 #include "comm/send_recv.h"
 #include "util/count.h"
@@ -16,6 +17,12 @@ enum {
 
 /* ---- the end of a send ---------------------------------------------------
  */
+
+static umi_pool *
+sends_of(const umx_comm *comm)
+{
+    return &comm->group->dispatch->sends;
+}
 
 /* Complete the request of a send. */
 static void
@@ -38,7 +45,7 @@ umi_comm_send_end(umi_comm_send *send, umx_status status)
     umi_node_remove(&send->node);
     comm->num_large -= send->is_large;
     end_send_request(send, status);
-    free(send);
+    umi_pool_put(sends_of(comm), send);
     umi_comm_put(comm);
 }
 
@@ -141,22 +148,20 @@ static umi_comm_send *
 new_send(umx_comm *comm, int dest, const umx_buffer *buf,
          const umx_op_params *params)
 {
-    umi_comm_send *send = calloc(1, sizeof(*send));
+    umi_comm_send *send = umi_pool_get(sends_of(comm));
 
     if (send == NULL) {
         return NULL;
     }
+    *send     = (umi_comm_send){.comm = comm, .dest = dest, .buf = *buf};
     send->req = umx_request_create(comm->group->dispatch->worker, &send_class,
                                    params);
     if (send->req == NULL) {
-        free(send);
+        umi_pool_put(sends_of(comm), send);
         return NULL;
     }
     UMX_REQUEST_OF(send->req, umi_comm_send) = send;
     umi_list_append(&comm->sends, &send->node);
-    send->comm = comm;
-    send->dest = dest;
-    send->buf  = *buf;
     umi_comm_hold(comm);
     if (UMI_IS_OBSERVED()) {
         umx_request_describe(send->req, NULL, buf->len, 0, dest);

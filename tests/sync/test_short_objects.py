@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Objects whose pickle is a part of the message's head."""
 
-# tests: ucp/parcels ucp/pickled ucp/steps
+# tests: ext/pickled ucp/parcels ucp/pickled ucp/short ucp/steps
 
 import pickle
+import threading
 
 import pytest
 from worlds import free_root
 
 import ucp
 import ucp.sync
+from ucp import _ext
 from ucp._communicator import parcels
 
 LIMIT = {"timeout": 20}
@@ -33,13 +35,18 @@ def test_objects_around_the_room_of_a_head_arrive(comm, more, limit):
     assert status == (0, 5, parcels.SHORT + more)
 
 
-def head_of(length):
+def head_of(length, tag=0, kind="send_pickle"):
     """A head that promises so many bytes, and none of them."""
-    head = parcels.short_head("send_pickle", b"")
-    return head[:12] + length.to_bytes(8, "little") + head[20:]
+    return parcels.BEGINS[kind] + b"".join(
+        number.to_bytes(8, "little") for number in (length, tag)
+    )
 
 
-@pytest.mark.parametrize("length", [1, parcels.SHORT])
+def message_of(data, kind="send_pickle"):
+    return head_of(len(data), 0, kind) + data
+
+
+@pytest.mark.parametrize("length", [1, parcels.SHORT, parcels.SHORT + 1, 1 << 63])
 def test_a_head_that_promises_more_than_came_is_refused(comm, length):
     comm.send(head_of(length), 0)
     with pytest.raises(ucp.UCXError, match=r"^the message is no pickled object$"):
@@ -49,7 +56,7 @@ def test_a_head_that_promises_more_than_came_is_refused(comm, length):
 
 
 def test_a_head_that_promises_frames_waits_for_them_and_is_given_back(comm):
-    comm.send(head_of(parcels.SHORT + 1), 0)
+    comm.send(head_of(parcels.SHORT + 1, 77), 0)
     with pytest.raises(ucp.UCXTimeout, match=r"^recv_pickle"):
         comm.recv_pickle(0, timeout=0.05)
     assert comm.recv(bytearray(100), **LIMIT).nbytes == 28
@@ -57,7 +64,7 @@ def test_a_head_that_promises_frames_waits_for_them_and_is_given_back(comm):
 
 @pytest.mark.parametrize("nbytes", [0, 4, 30, 10_000])
 def test_a_message_that_is_no_object_is_taken_and_refused(comm, nbytes):
-    head = parcels.short_head("send_pickle", bytes(100))
+    head = message_of(bytes(100))
     comm.send(head[:nbytes].ljust(nbytes), 0)
     with pytest.raises(ucp.UCXError, match=r"^the message is no pickled object$"):
         comm.recv_pickle(0, **LIMIT)
@@ -65,7 +72,7 @@ def test_a_message_that_is_no_object_is_taken_and_refused(comm, nbytes):
 
 
 def test_what_cannot_be_unpickled_is_taken_and_raises(comm):
-    comm.send(parcels.short_head("send_pickle", b"nothing"), 0)
+    comm.send(message_of(b"nothing"), 0)
     with pytest.raises(pickle.UnpicklingError, match=r"^rank 0 cannot unpickle the"):
         comm.recv_pickle(0, **LIMIT)
     assert comm.iprobe() is None
@@ -93,14 +100,93 @@ def test_objects_after_the_end_are_refused(comm):
 
 
 def test_a_head_without_frames_is_read_by_either_reader():
-    data = pickle.dumps({"a": 1})
+    value = {"a": 1}
     for kind in parcels.KINDS:
-        head = parcels.short_head(kind, data)
-        room = memoryview(head.ljust(parcels.HEAD_SIZE, b"\0"))
-        assert parcels.short_body(kind, room) == data
-        assert parcels.read_head(room).body == data
-        assert parcels.KINDS[parcels.read_head(room).kind] == kind
-    assert parcels.short_body("send_pickle", room) is None  # it is of another kind
+        room = parcels.pack_short(kind, value)
+        assert room == message_of(pickle.dumps(value, 5), kind).ljust(
+            parcels.HEAD_SIZE, b"\0"
+        )
+        begin, size = parcels.BEGINS[kind], len(room)
+        assert _ext.has_objects(begin, room, size, -1)
+        assert _ext.load_object(begin, room, 0, size, None, None) == value
+        head = parcels.read_head(room)
+        assert pickle.loads(head.body) == value
+        assert parcels.KINDS[head.kind] == kind
+    sent, default = parcels.BEGINS["send_pickle"], object()  # it is of another kind
+    assert not _ext.has_objects(sent, room, size, -1)
+    assert _ext.load_object(sent, room, 0, size, default, None) is default
     error = parcels.pack_error("send_pickle", ValueError, "why").head
-    room = memoryview(error.ljust(parcels.HEAD_SIZE, b"\0"))
-    assert parcels.short_body("send_pickle", room) is None
+    room = error.ljust(parcels.HEAD_SIZE, b"\0")
+    assert not _ext.has_objects(sent, room, size, -1)
+
+
+def test_each_place_is_looked_at_but_one():
+    begin = parcels.BEGINS["gather_pickle"]
+    good, bad = parcels.pack_short("gather_pickle", 1), bytes(parcels.HEAD_SIZE)
+    for at in range(3):
+        heads = b"".join(bad if i == at else good for i in range(3))
+        for skip in range(-1, 3):
+            found = _ext.has_objects(begin, heads, parcels.HEAD_SIZE, skip)
+            assert found is (skip == at)
+
+
+@pytest.mark.parametrize(
+    "offset, end", [(-1, 512), (1, 512), (513, 512), (600, 700), (0, 0), (0, -5)]
+)
+def test_an_object_is_read_from_its_place_alone(offset, end):
+    head, default = parcels.pack_short("gather_pickle", 1), object()
+    begin = parcels.BEGINS["gather_pickle"]
+    assert _ext.load_object(begin, head, offset, end, default, None) is default
+
+
+def test_what_is_pickled_stays_with_its_call():
+    """The list of buffers is used again by the next call, and by a call within."""
+    array = bytearray(b"x" * 100_000)
+
+    class Within:
+        def __reduce__(self):
+            inner = parcels.pack_message(pickle.PickleBuffer(array))
+            assert [bytes(buffer) for buffer in inner[1]] == [array]
+            return str, ("within",)
+
+    for _ in range(3):
+        data, buffers = parcels.pack_message([Within(), pickle.PickleBuffer(array)])
+        assert len(buffers) == 1
+        assert pickle.loads(data, buffers=buffers)[0] == "within"
+        message = parcels.pack_message(Within())
+        assert type(message) is bytes
+        with pytest.raises((AttributeError, pickle.PicklingError, TypeError)):
+            parcels.pack_message([pickle.PickleBuffer(array), lambda: None])
+        assert parcels.pack_message(5) == message_of(pickle.dumps(5, 5))
+
+
+def test_small_buffers_go_into_the_pickle():
+    small = bytearray(b"y" * (16 * 1024 - 1))
+    packed = _ext.pack_object(
+        parcels.BEGINS["send_pickle"], pickle.PickleBuffer(small), 1 << 20, 0
+    )
+    assert type(packed) is bytes
+    assert pickle.loads(packed[28:]) == small
+    large = pickle.PickleBuffer(small + b"y")
+    packed = _ext.pack_object(parcels.BEGINS["send_pickle"], large, 1 << 20, 0)
+    assert [buffer.nbytes for buffer in packed[1]] == [16 * 1024]
+
+
+def test_threads_receive_at_a_time_into_memory_of_their_own(comm):
+    count, failures = 300, []
+
+    def exchange(number):
+        try:
+            for i in range(count):
+                comm.send_pickle([number, i, "z" * (i % 50)], 0, number)
+                got = comm.recv_pickle(0, number, **LIMIT)
+                assert got == [number, i, "z" * (i % 50)]
+        except BaseException as exc:
+            failures.append(exc)
+
+    threads = [threading.Thread(target=exchange, args=[n]) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures

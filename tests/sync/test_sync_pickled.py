@@ -153,10 +153,11 @@ def test_threads_send_objects_at_the_same_time():
     sync_world(2, main)
 
 
-def test_ctrl_c_during_an_object_operation_ends_the_communicator():
+@pytest.mark.parametrize("call", ["bcast_pickle", "scatter_pickle"])
+def test_ctrl_c_during_an_object_operation_ends_the_communicator(call):
     source = """
     import threading
-    from ucp._communicator import steps
+    from ucp._communicator import short, steps
     rank = int(os.environ["RANK_OF_TEST"])
     comm = ucp.sync.Communicator.connect(os.environ["ROOT_OF_TEST"], rank, 2)
     heard = threading.Event()
@@ -164,7 +165,7 @@ def test_ctrl_c_during_an_object_operation_ends_the_communicator():
         while not heard.wait(0.05):
             os.kill(os.getpid(), signal.SIGINT)
     def interrupt(_, frame):
-        if frame.f_code is steps.run.__code__:
+        if frame.f_code in (steps.run.__code__, short._exchange.__code__):
             heard.set()
             raise KeyboardInterrupt
     signal.signal(signal.SIGINT, interrupt)
@@ -172,7 +173,7 @@ def test_ctrl_c_during_an_object_operation_ends_the_communicator():
         threading.Thread(target=press).start()
     try:
         if rank == 0:
-            comm.bcast_pickle(root=1, allow_pickle=True)
+            comm.CALL(root=1, allow_pickle=True)
         else:
             comm.recv(bytearray(1), 0)
     except KeyboardInterrupt:
@@ -181,6 +182,6 @@ def test_ctrl_c_during_an_object_operation_ends_the_communicator():
         print("failed", exc.rank, flush=True)
     comm.close()
     """
-    with Ranks(2, source) as ranks:
+    with Ranks(2, source.replace("CALL", call)) as ranks:
         assert ranks.end(0) == "interrupted True"
         assert ranks.end(1) == "failed 0"

@@ -31,9 +31,6 @@ from .steps import give_up
 
 _LABEL = 0x6F626A65637473  # of the derived communicator of frames
 
-# A buffer of at least so many bytes is a frame: below, copying costs less.
-_MIN_FRAME = 16 * 1024
-
 # Bytes of a message's head, and of a head in a collective operation.
 MESSAGE_HEAD_SIZE = 8 * 1024
 HEAD_SIZE = 512
@@ -57,14 +54,12 @@ KINDS = [
     "exscan_pickle",
 ]
 
-# The heads of objects that need no frames, up to the bytes of the body, and after
-# these. Such heads are neither packed nor read field by field.
-_SHORT = struct.Struct("<12sQ")
-_BEGINS = {
+# How the heads of objects begin that need no frames, up to the bytes of the body.
+# ``ucp_ext/comm/pickled.c`` makes such heads, whose tag is 0, and reads them.
+BEGINS = {
     kind: _FIELDS.pack(_MAGIC, number, 0, 0, 0, 0)[:12]
     for number, kind in enumerate(KINDS)
 }
-_NO_TAG = bytes(_LENGTH.size)
 SHORT = MESSAGE_HEAD_SIZE - _FIELDS.size  # bytes of a pickle that goes into a message
 
 # What a head says instead of a body: nothing is wrong, or which exception.
@@ -194,51 +189,25 @@ class Coming:
         return len(self.pickled) + sum(map(len, self.buffers))
 
 
-def pickled(obj: object) -> tuple[bytes, list[memoryview]]:
-    """The pickle of an object, and its large buffers."""
-    buffers: list[memoryview] = []
-
-    def keep(buffer: pickle.PickleBuffer) -> bool:
-        raw = buffer.raw()
-        if raw.nbytes < _MIN_FRAME:
-            return True  # goes into the pickle
-        buffers.append(raw)
-        return False
-
-    return pickle.dumps(obj, protocol=5, buffer_callback=keep), buffers
+# An object that is pickled: a head that says all, or the pickle and its buffers.
+Packed = bytes | tuple[bytes, list[memoryview]]
 
 
-def short_head(kind: str, pickled: bytes) -> bytes:
-    """The head of an object without frames, whose pickle goes into it."""
-    length = len(pickled).to_bytes(_LENGTH.size, "little")
-    return _BEGINS[kind] + length + _NO_TAG + pickled
+def pack_message(obj: object) -> Packed:
+    """Pickle an object for a message."""
+    return _ext.pack_object(BEGINS["send_pickle"], obj, MESSAGE_HEAD_SIZE, 0)
 
 
-def short_body(kind: str, data: memoryview) -> memoryview | None:
-    """The pickle in the head of an object without frames; None: it is another head."""
-    begin, length = _SHORT.unpack_from(data)
-    if begin != _BEGINS[kind]:
-        return None
-    end = _FIELDS.size + length
-    return data[_FIELDS.size : end] if end <= len(data) else None
+def pack_short(kind: str, obj: object) -> Packed:
+    """Pickle an object for a collective operation; a head has HEAD_SIZE bytes."""
+    return _ext.pack_object(BEGINS[kind], obj, HEAD_SIZE, HEAD_SIZE)
 
 
-def end_of(body: memoryview) -> int:
-    """How many bytes a message has at least that has such a ``short_body()``."""
-    return _FIELDS.size + len(body)
-
-
-def pack(comm: Any, kind: str, obj: object, room: int) -> Parcel:
-    """Pickle an object, for a head of ``room`` bytes."""
-    return pack_pickled(comm, kind, *pickled(obj), room)
-
-
-def pack_pickled(
-    comm: Any, kind: str, pickled: bytes, buffers: list[memoryview], room: int
-) -> Parcel:
-    """The parcel of an object that is pickled already."""
-    if not buffers and len(pickled) <= room - _FIELDS.size:
-        return Parcel(short_head(kind, pickled), (), 0)
+def parcel_of(comm: Any, kind: str, packed: Packed, room: int) -> Parcel:
+    """The parcel of an object that is pickled, with a head of ``room`` bytes."""
+    if isinstance(packed, bytes):
+        return Parcel(packed, (), 0)
+    pickled, buffers = packed
     lengths = b"".join(_LENGTH.pack(buffer.nbytes) for buffer in buffers)
     body = lengths + pickled if lengths else pickled
     tag = next(state_of(comm).tags)
@@ -269,6 +238,8 @@ def read_head(data: bytes | bytearray | memoryview) -> Head | None:
     body = bytes(data[_FIELDS.size : _FIELDS.size + body_len])
     if len(body) < body_len:
         body = b""
+    if tag == 0 and (num_buffers or len(body) < body_len):
+        return None  # such frames would have one
     return Head(kind, error, num_buffers, body_len, tag, body)
 
 
@@ -341,28 +312,20 @@ def describe(exc: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def load(comm: Any, came: Coming | memoryview, source: int) -> Any:
+def load(comm: Any, came: Coming) -> Any:
     """Unpickle an object, or raise what its sender says."""
-    if isinstance(came, memoryview):
-        return _unpickle(comm, came, None, source)
     if came.head.error:
         raise _ERRORS[came.head.error](bytes(came.pickled).decode(errors="replace"))
-    return _unpickle(comm, came.pickled, came.buffers, source)
-
-
-def _unpickle(
-    comm: Any,
-    pickled: bytes | bytearray | memoryview,
-    buffers: Sequence[bytearray | memoryview] | None,
-    source: int,
-) -> Any:
     try:
-        return pickle.loads(pickled, buffers=buffers)
+        return pickle.loads(came.pickled, buffers=came.buffers)
     except Exception as exc:
-        raise pickle.UnpicklingError(
-            f"rank {comm.rank} cannot unpickle the object of rank {source}: "
-            f"{describe(exc)}"
-        ) from exc
+        raise cannot_unpickle(comm, came.source, exc) from exc
+
+
+def cannot_unpickle(comm: Any, source: int, exc: Exception) -> pickle.UnpicklingError:
+    return pickle.UnpicklingError(
+        f"rank {comm.rank} cannot unpickle the object of rank {source}: {describe(exc)}"
+    )
 
 
 def check_allowed(comm: Any, name: str, allow_pickle: bool | None) -> None:

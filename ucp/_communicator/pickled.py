@@ -8,37 +8,38 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce as fold
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from .. import _ext
 from .._core.operation import AnyRequest, Steps, Unseen
 from ..exceptions import UCXError, UCXMsgTruncated, UCXRankFailed, UCXTimeout
 from .parcels import (
+    BEGINS,
     HEAD_SIZE,
     KINDS,
     MESSAGE_HEAD_SIZE,
     Coming,
     Head,
+    Packed,
     Parcel,
     Withdrawn,
+    cannot_unpickle,
     check_allowed,
     describe,
-    end_of,
     frames_of,
     load,
-    pack,
     pack_error,
-    pack_pickled,
+    pack_message,
+    pack_short,
+    parcel_of,
     read_head,
     receive,
     send_frames,
-    short_body,
     state_of,
 )
 from .steps import give_up, look_at, wait_for
 
 Op = Callable[[Any, Any], Any] | str
-_Came = Coming | memoryview  # an object that is here
 _NO_PICKLE = "the message is no pickled object"
 
 
@@ -85,16 +86,14 @@ def send(comm: Any, obj: object, dest: int, tag: int) -> Steps[None]:
     return begin_to_send(comm, obj, dest, tag).wait()
 
 
-def send_pickled(
-    comm: Any, data: bytes, buffers: list[memoryview], dest: int, tag: int
-) -> Steps[None]:
-    """``send()`` of what is pickled already."""
-    parcel = pack_pickled(comm, "send_pickle", data, buffers, MESSAGE_HEAD_SIZE)
+def send_packed(comm: Any, packed: Packed, dest: int, tag: int) -> Steps[None]:
+    """``send()`` of what ``pack_message()`` has made."""
+    parcel = parcel_of(comm, "send_pickle", packed, MESSAGE_HEAD_SIZE)
     return Sending(comm, parcel, dest, tag).wait()
 
 
 def begin_to_send(comm: Any, obj: object, dest: int, tag: int) -> Sending:
-    parcel = pack(comm, "send_pickle", obj, MESSAGE_HEAD_SIZE)
+    parcel = parcel_of(comm, "send_pickle", pack_message(obj), MESSAGE_HEAD_SIZE)
     return Sending(comm, parcel, dest, tag)
 
 
@@ -109,7 +108,7 @@ def recv(
     to receive a message."""
     while True:
         if message is None:
-            message = Message(comm, source, tag)
+            message = Message.begin(comm, source, tag)
         coming = yield from message.receive_head()
         try:
             yield from receive(comm, [coming])
@@ -131,25 +130,15 @@ class Message:
     is, so that it returns to its place in the queue when it is given back. The frames
     that have come are kept beside it."""
 
-    def __init__(self, comm: Any, source: int, tag: Any) -> None:
+    def __init__(self, comm: Any, data: bytearray, request: AnyRequest) -> None:
         self._comm = comm
-        self._data = bytearray(MESSAGE_HEAD_SIZE)
-        self.request: AnyRequest = comm.recv(self._data, source, tag)
+        self._data = data
+        self.request = request
 
-    def short_body(self) -> memoryview | None:
-        """The pickle, if the message has come whole: then ``take_short()`` follows."""
-        return short_body("send_pickle", memoryview(self._data))
-
-    def take_short(self, body: memoryview, with_status: bool) -> Any:
-        """Take the message, and unpickle its ``short_body()``."""
-        try:
-            source, tag, nbytes = self.request.result()
-        except UCXMsgTruncated:
-            nbytes = 0
-        if nbytes < end_of(body):
-            raise UCXError(_NO_PICKLE)
-        obj = load(self._comm, body, source)
-        return (obj, _ext.Status((source, tag, len(body)))) if with_status else obj
+    @classmethod
+    def begin(cls, comm: Any, source: int, tag: Any) -> Self:
+        data = bytearray(MESSAGE_HEAD_SIZE)
+        return cls(comm, data, comm.recv(data, source, tag))
 
     def receive_head(self) -> Steps[Coming]:
         head = None
@@ -185,7 +174,7 @@ class Message:
     def unpickle(self, with_status: bool) -> Unseen[Any]:
         coming = self._coming
         try:
-            obj = load(self._comm, coming, coming.source)
+            obj = load(self._comm, coming)
         except BaseException:
             self.consume()
             raise
@@ -198,28 +187,73 @@ class Message:
 # ---- collective operations -------------------------------------------------------
 
 
+def leave(comm: Any, name: str, exc: BaseException) -> None:
+    """End the communicator: the other ranks cannot go on without this one."""
+    comm.abort(f"rank {comm.rank} has left {name}: {describe(exc)}")
+
+
 class _Collective:
     """A collective operation of objects on this rank."""
+
+    cause: Exception | None = None  # why this rank has no object to send
+    own: Any = None  # what this rank sends itself
+    heads: bytes | bytearray = b""  # of the ranks
+    _root: int | None = None
+    _came: Mapping[int, Coming] | None = None  # None: the heads are all
 
     def __init__(self, comm: Any, name: str) -> None:
         self.comm = comm
         self.name = name
-        self.cause: Exception | None = None  # why this rank has no object to send
-        self.own: Any = None  # what this rank sends itself
+
+    def make_heads(self) -> bytearray:
+        """Memory for the heads of all ranks."""
+        self.heads = heads = bytearray(HEAD_SIZE * self.comm.size)
+        return heads
+
+    def make_head(self, root: int) -> bytearray:
+        """Memory for the head of the root."""
+        self._root = root
+        self.heads = head = bytearray(HEAD_SIZE)
+        return head
+
+    def take_head(self, head: bytearray, root: int) -> None:
+        """The head of the root is here."""
+        self._root, self.heads = root, head
+
+    def pack_one(
+        self, obj: object, packed: Packed | BaseException | None = None
+    ) -> Parcel:
+        """Pickle an object, unless that is done; if it fails, the parcel says why."""
+        try:
+            return self._pack(obj, packed)
+        except BaseException as exc:
+            return self._pack_failed(exc)
 
     def pack(self, objects: Iterable[object]) -> list[Parcel]:
         """Pickle the objects; if that fails, each parcel says why."""
         objects = list(objects)
         try:
-            return [pack(self.comm, self.name, obj, HEAD_SIZE) for obj in objects]
-        except Exception as exc:
-            text = f"rank {self.comm.rank} cannot pickle its object: {describe(exc)}"
-            self.cause = pickle.PicklingError(text)
-            self.cause.__cause__ = exc
-            return [pack_error(self.name, pickle.PicklingError, text)] * len(objects)
+            return [self._pack(obj) for obj in objects]
         except BaseException as exc:
+            return [self._pack_failed(exc)] * len(objects)
+
+    def _pack(
+        self, obj: object, packed: Packed | BaseException | None = None
+    ) -> Parcel:
+        if packed is None:
+            packed = pack_short(self.name, obj)
+        elif isinstance(packed, BaseException):
+            raise packed
+        return parcel_of(self.comm, self.name, packed, HEAD_SIZE)
+
+    def _pack_failed(self, exc: BaseException) -> Parcel:
+        if not isinstance(exc, Exception):
             self._leave(exc)
-            raise
+            raise exc
+        text = f"rank {self.comm.rank} cannot pickle its object: {describe(exc)}"
+        self.cause = pickle.PicklingError(text)
+        self.cause.__cause__ = exc
+        return pack_error(self.name, pickle.PicklingError, text)
 
     def pack_for_all(self, objects: Any) -> list[Parcel]:
         """Pickle an object for each rank; it has to be as many."""
@@ -240,51 +274,54 @@ class _Collective:
         return [pack_error(self.name, ValueError, text)] * comm.size
 
     def _leave(self, exc: BaseException) -> None:
-        """End the communicator: the other ranks cannot go on without this one."""
-        self.comm.abort(f"rank {self.comm.rank} has left {self.name}: {describe(exc)}")
+        leave(self.comm, self.name, exc)
 
     def transfer(
         self,
-        begun: AnyRequest,
+        begun: AnyRequest | None,
         sends: Mapping[int, Parcel],
-        heads: Mapping[int, memoryview],
-    ) -> Steps[dict[int, _Came]]:
+        sources: Sequence[int],
+    ) -> Steps[None]:
         """Wait for the heads, then send and receive the frames.
 
         Args:
-            begun: the operation that brings the heads.
-            sends: what goes to which rank.
-            heads: where the heads of ranks come.
+            begun: the operation that brings the heads; None: they are here.
+            sends: what goes to which rank; those without frames may be missing.
+            sources: the ranks whose objects come.
         """
         try:
-            if not begun.done():
-                yield from wait_for([begun])
-            begun.result()
-            short = self._short_bodies(heads)
-            if short is not None and not any(p.frames for p in sends.values()):
-                return short
-            return (yield from self._transfer_frames(sends, heads))
+            if begun is not None:
+                if not begun.done():
+                    yield from wait_for([begun])
+                begun.result()
+            own = self.comm.rank if self._root is None else -1
+            begin = BEGINS[self.name]
+            if any(parcel.frames for parcel in sends.values()) or not (
+                _ext.has_objects(begin, self.heads, HEAD_SIZE, own)
+            ):
+                yield from self._transfer_frames(sends, sources)
         except UCXRankFailed:
             raise
         except BaseException as exc:
             self._leave(exc)
             raise
 
-    def _short_bodies(self, heads: Mapping[int, memoryview]) -> dict[int, _Came] | None:
-        """The pickles that the heads have; None: some have none."""
-        came: dict[int, _Came] = {}
-        for rank, data in heads.items():
-            body = short_body(self.name, data)
-            if body is None:
-                return None
-            came[rank] = body
-        return came
+    def load(self, rank: int) -> Any:
+        """Unpickle the object of a rank, or raise what that says."""
+        if self._came is not None:
+            return load(self.comm, self._came[rank])
+        first = HEAD_SIZE * rank if self._root is None else 0
+        begin, end = BEGINS[self.name], first + HEAD_SIZE
+        try:
+            return _ext.load_object(begin, self.heads, first, end, None, None)
+        except Exception as exc:
+            raise cannot_unpickle(self.comm, rank, exc) from exc
 
     def _transfer_frames(
-        self, sends: Mapping[int, Parcel], heads: Mapping[int, memoryview]
-    ) -> Steps[dict[int, _Came]]:
+        self, sends: Mapping[int, Parcel], sources: Sequence[int]
+    ) -> Steps[None]:
         comm = self.comm
-        coming = [Coming(self._read(rank, data), rank) for rank, data in heads.items()]
+        coming = [Coming(self._read(rank), rank) for rank in sources]
         sending: list[AnyRequest] = []
         try:
             for rank, parcel in sends.items():
@@ -294,11 +331,12 @@ class _Collective:
         except BaseException as exc:
             yield from give_up(sending, exc)
             raise
-        return {parcel.source: parcel for parcel in coming}
+        self._came = {parcel.source: parcel for parcel in coming}
 
-    def _read(self, rank: int, data: memoryview) -> Head:
+    def _read(self, rank: int) -> Head:
         """Read the head of a rank; it is of this operation."""
-        head = read_head(data)
+        first = HEAD_SIZE * rank if self._root is None else 0
+        head = read_head(memoryview(self.heads)[first : first + HEAD_SIZE])
         if head is not None and KINDS[head.kind] == self.name:
             return head
         other = "another operation" if head is None else KINDS[head.kind]
@@ -324,42 +362,51 @@ def _padded(parcel: Parcel) -> bytes:
     return parcel.head.ljust(HEAD_SIZE, b"\0")
 
 
-def _cut(heads: bytearray, ranks: Iterable[int]) -> dict[int, memoryview]:
-    view = memoryview(heads)
-    return {rank: view[rank * HEAD_SIZE : (rank + 1) * HEAD_SIZE] for rank in ranks}
+# Those that begin with `packed`, or go on with `head` or `heads`, have been begun by
+# ``short``.
 
 
-def bcast(comm: Any, obj: Any, root: int, allow_pickle: bool | None) -> Steps[Any]:
+def bcast(
+    comm: Any,
+    obj: Any,
+    root: int,
+    allow_pickle: bool | None,
+    packed: Packed | BaseException | None = None,
+    head: bytearray | None = None,
+) -> Steps[Any]:
     call = _Collective(comm, "bcast_pickle")
     if comm.rank == root:
-        [parcel] = call.pack([obj])
+        parcel = call.pack_one(obj, packed)
         begun = comm.bcast(_padded(parcel), root)
         sends = dict.fromkeys(_others(comm), parcel) if parcel.frames else {}
-        yield from call.transfer(begun, sends, {})
+        yield from call.transfer(begun, sends, ())
         call.check()
         return obj
-    head = bytearray(HEAD_SIZE)
-    begun = comm.bcast(head, root)
-    came = yield from call.transfer(begun, {}, {root: memoryview(head)})
+    begun = None
+    if head is None:
+        begun = comm.bcast(call.make_head(root), root)
+    else:
+        call.take_head(head, root)
+    yield from call.transfer(begun, {}, (root,))
     call.check(allow_pickle)
-    return load(comm, came[root], root)
+    return call.load(root)
 
 
 def scatter(
     comm: Any, objects: Any, root: int, allow_pickle: bool | None
 ) -> Steps[Any]:
     call = _Collective(comm, "scatter_pickle")
-    head = bytearray(HEAD_SIZE)
     if comm.rank == root:
         parcels = call.pack_for_all(objects)
-        begun = comm.scatter(b"".join(map(_padded, parcels)), head, root)
-        yield from call.transfer(begun, {r: parcels[r] for r in _others(comm)}, {})
+        heads, own = b"".join(map(_padded, parcels)), bytearray(HEAD_SIZE)
+        begun = comm.scatter(heads, own, root)
+        yield from call.transfer(begun, {r: parcels[r] for r in _others(comm)}, ())
         call.check()
         return call.own
-    begun = comm.scatter(None, head, root)
-    came = yield from call.transfer(begun, {}, {root: memoryview(head)})
+    begun = comm.scatter(None, call.make_head(root), root)
+    yield from call.transfer(begun, {}, (root,))
     call.check(allow_pickle)
-    return load(comm, came[root], root)
+    return call.load(root)
 
 
 def gather(
@@ -371,62 +418,62 @@ def gather(
 ) -> Steps[list[Any] | None]:
     call = _Collective(comm, name)
     if comm.rank != root:
-        [parcel] = call.pack([obj])
+        parcel = call.pack_one(obj)
         begun = comm.gather(_padded(parcel), None, root)
-        yield from call.transfer(begun, {root: parcel}, {})
+        yield from call.transfer(begun, {root: parcel}, ())
         call.check()
         return None
-    heads = bytearray(HEAD_SIZE * comm.size)
-    begun = comm.gather(_ext.IN_PLACE, heads, root)
-    came = yield from call.transfer(begun, {}, _cut(heads, _others(comm)))
+    begun = comm.gather(_ext.IN_PLACE, call.make_heads(), root)
+    yield from call.transfer(begun, {}, _others(comm))
     call.check(allow_pickle)
-    return _in_order(comm, obj, came)
+    return _in_order(call, obj, comm.size)
 
 
-def _in_order(comm: Any, own: Any, came: Mapping[int, _Came]) -> list[Any]:
-    return [
-        own if rank == comm.rank else load(comm, came[rank], rank)
-        for rank in range(comm.size)
-        if rank == comm.rank or rank in came
-    ]
+def _in_order(call: _Collective, own: Any, count: int) -> list[Any]:
+    """The objects of the first ranks."""
+    rank = call.comm.rank
+    return [own if source == rank else call.load(source) for source in range(count)]
 
 
 def allgather(comm: Any, obj: Any, allow_pickle: bool | None) -> Steps[list[Any]]:
-    others = _others(comm)
-    return _spread(comm, "allgather_pickle", obj, others, others, allow_pickle)
+    return spread(comm, "allgather_pickle", obj, allow_pickle)
 
 
-def _spread(
+def spread(
     comm: Any,
     name: str,
     obj: Any,
-    dests: Iterable[int],
-    sources: Iterable[int],
     allow_pickle: bool | None,
+    is_up: bool = False,
+    packed: Packed | BaseException | None = None,
+    heads: bytearray | None = None,
 ) -> Steps[list[Any]]:
-    """Send an object to some ranks; the objects of others and of this rank."""
+    """Send an object to all ranks, or to those behind this one; the objects of all,
+    or of those up to this one."""
+    rank, size = comm.rank, comm.size
     call = _Collective(comm, name)
-    heads = bytearray(HEAD_SIZE * comm.size)
-    [parcel] = call.pack([obj])
-    begun = comm.allgather(_padded(parcel), heads)
-    came = yield from call.transfer(
-        begun, dict.fromkeys(dests, parcel), _cut(heads, sources)
-    )
+    parcel = call.pack_one(obj, packed)
+    if heads is None:
+        begun = comm.allgather(_padded(parcel), call.make_heads())
+    else:
+        begun, call.heads = None, heads
+    others = _others(comm)
+    dests, sources = (others[rank:], others[:rank]) if is_up else (others, others)
+    sends = dict.fromkeys(dests, parcel) if parcel.frames else {}
+    yield from call.transfer(begun, sends, sources)
     call.check(allow_pickle)
-    return _in_order(comm, obj, came)
+    return _in_order(call, obj, rank + 1 if is_up else size)
 
 
 def alltoall(comm: Any, objects: Any, allow_pickle: bool | None) -> Steps[list[Any]]:
     call = _Collective(comm, "alltoall_pickle")
-    heads = bytearray(HEAD_SIZE * comm.size)
     parcels = call.pack_for_all(objects)
     others = _others(comm)
-    begun = comm.alltoall(b"".join(map(_padded, parcels)), heads)
-    came = yield from call.transfer(
-        begun, {rank: parcels[rank] for rank in others}, _cut(heads, others)
-    )
+    begun = comm.alltoall(b"".join(map(_padded, parcels)), call.make_heads())
+    sends = {rank: parcels[rank] for rank in others}
+    yield from call.transfer(begun, sends, others)
     call.check(allow_pickle)
-    return _in_order(comm, call.own, came)
+    return _in_order(call, call.own, comm.size)
 
 
 # Those that combine objects: each rank that gets a result combines the objects
@@ -463,7 +510,8 @@ _OPS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _combine(op: Op, objects: Sequence[Any]) -> Any:
+def combine(op: Op, objects: Sequence[Any]) -> Any:
+    """Combine objects in their order."""
     return fold(_function_of(op), objects)
 
 
@@ -483,30 +531,20 @@ def reduce(
 ) -> Steps[Any]:
     objects = yield from gather(comm, obj, root, allow_pickle, "reduce_pickle")
     function = _function_of(op)
-    return None if objects is None else _combine(function, objects)
+    return None if objects is None else combine(function, objects)
 
 
 def allreduce(comm: Any, obj: Any, op: Op, allow_pickle: bool | None) -> Steps[Any]:
-    others = _others(comm)
-    name = "allreduce_pickle"
-    objects = yield from _spread(comm, name, obj, others, others, allow_pickle)
-    return _combine(op, objects)
+    objects = yield from spread(comm, "allreduce_pickle", obj, allow_pickle)
+    return combine(op, objects)
 
 
 def scan(comm: Any, obj: Any, op: Op, allow_pickle: bool | None) -> Steps[Any]:
-    objects = yield from _spread_up(comm, "scan_pickle", obj, allow_pickle)
-    return _combine(op, objects)
+    objects = yield from spread(comm, "scan_pickle", obj, allow_pickle, True)
+    return combine(op, objects)
 
 
 def exscan(comm: Any, obj: Any, op: Op, allow_pickle: bool | None) -> Steps[Any]:
-    objects = yield from _spread_up(comm, "exscan_pickle", obj, allow_pickle)
+    objects = yield from spread(comm, "exscan_pickle", obj, allow_pickle, True)
     function = _function_of(op)
-    return _combine(function, objects[:-1]) if comm.rank else None
-
-
-def _spread_up(
-    comm: Any, name: str, obj: Any, allow_pickle: bool | None
-) -> Steps[list[Any]]:
-    """The objects of the ranks up to this one."""
-    rank, size = comm.rank, comm.size
-    return _spread(comm, name, obj, range(rank + 1, size), range(rank), allow_pickle)
+    return combine(function, objects[:-1]) if comm.rank else None

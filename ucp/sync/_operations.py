@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Self, TypeVar
 
 from .._communicator import (
     blocking,
     communicator,
-    parcels,
     pickled,
     sendrecv,
+    short,
     steps,
 )
 from .._communicator.communicator import ANY_SOURCE, ANY_TAG
@@ -48,8 +46,12 @@ class Operations:
         *args: Any,
     ) -> _T:
         self._shared.check()
-        name = partial(_name_of, function)
-        return steps.run(self._worker, timeout, function(self._async, *args), name)
+        return steps.run(
+            self._worker,
+            timeout,
+            function(self._async, *args),
+            lambda: _name_of(function),
+        )
 
     @property
     def group(self) -> Group:
@@ -92,15 +94,7 @@ class Operations:
         self, obj: object, dest: int, tag: int = 0, *, timeout: float | None = None
     ) -> None:
         """Send an object to the rank ``dest``."""
-        self._shared.check()
-        data, buffers = parcels.pickled(obj)
-        if buffers or len(data) > parcels.SHORT:
-            whole = pickled.send_pickled(self._async, data, buffers, dest, tag)
-            steps.run(self._worker, timeout, whole, lambda: "send_pickle")
-            return
-        head = parcels.short_head("send_pickle", data)
-        sending = self._async.send(head, dest, tag)
-        steps.finish(self._worker, sending, timeout, timeout, "send_pickle")
+        short.send(self._worker, self._async, obj, dest, tag, timeout)
 
     def recv_pickle(
         self,
@@ -112,16 +106,9 @@ class Operations:
         timeout: float | None = None,
     ) -> Any:
         """Receive an object of ``send_pickle``."""
-        check_allowed(self._async, "recv_pickle", allow_pickle)
-        self._shared.check()
-        end = None if timeout is None else time.monotonic() + timeout
-        message = pickled.Message(self._async, source, tag)
-        steps.wait(self._worker, message.request, timeout, timeout, "recv_pickle")
-        body = message.short_body()
-        if body is not None:
-            return message.take_short(body, with_status)
-        recv = pickled.recv(self._async, source, tag, with_status, message)
-        return steps.run(self._worker, timeout, recv, lambda: "recv_pickle", end)
+        return short.recv(
+            self._worker, self._async, source, tag, allow_pickle, with_status, timeout
+        )
 
     def sendrecv_pickle(
         self,
@@ -157,7 +144,7 @@ class Operations:
         timeout: float | None = None,
     ) -> Any:
         """Send the root's object to every rank; return it."""
-        return self._run(timeout, pickled.bcast, obj, root, allow_pickle)
+        return short.bcast(self._worker, self._async, obj, root, allow_pickle, timeout)
 
     def gather_pickle(
         self,
@@ -189,7 +176,8 @@ class Operations:
         timeout: float | None = None,
     ) -> list[Any]:
         """Bring the objects of all ranks to every rank; return the list."""
-        return self._run(timeout, pickled.allgather, obj, allow_pickle)
+        name = "allgather_pickle"
+        return short.spread(self._worker, self._async, name, obj, allow_pickle, timeout)
 
     def alltoall_pickle(
         self,
@@ -222,7 +210,9 @@ class Operations:
         timeout: float | None = None,
     ) -> Any:
         """``reduce_pickle()`` whose result every rank gets."""
-        return self._run(timeout, pickled.allreduce, obj, op, allow_pickle)
+        return short.allreduce(
+            self._worker, self._async, obj, op, allow_pickle, timeout
+        )
 
     def scan_pickle(
         self,

@@ -116,6 +116,12 @@ struct mod_state {
     PyObject     *current_worker;   /* ucp's, or NULL: worker_current() */
     PyObject     *recent_worker;    /* it gave that; borrowed, or NULL */
     PyTypeObject *comm_status_type;
+    PyObject     *comm_status; /* the last one that was made; or NULL */
+    struct {
+        int      source;
+        uint64_t tag;
+        size_t   len;
+    } comm_status_of; /* what it says */
 #define TYPE_FIELD(name) PyTypeObject *name##_type;
     TYPE_TABLE(TYPE_FIELD)
 #undef TYPE_FIELD
@@ -125,6 +131,10 @@ struct mod_state {
     PyObject      *cancelled_error; /* asyncio's */
     PyObject      *invalid_state_error;
     PyObject      *context_kwname; /* ("context",) */
+    PyObject      *dumps_kwname;   /* ("buffer_callback",) */
+    PyObject      *pickle_dumps;   /* or NULL: see comm/pickled.c */
+    PyObject      *pickle_loads;
+    PyObject      *keep_buffer;    /* for the next call of `pickle_dumps` */
     PyObject      *stop_iteration; /* cached, see request/step.c */
     PyObject      *log_handler;
     PyObject      *log_get_level; /* or NULL */

@@ -178,9 +178,17 @@ PyStructSequence_Desc comm_status_desc = {
 PyObject *
 comm_status_new(mod_state *st, int source, uint64_t tag, size_t len)
 {
-    PyObject *self = PyStructSequence_New(st->comm_status_type);
+    PyObject *self;
     PyObject *values[3];
-    bool      is_bad = self == NULL;
+    bool      is_bad;
+
+    /* It cannot change, and messages are often alike. */
+    if (st->comm_status != NULL && st->comm_status_of.source == source &&
+        st->comm_status_of.tag == tag && st->comm_status_of.len == len) {
+        return Py_NewRef(st->comm_status);
+    }
+    self   = PyStructSequence_New(st->comm_status_type);
+    is_bad = self == NULL;
 
     values[0] = PyLong_FromLong(source);
     values[1] = PyLong_FromUnsignedLongLong(tag);
@@ -195,7 +203,12 @@ comm_status_new(mod_state *st, int source, uint64_t tag, size_t len)
     }
     if (is_bad) {
         Py_CLEAR(self);
+        return NULL;
     }
+    st->comm_status_of.source = source;
+    st->comm_status_of.tag    = tag;
+    st->comm_status_of.len    = len;
+    Py_XSETREF(st->comm_status, Py_NewRef(self));
     return self;
 }
 

@@ -176,9 +176,14 @@ const char worker_call_and_wait_doc[] =
     "seconds at most or for ever if it is None; return its result. Any\n"
     "thread may call it once the worker is shared.";
 
-/* Return what the request gives; or cancel it, without a message lost. */
+const char worker_call_as_doc[] =
+    "_call_as($self, name, timeout, method, /, *args, **kwargs)\n--\n\n"
+    "_call() of a program's call of that name.";
+
+/* Return what the request gives; or cancel it, without a message lost. `name`:
+ * of the program's call; NULL: the operation's. */
 static PyObject *
-finish(RequestObject *req, int rc, PyObject *timeout)
+finish(RequestObject *req, int rc, const char *name, PyObject *timeout)
 {
     PyObject *value, *exc;
 
@@ -191,15 +196,15 @@ finish(RequestObject *req, int rc, PyObject *timeout)
         return value;
     }
     request_give_up(req);
-    return (rc < 0) ? NULL : errors_set(request_timeout(req, NULL, timeout));
+    return (rc < 0) ? NULL : errors_set(request_timeout(req, name, timeout));
 }
 
-PyObject *
-worker_call_and_wait(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                     PyObject *kwnames)
+/* `args` are the timeout, the method, and its `nargs` - 2 arguments. */
+static PyObject *
+call_and_wait(WorkerObject *self, const char *name, PyObject *const *args,
+              Py_ssize_t nargs, PyObject *kwnames)
 {
-    WorkerObject  *self = (WorkerObject *)op;
-    RequestObject *req  = NULL;
+    RequestObject *req = NULL;
     PyObject      *result;
     uint64_t       end_ns;
     int            rc;
@@ -221,10 +226,32 @@ worker_call_and_wait(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     }
     rc = wait_and_leave(self, req, end_ns);
     if (req != NULL) {
-        result = finish(req, rc, args[0]);
+        result = finish(req, rc, name, args[0]);
         Py_DECREF(req);
     }
     return result;
+}
+
+PyObject *
+worker_call_and_wait(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                     PyObject *kwnames)
+{
+    return call_and_wait((WorkerObject *)op, NULL, args, nargs, kwnames);
+}
+
+PyObject *
+worker_call_as(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+               PyObject *kwnames)
+{
+    const char *name = NULL;
+
+    if (nargs > 0) {
+        name = PyUnicode_AsUTF8(args[0]); /* which lives as long as it does */
+    }
+    return (nargs > 0 && name == NULL) ?
+               NULL :
+               call_and_wait((WorkerObject *)op, name, args + 1, nargs - 1,
+                             kwnames);
 }
 
 int

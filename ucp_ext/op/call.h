@@ -15,10 +15,13 @@ int worker_wait_for(WorkerObject *worker, const RequestObject *req,
                     PyObject *timeout);
 
 /* Methods of Worker. */
-PyObject         *worker_call_and_wait(PyObject *op, PyObject *const *args,
-                                       Py_ssize_t nargs, PyObject *kwnames);
-PyObject         *worker_wait_for_request(PyObject *op, PyObject *const *args,
-                                          Py_ssize_t nargs);
-extern const char worker_call_and_wait_doc[], worker_wait_for_request_doc[];
+PyObject *worker_call_and_wait(PyObject *op, PyObject *const *args,
+                               Py_ssize_t nargs, PyObject *kwnames);
+PyObject *worker_call_as(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames);
+PyObject *worker_wait_for_request(PyObject *op, PyObject *const *args,
+                                  Py_ssize_t nargs);
+extern const char worker_call_and_wait_doc[], worker_call_as_doc[],
+    worker_wait_for_request_doc[];
 
 #endif

@@ -394,6 +394,7 @@ static PyMethodDef worker_methods[] = {
     {"_share", worker_share, METH_NOARGS, worker_share_doc},
     {"_call", KEYWORDS_FUNC(worker_call_and_wait), KEYWORDS,
      worker_call_and_wait_doc},
+    {"_call_as", KEYWORDS_FUNC(worker_call_as), KEYWORDS, worker_call_as_doc},
     {"_wait", KEYWORDS_FUNC(worker_wait_for_request), METH_FASTCALL,
      worker_wait_for_request_doc},
     {"_begin", KEYWORDS_FUNC(worker_begin), KEYWORDS, worker_begin_doc},
