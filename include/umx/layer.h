@@ -187,6 +187,14 @@ umx_layer_unlock(umx_guard *const *guard_p)
  * nothing of the program's. */
 UMX_API bool umx_worker_is_in_thread(const umx_worker *worker);
 
+/**
+ * Count (`is_one_more`), or stop counting, processes that exchange messages with
+ * this worker and outnumber the processors of this host. While there are such,
+ * a wait gives the processor away many times before it sleeps: it is up to the
+ * system which of the processes gets it, and how soon.
+ */
+UMX_API void umx_worker_crowd(umx_worker *worker, bool is_one_more);
+
 /** umx_ep_set_on_state() of a layer's endpoint. */
 UMX_API void umx_layer_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn,
                                        void *arg);

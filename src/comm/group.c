@@ -512,6 +512,9 @@ umi_comm_group_put(umi_comm_group *group)
     }
     if (group->dispatch->worker != NULL) {
         stop_timers(group);
+        if (group->is_crowded) {
+            umx_worker_crowd(group->dispatch->worker, false);
+        }
     }
     umi_node_remove(&group->node);
     for (int i = 0; i < group->size; i++) {
@@ -546,8 +549,10 @@ umi_comm_group_start(umi_comm_group *group)
 {
     uint64_t now = umi_clock_ns();
 
-    group->is_crowded = is_crowded(group);
-
+    if (!group->is_crowded && is_crowded(group)) {
+        group->is_crowded = true;
+        umx_worker_crowd(group->dispatch->worker, true);
+    }
     for (int i = 0; i < group->size; i++) {
         umi_comm_member_heard(&group->members[i], now);
     }

@@ -121,9 +121,10 @@ typedef struct umi_spin {
 
 /* Yields of the core, see progress/yield.h. */
 typedef struct umi_yields {
-    unsigned skip;      /* waits that are still to do without */
-    unsigned backoff;   /* `skip` after a yield that took a time slice */
-    bool     is_shared; /* somebody else has had the core in the last one */
+    unsigned skip;       /* waits that are still to do without */
+    unsigned backoff;    /* `skip` after a yield that took a time slice */
+    bool     is_shared;  /* somebody else has had the core in the last one */
+    unsigned num_crowds; /* umx_worker_crowd() */
 } umi_yields;
 
 enum {

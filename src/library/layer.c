@@ -16,6 +16,7 @@
 #include "core/worker.h"
 #include "endpoint/addressed.h"
 #include "mem/memtype.h"
+#include "util/count.h"
 
 /* ---- requests ------------------------------------------------------------
  */
@@ -247,6 +248,16 @@ bool
 umx_worker_is_in_thread(const umx_worker *worker)
 {
     return umi_guard_is_in_thread(worker);
+}
+
+void
+umx_worker_crowd(umx_worker *worker, bool is_one_more)
+{
+    if (is_one_more) {
+        worker->yields.num_crowds++;
+    } else {
+        UMI_DECREMENT(worker->yields.num_crowds);
+    }
 }
 
 void

@@ -29,7 +29,8 @@ umi_yields_once(umi_yields *yields)
 
     (void)sched_yield();
     took              = umi_ticks() - start;
-    yields->is_shared = took > umi_ticks_from_ns(ALONE_NS);
+    yields->is_shared = took > umi_ticks_from_ns(ALONE_NS) ||
+                        yields->num_crowds != 0;
     if (!yields->is_shared) {
         return UMI_YIELDED_ALONE;
     }

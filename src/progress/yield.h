@@ -4,7 +4,14 @@
  * What a peer has still to do it may do at once, if it gets this core. Beside
  * processes that compute, a yield gives a whole time slice away: after each
  * that did, twice as many waits of this worker go without; after waits whose
- * yields were short, half as many. Thread: the worker's owner. */
+ * yields were short, half as many.
+ *
+ * A yield that returns at once tells that nobody else wants the core, unless
+ * processes of other scheduling groups do (Linux makes a group of each session,
+ * and thus of each rank that mpiexec or a terminal starts): the system may pick
+ * the same process a few times, and then another. Where it is known that there
+ * are more processes than cores (umx_worker_crowd()) the wait goes on with
+ * yields. Thread: the worker's owner. */
 #ifndef UMI_YIELD_H
 #define UMI_YIELD_H
 

@@ -164,7 +164,8 @@ UNLOCKED = {
         umx_message_listener_reason umx_shuffler_result umx_worker_turn_is_over""",
     "a layer calls it with the lock": """
         umx_copy_free umx_request_is_withdrawn umx_request_set_buffer
-        umx_request_was_sent umx_timer_stop umx_worker_attach umx_worker_detach""",
+        umx_request_was_sent umx_timer_stop umx_worker_attach umx_worker_crowd
+        umx_worker_detach""",
     "it locks where it has to": """
         umx_shmem_atomic umx_shmem_get umx_shmem_get_buffer umx_shmem_get_failure
         umx_shmem_iget umx_shmem_iput

@@ -44,7 +44,12 @@ open_with(world *w, int size, bool is_crowded)
 {
     world_open(w, size);
     for (int i = 0; i < size; i++) {
-        w->comms[i]->group->is_crowded = is_crowded;
+        umi_comm_group *group = w->comms[i]->group;
+
+        if (group->is_crowded != is_crowded) {
+            umx_worker_crowd(w->workers[i], is_crowded);
+            group->is_crowded = is_crowded;
+        }
     }
 }
 
@@ -204,6 +209,14 @@ test_a_large_message_that_is_lost_or_cancelled_is_not_under_way(void **state)
     assert_int_equal(w->comms[0]->num_large, 0);
 }
 
+/* The worker knows it, once for each group. */
+static void
+check_crowds(const world *w, int rank)
+{
+    assert_int_equal(w->workers[rank]->yields.num_crowds,
+                     w->comms[rank]->group->is_crowded ? 1 : 0);
+}
+
 static void
 test_ranks_are_crowded_if_they_outnumber_the_processors(void **state)
 {
@@ -226,6 +239,21 @@ test_ranks_are_crowded_if_they_outnumber_the_processors(void **state)
         /* Where there is but one processor, its mask does not count. */
         assert_int_equal(w->comms[i]->group->is_crowded,
                          added == 2 || umi_cpu_count() < 3);
+        check_crowds(w, i);
+    }
+    for (int i = 0; i < 3; i++) {
+        umx_comm_close(w->comms[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        umx_comm_destroy(w->comms[i]);
+        w->comms[i] = NULL;
+    }
+    for (int i = 0; i < 3; i++) {
+        for (int n = 0; n < 30000 && w->workers[i]->yields.num_crowds != 0;
+             n++) {
+            world_step(w);
+        }
+        assert_int_equal(w->workers[i]->yields.num_crowds, 0);
     }
 }
 
@@ -237,6 +265,7 @@ test_ranks_that_have_a_processor_each_are_not_crowded(void **state)
     world_open(w, 2);
     assert_int_equal(w->comms[0]->group->is_crowded, umi_cpu_count() < 2);
     assert_int_equal(w->comms[1]->group->is_crowded, umi_cpu_count() < 2);
+    check_crowds(w, 0);
 }
 
 int

@@ -5,6 +5,8 @@
  */
 #include "pair.h"
 
+#include <umx/layer.h>
+
 #include "progress/yield.h"
 #include "util/clock.h"
 
@@ -146,6 +148,30 @@ test_without_a_budget_it_yields_as_well(void **state)
     check_spins(p->client_worker);
 }
 
+/* The system may pick the same process a few times, though others wait. */
+static void
+test_a_crowd_yields_though_nobody_seems_to_want_the_core(void **state)
+{
+    pair       *p = *state;
+    umx_worker *worker;
+
+    p->config.spin_ns = 0;
+    pair_open(p);
+    worker = p->client_worker;
+    spin_until(worker, 1);
+    umx_worker_crowd(worker, true);
+    umx_worker_crowd(worker, true);
+    spin_until(worker, UMI_YIELDS);
+    umx_worker_crowd(worker, false);
+    spin_until(worker, UMI_YIELDS);
+    is_taken = true; /* by somebody who computes */
+    spin_until(worker, 1);
+    spin_until(worker, 0);
+    is_taken = false;
+    umx_worker_crowd(worker, false);
+    spin_until(worker, 1);
+}
+
 /* A peer that has the core for a slice may send all the time: each message that
  * is there at once counts as a wait. */
 static void
@@ -173,6 +199,8 @@ main(void)
         PAIR_TEST_ONCE(test_waits_yield_less_and_less_where_it_costs_time),
         PAIR_TEST_ONCE(test_a_spin_yields_while_others_want_the_core),
         PAIR_TEST_ONCE(test_without_a_budget_it_yields_as_well),
+        PAIR_TEST_ONCE(
+            test_a_crowd_yields_though_nobody_seems_to_want_the_core),
         PAIR_TEST_ONCE(test_what_is_there_counts_as_waits_without),
     };
 
