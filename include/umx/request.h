@@ -44,7 +44,11 @@ enum umx_op_flags {
     UMX_OP_FLAG_LEND = 1u << 1,
     /* A flush: operations on memory are waited for, messages that lack credit
      * are not. */
-    UMX_OP_FLAG_MEMORY = 1u << 2
+    UMX_OP_FLAG_MEMORY = 1u << 2,
+    /* A hint: the calling thread does nothing but wait for the operation. A
+     * long umx_comm_isend() is then sent by the processors of both processes,
+     * instead of the receiver's alone. */
+    UMX_OP_FLAG_WAITED = 1u << 3
 };
 
 typedef struct umx_op_params {

@@ -11,7 +11,7 @@
 
 enum {
     EAGER_SELF_SIZE = 64 * 1024, /* bytes: a send to oneself copies them */
-    LEND_ALWAYS     = 8 * 1024 * 1024, /* bytes */
+    LEND_UNWAITED   = 8 * 1024 * 1024, /* bytes */
     MAX_CROSSINGS   = 8
 };
 
@@ -295,21 +295,22 @@ umi_comm_send_note_crossing(umx_comm *comm)
 /* Is a message to be lent, if the rank is of this host? Its receiver reads a
  * loan by one copy, while nobody else works for it: UCX makes two copies, of
  * which the sender makes one at the same time as the receiver the other. So a
- * message that is alone is sent in about half the time, unless it is very long;
- * and lending is faster where both processes have something to copy meanwhile,
- * or have to share a core. Messages that cross now and then are enough: which
- * rank is the first changes. */
+ * message that is alone is sent in less time, half of it if it is not very
+ * long. Lending is faster where both processes have something to copy
+ * meanwhile, or have to share a core; and a very long message is lent to leave
+ * the sender its processor, unless it only waits. Messages that cross now and
+ * then are enough: which rank is the first changes. */
 static bool
-is_to_lend(const umx_comm *comm, size_t len)
+is_to_lend(const umx_comm *comm, size_t len, bool is_waited)
 {
     return len >= UMI_COMM_LEND_MIN &&
-           (len >= LEND_ALWAYS || comm->crossings != 0 ||
+           ((len >= LEND_UNWAITED && !is_waited) || comm->crossings != 0 ||
             comm->group->is_crowded);
 }
 
 /* Send a message by an endpoint. */
 static umx_status
-send_by(umi_comm_send *send, umx_ep *ep, uint64_t tag)
+send_by(umi_comm_send *send, umx_ep *ep, uint64_t tag, bool is_waited)
 {
     umx_comm       *comm   = send->comm;
     umi_comm_header header = {.kind   = UMI_COMM_MESSAGE,
@@ -327,7 +328,7 @@ send_by(umi_comm_send *send, umx_ep *ep, uint64_t tag)
                               .on_lost = on_send_lost};
     umx_status      status;
 
-    if (is_to_lend(comm, send->buf.len)) {
+    if (is_to_lend(comm, send->buf.len, is_waited)) {
         params.flags |= UMX_OP_FLAG_LEND;
     }
     status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, len, &send->buf,
@@ -343,6 +344,14 @@ send_by(umi_comm_send *send, umx_ep *ep, uint64_t tag)
         send->sub = NULL;
     }
     return status;
+}
+
+/* Does the caller only wait for the operation? */
+static bool
+is_waited_for(const umx_op_params *params)
+{
+    return params != NULL && (params->field_mask & UMX_OP_FIELD_FLAGS) != 0 &&
+           (params->flags & UMX_OP_FLAG_WAITED) != 0;
 }
 
 static umx_status
@@ -389,7 +398,7 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
     }
     status = umi_comm_member_is_lost_unseen(comm->ranks[dest].member) ?
                  UMX_ERR_CONNECTION_RESET :
-                 send_by(send, ep, tag);
+                 send_by(send, ep, tag, is_waited_for(params));
     if (status != UMX_INPROGRESS &&
         umi_comm_doubt(comm, dest, status, umx_ep_reason(ep))) {
         keep_lost(send);

@@ -114,9 +114,10 @@ typedef struct umi_retire {
 /* Adaptive spinning, see progress/spin.c. */
 typedef struct umi_spin {
     uint64_t max_ticks;
-    uint64_t ticks;   /* budget of the next spin; 0: skip */
-    unsigned skip;    /* spins to skip before the next probe */
-    unsigned backoff; /* value of `skip` after a failed probe */
+    uint64_t ticks;    /* budget of the next spin; 0: skip */
+    unsigned skip;     /* spins to skip before the next probe */
+    unsigned backoff;  /* value of `skip` after a failed probe */
+    uint64_t expected; /* ticks, of a peer's copy; 0: it copies nothing */
 } umi_spin;
 
 /* Yields of the core, see progress/yield.h. */
@@ -257,6 +258,9 @@ umi_worker_hold_memory(umx_worker *worker)
 }
 
 void umi_worker_release_memory(umx_worker *worker);
+
+/* A peer of this host copies `len` bytes from now on, and tells then. */
+void umi_worker_expect_copy(umx_worker *worker, size_t len);
 
 /* Begin a (P) call. False: a callback makes the call, which then does nothing.
  */

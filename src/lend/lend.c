@@ -132,6 +132,7 @@ lend(umi_ep_base *ep, const umx_buffer *buf)
     if (loan == NULL) {
         return NULL;
     }
+    umi_worker_expect_copy(ep->worker, buf->len);
     loan->worker     = ep->worker;
     loan->table      = umi_lend_agreement_of(ep->link)->table;
     loan->req        = NULL;

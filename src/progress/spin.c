@@ -8,7 +8,8 @@
  * restores it. A large message comes in pieces: the budget counts from the last
  * event, and `drain_ns`, or what is left of a turn, bounds the whole. While the
  * budget is nothing, every `backoff`-th wait probes with all of it, and each
- * failed probe doubles `backoff`.
+ * failed probe doubles `backoff`. A wait for what a peer copies goes on for as
+ * long as the copy is to take, whatever the budget is.
  *
  * Where processes outnumber cores the peer may be waiting for this one: a yield
  * tells. If another process has had the core meanwhile, yields go on instead of
@@ -65,6 +66,20 @@ next_budget(umi_spin *spin)
     return spin->max_ticks;
 }
 
+/* The ticks in which a peer will have copied what was lent to it; 0: nothing
+ * was. The wait for it may be longer than the budget, and also than `drain_ns`
+ * where there are no turns, as a thread that waits has nothing else to do. */
+static uint64_t
+take_expected(umx_worker *worker)
+{
+    uint64_t ticks = worker->spin.expected;
+
+    worker->spin.expected = 0;
+    return (worker->spin.max_ticks != 0 && worker->yields.num_crowds == 0) ?
+               ticks :
+               0;
+}
+
 /* Poll once. True: the caller's wait is over, or the worker is. */
 static bool
 poll_once(umx_worker *worker, const volatile bool *done_p, unsigned *events_p)
@@ -96,12 +111,15 @@ yield_while_shared(umx_worker *worker, const volatile bool *done_p)
     return is_over;
 }
 
-/* Poll until `budget` has passed since the last event. True as poll_once(). */
+/* Poll until `budget` has passed since the last event. True as poll_once();
+ * false: `*failed_p` tells whether the spin has failed. */
 static bool
-spin_for(umx_worker *worker, const volatile bool *done_p, uint64_t budget)
+spin_for(umx_worker *worker, const volatile bool *done_p, uint64_t budget,
+         bool is_expected, bool *failed_p)
 {
     uint64_t start       = umi_ticks();
     uint64_t end         = umi_turn_end(worker, start);
+    bool     is_bounded  = worker->turn_end != 0 || !is_expected;
     bool     is_shared   = worker->yields.is_shared;
     uint64_t until_yield = is_shared ? 0 : umi_ticks_from_ns(YIELD_NS);
     uint64_t last_event  = start;
@@ -127,36 +145,41 @@ spin_for(umx_worker *worker, const volatile bool *done_p, uint64_t budget)
                 return true;
             }
         }
-    } while (now - last_event < budget && !umi_turn_is_past(now, end));
+    } while (now - last_event < budget &&
+             !(is_bounded && umi_turn_is_past(now, end)));
     /* A spin that found events until the turn was over has not failed. One that
      * found none has, also if another process had the core meanwhile. */
-    if (last_event == start || now - last_event >= budget) {
-        spin_failed(&worker->spin);
-    }
+    *failed_p = last_event == start || now - last_event >= budget;
     return false;
 }
 
 static bool
 spin(umx_worker *worker, const volatile bool *done_p)
 {
-    umi_spin *state = &worker->spin;
+    umi_spin *state    = &worker->spin;
+    uint64_t  expected = take_expected(worker);
     uint64_t  budget;
     unsigned  events;
+    bool      has_failed = false;
 
     /* Often the message is there already. */
     if (poll_once(worker, done_p, &events)) {
         umi_yields_spare(&worker->yields);
         return *done_p;
     }
-    budget = next_budget(state);
+    budget = (expected == 0) ? next_budget(state) : expected;
     if (budget == 0) {
         return yield_while_shared(worker, done_p) && *done_p;
     }
     worker->stats->spins++;
-    if (spin_for(worker, done_p, budget) && *done_p) {
+    if (spin_for(worker, done_p, budget, expected != 0, &has_failed) &&
+        *done_p) {
         worker->stats->spin_hits++;
         spin_succeeded(state);
         return true;
+    }
+    if (has_failed && expected == 0) {
+        spin_failed(state);
     }
     return false;
 }

@@ -17,10 +17,15 @@ enum {
 static umx_status
 send_post(RequestObject *req, const umx_op_params *params)
 {
-    const comm_tail *tail = TAIL_OF(req, comm_tail);
+    const comm_tail *tail  = TAIL_OF(req, comm_tail);
+    umx_op_params    given = *params;
 
+    if (worker_has_caller(req->worker)) {
+        given.flags |= UMX_OP_FLAG_WAITED;
+        given.field_mask |= UMX_OP_FIELD_FLAGS;
+    }
     return umx_comm_isend(tail->comm->umx, tail->rank, tail->tag,
-                          &req->hold.buf, params, &req->op);
+                          &req->hold.buf, &given, &req->op);
 }
 
 static uint64_t

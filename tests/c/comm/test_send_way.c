@@ -23,7 +23,7 @@ static umx_status spy_am_send(umx_ep *ep, uint16_t id, const void *header,
 enum {
     SMALL = UMI_COMM_LEND_MIN - 1,
     LARGE = UMI_COMM_LEND_MIN,
-    HUGE  = LEND_ALWAYS
+    HUGE  = LEND_UNWAITED
 };
 
 /* Was the last message to be lent? */
@@ -115,6 +115,31 @@ test_a_message_that_is_alone_is_sent_unless_it_is_huge(void **state)
             assert_true(send_alone(w, from, HUGE));
         }
     }
+}
+
+/* The sender has nothing else to do with its processor. */
+static void
+test_a_huge_message_that_is_waited_for_is_sent(void **state)
+{
+    world        *w   = *state;
+    umx_buffer    buf = umx_host_buffer(bytes[0], HUGE);
+    umx_request  *req = NULL;
+    umx_op_params params;
+    receipt       r;
+    job           j;
+
+    open_with(w, 2, false);
+    recv_from(w, 1, 0, 0, 0, got[1], HUGE, &r);
+    params = job_params(&j);
+    params.field_mask |= UMX_OP_FIELD_FLAGS;
+    params.flags |= UMX_OP_FLAG_WAITED;
+    is_lent = false;
+    job_posted(&j, umx_comm_isend(w->comms[0], 1, 0, &buf, &params, &req),
+               &req);
+    assert_false(is_lent);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_int_equal(world_wait_one(w, &j), UMX_OK);
+    assert_int_equal(w->comms[0]->num_large, 0);
 }
 
 static void
@@ -273,6 +298,7 @@ main(void)
 {
     static const struct CMUnitTest tests[] = {
         WORLD_TEST(test_a_message_that_is_alone_is_sent_unless_it_is_huge),
+        WORLD_TEST(test_a_huge_message_that_is_waited_for_is_sent),
         WORLD_TEST(test_many_messages_one_way_are_sent),
         /* Over tcp what is sent is in the kernel at once, and does not cross.
          */

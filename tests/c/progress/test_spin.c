@@ -2,6 +2,8 @@
 /* link: pair optimised */
 #include "pair.h"
 
+#include <umx/layer.h>
+
 #include "util/clock.h"
 
 /* Record one spin that finds nothing. */
@@ -103,6 +105,70 @@ test_a_spin_that_nothing_came_to_fails_however_long_it_took(void **state)
     assert_true(spin->ticks == spin->max_ticks / 2);
 }
 
+static uint64_t
+spins_of(umx_worker *worker)
+{
+    umx_worker_stats stats;
+
+    umx_worker_query(worker, &stats);
+    return stats.spins;
+}
+
+/* A peer copies: to wait for that as long as it takes is no failure, and is
+ * done once for each copy. */
+static void
+test_a_wait_for_a_copy_does_not_count(void **state)
+{
+    pair       *p = *state;
+    umx_worker *worker;
+    umi_spin   *spin;
+    uint64_t    start, took;
+
+    p->config.spin_ns  = 1000;
+    p->config.drain_ns = 1000;
+    pair_listen(p);
+    worker          = p->client_worker;
+    spin            = &worker->spin;
+    spin->max_ticks = umi_ticks_from_ns(1000);
+    spin->ticks     = spin->max_ticks;
+    umi_worker_expect_copy(worker, 4);
+    start = umi_ticks();
+    fail_spin(worker);
+    took = umi_ticks() - start;
+    assert_true(took >= umi_ticks_from_ns(10000)); /* it did not end before */
+    assert_int_equal(spins_of(worker), 1);
+    assert_true(spin->ticks == spin->max_ticks);
+    fail_spin(worker); /* one of its own */
+    assert_true(spin->ticks == spin->max_ticks / 2);
+    while (spin->ticks != 0) {
+        fail_spin(worker);
+    }
+    start = spins_of(worker);
+    fail_spin(worker); /* skipped */
+    assert_int_equal(spins_of(worker), start);
+    umi_worker_expect_copy(worker, 4);
+    fail_spin(worker); /* not skipped */
+    assert_int_equal(spins_of(worker), start + 1);
+    umx_worker_crowd(worker, true); /* the peer may need this processor */
+    umi_worker_expect_copy(worker, 4);
+    fail_spin(worker);
+    assert_int_equal(spins_of(worker), start + 1);
+    assert_int_equal(spin->expected, 0);
+    umx_worker_crowd(worker, false);
+}
+
+static void
+test_without_a_budget_no_copy_is_waited_for(void **state)
+{
+    pair *p = *state;
+
+    p->config.spin_ns = 0;
+    pair_listen(p);
+    umi_worker_expect_copy(p->client_worker, 1000);
+    fail_spin(p->client_worker);
+    assert_int_equal(spins_of(p->client_worker), 0);
+}
+
 typedef struct landing {
     volatile bool is_done;
     umx_status    status;
@@ -164,6 +230,8 @@ main(void)
         PAIR_TEST_ONCE(test_the_budget_halves_then_backs_off_then_recovers),
         PAIR_TEST_ONCE(
             test_a_spin_that_nothing_came_to_fails_however_long_it_took),
+        PAIR_TEST_ONCE(test_a_wait_for_a_copy_does_not_count),
+        PAIR_TEST_ONCE(test_without_a_budget_no_copy_is_waited_for),
         PAIR_TEST(test_a_spin_that_pays_restores_the_budget),
     };
 
