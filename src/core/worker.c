@@ -27,14 +27,6 @@ enum {
     BUSY_GRACE_MS    = 100
 };
 
-/* How long a peer takes for a copy, at most; and how much of that a wait spins,
- * since to sleep costs a small part of a longer one. */
-enum {
-    COPY_BEGIN_NS     = 10000,
-    COPY_BYTES_PER_NS = 4,
-    COPY_NS           = 400000
-};
-
 static void
 init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
 {
@@ -76,14 +68,6 @@ static bool
 may_spin(void)
 {
     return sysconf(_SC_NPROCESSORS_ONLN) > 1;
-}
-
-void
-umi_worker_expect_copy(umx_worker *worker, size_t len)
-{
-    uint64_t ns = COPY_BEGIN_NS + len / COPY_BYTES_PER_NS;
-
-    worker->spin.expected = umi_ticks_from_ns((ns < COPY_NS) ? ns : COPY_NS);
 }
 
 void

@@ -16,6 +16,7 @@
 #include "core/guard.h"
 #include "core/request.h"
 #include "core/watch.h"
+#include "util/clock.h"
 #include "util/ids.h"
 #include "util/list.h"
 #include "util/mpsc.h"
@@ -259,8 +260,20 @@ umi_worker_hold_memory(umx_worker *worker)
 
 void umi_worker_release_memory(umx_worker *worker);
 
-/* A peer of this host copies `len` bytes from now on, and tells then. */
-void umi_worker_expect_copy(umx_worker *worker, size_t len);
+/* A peer of this host copies `len` bytes from now on, and tells then. To sleep
+ * costs little beside a copy that is longer than a wait spins for it. */
+static inline void
+umi_worker_expect_copy(umx_worker *worker, size_t len)
+{
+    enum {
+        BEGIN_NS     = 10000,
+        BYTES_PER_NS = 4,
+        MAX_NS       = 400000
+    };
+    uint64_t ns = BEGIN_NS + len / BYTES_PER_NS;
+
+    worker->spin.expected = umi_ticks_from_ns((ns < MAX_NS) ? ns : MAX_NS);
+}
 
 /* Begin a (P) call. False: a callback makes the call, which then does nothing.
  */
