@@ -54,6 +54,11 @@ PROGRAMS: dict[str, tuple[str, str, str]] = {
         "--ranks 2 --rounds 5 --sizes 8,64K,1M --kinds user --python",
         "--ranks 2 --rounds 2 --sizes 8,64K --kinds user --seconds 0.02",
     ),
+    "ranks": (
+        "ranks.py",
+        "--ranks 2,4 --rounds 7 --seconds 0.05",
+        "--ranks 2 --rounds 1 --seconds 0.02 --kinds send,bcast --sizes 8,64K",
+    ),
     "join": ("join.py", "--rows 2000000 --rounds 4", "--rows 200000 --rounds 1"),
     "dask": ("dask.py", "--part comm --rounds 2 --seconds 0.3", "--part comm --quick"),
     "shuffle": ("shuffle.py", "--rounds 5 --mib 64", "--rounds 1 --mib 8"),
@@ -92,7 +97,7 @@ def compact(name: str, data: Any) -> Any:
 def measure(name: str, options: argparse.Namespace) -> None:
     program, whole, quick = PROGRAMS[name]
     words = (quick if options.quick else whole).split()
-    has_mpi = name == "collectives" and options.mpi
+    has_mpi = name in ("collectives", "ranks") and options.mpi
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ucp-bench-") as folder:
         path = Path(folder) / "result.json"
@@ -148,6 +153,7 @@ COLOURS = {
     "ucxx-blocking-mm": "#93c47d",
     "distributed-ucxx": "#3fa35b",
     "mpi4py": "#b05cc6",
+    "ucp-mpiexec": "#5fb0e8",
     "sync": "#5fb0e8",
     "asyncio": "#9ecbf2",
 }
@@ -160,6 +166,7 @@ LABELS = {
     "sync": "ucp.sync",
     "asyncio": "ucp, await",
     "tcp": "Dask's tcp",
+    "ucp-mpiexec": "ucp, by mpiexec",
 }
 
 
@@ -357,6 +364,19 @@ def draw_collectives(data: list[dict[str, Any]]) -> None:
     groups("collectives", rows, "us, 2 ranks", True)
 
 
+def draw_ranks(data: dict[str, Any]) -> None:
+    shown = (
+        *("send 8B", "send 64K", "isend 8B", "object 100B", "barrier"),
+        *("bcast 64K", "allreduce 8B", "allreduce 1M", "alltoall 64K"),
+    )
+    rows = {
+        what.replace(" ", "\n", 1): {n: value["best"] for n, value in row.items()}
+        for case, row in data["cases"].items()
+        if case.startswith("2 ranks, ") and (what := case[9:]) in shown
+    }
+    groups("ranks", rows, "us, 2 ranks that are not pinned", True)
+
+
 def draw_join(data: dict[str, Any]) -> None:
     values = dict(sorted(data["ms"].items(), key=lambda item: item[1]))
     rows = f"{data['rows'] / 1e6:g} million rows on each side, 2 processors"
@@ -403,6 +423,7 @@ DRAWINGS: dict[str, Callable[[Any], None]] = {
     "bandwidth": by_size("bandwidth", "MB/s, 16 messages in flight"),
     "message_rate": draw_rate,
     "collectives": draw_collectives,
+    "ranks": draw_ranks,
     "join": draw_join,
     "dask": draw_dask,
     "shuffle": draw_shuffle,
@@ -467,6 +488,7 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "bandwidth": cases_table,
     "message_rate": cases_table,
     "collectives": collectives_table,
+    "ranks": cases_table,
     "join": join_table,
     "dask": cases_table,
     "shuffle": shuffle_table,
