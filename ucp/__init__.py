@@ -74,6 +74,7 @@ from ._core.current import (
     register_am_allocator,
 )
 from ._core.endpoint import Endpoint
+from ._core.gather import gather
 from ._core.heap import Heap
 from ._core.lifecycle import current_worker, reset
 from ._core.listener import Listener
@@ -271,6 +272,7 @@ __all__ = [
     "exceptions",
     "fence",
     "flush",
+    "gather",
     "get_active_transports",
     "get_address",
     "get_config",

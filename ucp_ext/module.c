@@ -25,6 +25,7 @@
 #include "proxy/proxy.h"
 #include "proxy/ring.h"
 #include "request/callback.h"
+#include "request/gather.h"
 #include "request/request.h"
 #include "shuffle/chunk.h"
 #include "shuffle/partition.h"
@@ -276,6 +277,7 @@ module_exec(PyObject *module)
         PyModule_AddFunctions(module, partition_methods) < 0 ||
         PyModule_AddFunctions(module, moe_methods) < 0 ||
         PyModule_AddFunctions(module, pickled_methods) < 0 ||
+        PyModule_AddFunctions(module, gather_methods) < 0 ||
         PyModule_AddFunctions(module, observe_methods) < 0 ||
         PyModule_AddFunctions(module, topology_methods) < 0 ||
         capsule_init(module) < 0) {

@@ -118,8 +118,9 @@ spin_for(umx_worker *worker, const volatile bool *done_p, uint64_t budget,
          bool is_expected, bool *failed_p)
 {
     uint64_t start       = umi_ticks();
-    uint64_t end         = umi_turn_end(worker, start);
-    bool     is_bounded  = worker->turn_end != 0 || !is_expected;
+    uint64_t end         = (is_expected && worker->turn_end == 0) ?
+                               start + budget :
+                               umi_turn_end(worker, start);
     bool     is_shared   = worker->yields.is_shared;
     uint64_t until_yield = is_shared ? 0 : umi_ticks_from_ns(YIELD_NS);
     uint64_t last_event  = start;
@@ -145,8 +146,7 @@ spin_for(umx_worker *worker, const volatile bool *done_p, uint64_t budget,
                 return true;
             }
         }
-    } while (now - last_event < budget &&
-             !(is_bounded && umi_turn_is_past(now, end)));
+    } while (now - last_event < budget && !umi_turn_is_past(now, end));
     /* A spin that found events until the turn was over has not failed. One that
      * found none has, also if another process had the core meanwhile. */
     *failed_p = last_event == start || now - last_event >= budget;

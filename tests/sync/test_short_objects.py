@@ -4,6 +4,7 @@
 # tests: ext/pickled ucp/parcels ucp/pickled ucp/short ucp/steps
 
 import pickle
+import sys
 import threading
 
 import pytest
@@ -12,7 +13,7 @@ from worlds import free_root
 import ucp
 import ucp.sync
 from ucp import _ext
-from ucp._communicator import parcels
+from ucp._communicator import parcels, steps
 
 LIMIT = {"timeout": 20}
 
@@ -158,6 +159,39 @@ def test_what_is_pickled_stays_with_its_call():
         with pytest.raises((AttributeError, pickle.PicklingError, TypeError)):
             parcels.pack_message([pickle.PickleBuffer(array), lambda: None])
         assert parcels.pack_message(5) == message_of(pickle.dumps(5, 5))
+
+
+def test_the_buffers_of_one_object_are_not_those_of_the_next():
+    """Though the first had none: another thread may pickle before it is sent."""
+    first = parcels.pack_message("x" * 10_000)
+    second = parcels.pack_message(pickle.PickleBuffer(bytearray(100_000)))
+    assert first[1] == []
+    assert len(second[1]) == 1
+
+
+@pytest.mark.parametrize("call", ["bcast_pickle", "gather_pickle"])
+def test_a_root_that_there_is_not_is_refused_and_no_more(comm, call):
+    with pytest.raises(ValueError, match=r"^root is 99"):
+        getattr(comm, call)(1, root=99)
+    assert comm.failure is None
+    assert comm.allgather_pickle(1) == [1]
+
+
+def test_ctrl_c_before_the_first_step_ends_the_communicator(comm):
+    """The heads have gone, and the frames have not."""
+
+    def press(frame, event, _):
+        if event == "call" and frame.f_code is steps.run.__code__:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    sys.setprofile(press)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            comm.allgather_pickle("x" * 100_000)
+    finally:
+        sys.setprofile(None)
+    assert "rank 0 has left allgather_pickle: KeyboardInterrupt" in str(comm.failure)
 
 
 def test_small_buffers_go_into_the_pickle():

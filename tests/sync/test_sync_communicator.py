@@ -450,13 +450,23 @@ def test_a_forked_child_is_refused_and_has_ones_of_its_own():
     run_program(
         f"""
         import ucp.sync
-        comm = ucp.sync.Communicator.connect({free_root()!r}, 0, 1, 20)
+        comm = ucp.sync.Communicator.connect(
+            {free_root()!r}, 0, 1, 20, allow_pickle=True
+        )
         pending = comm.irecv(bytearray(1), tag=1)
         waiting = threading.Thread(target=comm.recv, args=[bytearray(1), 0, 2])
         waiting.start()
 
         def child():
-            for use in (comm.barrier, comm.iprobe, pending.result):
+            for use in (
+                comm.barrier,
+                comm.iprobe,
+                pending.result,
+                lambda: comm.send_pickle(1, 0),
+                comm.recv_pickle,
+                comm.bcast_pickle,
+                lambda: comm.allgather_pickle(1),
+            ):
                 try:
                     use()
                 except ucp.UCXCloseError:

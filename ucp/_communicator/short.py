@@ -25,11 +25,17 @@ from .parcels import (
     pack_short,
     read_head,
 )
-from .steps import run
+from .steps import finish, run
 
 _NOT_SHORT = object()  # what came is not an object in one piece
 _SENT = BEGINS["send_pickle"]
 _spares: list[bytearray] = []  # memory of receives that are over
+
+
+def _check(worker: Worker) -> None:
+    """Raise if the worker was closed, or is the parent's."""
+    if worker.closed():
+        raise UCXCloseError("ucp was shut down meanwhile")
 
 
 def _end_of(timeout: float | None) -> float | None:
@@ -46,8 +52,7 @@ def send(
     if type(packed) is bytes:
         worker._call_as("send_pickle", timeout, comm.send, packed, dest, tag)
         return
-    if worker.closed():
-        raise UCXCloseError("ucp was shut down meanwhile")
+    _check(worker)
     steps = pickled.send_packed(comm, packed, dest, tag)
     run(worker, timeout, steps, lambda: "send_pickle")
 
@@ -63,8 +68,7 @@ def recv(
 ) -> Any:
     if allow_pickle is not True:
         check_allowed(comm, "recv_pickle", allow_pickle)
-    if worker.closed():
-        raise UCXCloseError("ucp was shut down meanwhile")
+    _check(worker)
     end = _end_of(timeout)
     try:
         data = _spares.pop()
@@ -114,13 +118,20 @@ def _exchange(
     *args: Any,
 ) -> None:
     """Send and receive heads."""
+    begun = method(*args)
     try:
-        worker._call_as(name, timeout, method, *args)
+        finish(worker, begun, timeout, timeout, name)
     except UCXRankFailed:
         raise
     except BaseException as exc:
         pickled.leave(comm, name, exc)
         raise
+
+
+def _leave_if_interrupted(comm: Any, name: str, exc: BaseException) -> None:
+    """End the communicator after Ctrl-C, wherever that came."""
+    if not isinstance(exc, Exception):
+        pickled.leave(comm, name, exc)
 
 
 def _load(comm: Any, begin: bytes, heads: bytearray, first: int, source: int) -> Any:
@@ -139,24 +150,29 @@ def bcast(
     timeout: float | None,
 ) -> Any:
     name = "bcast_pickle"
+    _check(worker)
     end = _end_of(timeout)
     packed: Packed | BaseException | None = None
     head = None
-    if comm.rank == root:
-        packed = _pack(name, obj)
-        if type(packed) is bytes:
-            _exchange(worker, comm, name, timeout, comm.bcast, packed, root)
-            return obj
-    else:
-        begin = BEGINS[name]
-        head = bytearray(HEAD_SIZE)
-        _exchange(worker, comm, name, timeout, comm.bcast, head, root)
-        if _ext.has_objects(begin, head, HEAD_SIZE, -1):
-            if allow_pickle is not True:
-                check_allowed(comm, name, allow_pickle)
-            return _load(comm, begin, head, 0, root)
-    steps = pickled.bcast(comm, obj, root, allow_pickle, packed, head)
-    return run(worker, timeout, steps, lambda: name, end)
+    try:
+        if comm.rank == root:
+            packed = _pack(name, obj)
+            if type(packed) is bytes:
+                _exchange(worker, comm, name, timeout, comm.bcast, packed, root)
+                return obj
+        else:
+            begin = BEGINS[name]
+            head = bytearray(HEAD_SIZE)
+            _exchange(worker, comm, name, timeout, comm.bcast, head, root)
+            if _ext.has_objects(begin, head, HEAD_SIZE, -1):
+                if allow_pickle is not True:
+                    check_allowed(comm, name, allow_pickle)
+                return _load(comm, begin, head, 0, root)
+        steps = pickled.bcast(comm, obj, root, allow_pickle, packed, head)
+        return run(worker, timeout, steps, lambda: name, end)
+    except BaseException as exc:
+        _leave_if_interrupted(comm, name, exc)
+        raise
 
 
 def spread(
@@ -170,24 +186,29 @@ def spread(
 ) -> list[Any]:
     """The objects of all ranks, or of those up to this one."""
     rank, size = comm.rank, comm.size
+    _check(worker)
     end = _end_of(timeout)
     packed = _pack(name, obj)
     heads = None
-    if type(packed) is bytes:
-        begin = BEGINS[name]
-        heads = bytearray(HEAD_SIZE * size)
-        _exchange(worker, comm, name, timeout, comm.allgather, packed, heads)
-        if _ext.has_objects(begin, heads, HEAD_SIZE, rank):
-            if allow_pickle is not True:
-                check_allowed(comm, name, allow_pickle)
-            return [
-                obj
-                if source == rank
-                else _load(comm, begin, heads, source * HEAD_SIZE, source)
-                for source in range(rank + 1 if is_up else size)
-            ]
-    steps = pickled.spread(comm, name, obj, allow_pickle, is_up, packed, heads)
-    return run(worker, timeout, steps, lambda: name, end)
+    try:
+        if type(packed) is bytes:
+            begin = BEGINS[name]
+            heads = bytearray(HEAD_SIZE * size)
+            _exchange(worker, comm, name, timeout, comm.allgather, packed, heads)
+            if _ext.has_objects(begin, heads, HEAD_SIZE, rank):
+                if allow_pickle is not True:
+                    check_allowed(comm, name, allow_pickle)
+                return [
+                    obj
+                    if source == rank
+                    else _load(comm, begin, heads, source * HEAD_SIZE, source)
+                    for source in range(rank + 1 if is_up else size)
+                ]
+        steps = pickled.spread(comm, name, obj, allow_pickle, is_up, packed, heads)
+        return run(worker, timeout, steps, lambda: name, end)
+    except BaseException as exc:
+        _leave_if_interrupted(comm, name, exc)
+        raise
 
 
 def allreduce(

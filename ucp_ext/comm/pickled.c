@@ -95,13 +95,15 @@ get_callback(mod_state *st)
     return callback;
 }
 
-/* Keep a callback for the next call, if it has no buffers and nobody else has
- * it. */
+/* Keep a callback for the next call, if it has no buffers, and nobody else has
+ * it or its list. */
 static void
 put_callback(mod_state *st, PyObject *callback)
 {
-    if (Py_REFCNT(callback) == 1 &&
-        PyList_GET_SIZE(PyCFunction_GET_SELF(callback)) == 0) {
+    PyObject *buffers = PyCFunction_GET_SELF(callback);
+
+    if (Py_REFCNT(callback) == 1 && Py_REFCNT(buffers) == 1 &&
+        PyList_GET_SIZE(buffers) == 0) {
         Py_XSETREF(st->keep_buffer, callback);
     } else {
         Py_DECREF(callback);

@@ -218,8 +218,10 @@ call_and_wait(WorkerObject *self, const char *name, PyObject *const *args,
     }
     self->num_awake++;
     worker_let_thread_leave(self);
+    self->is_in_call = true;
     result = PyObject_Vectorcall(args[1], args + 2, (size_t)(nargs - 2),
                                  kwnames);
+    self->is_in_call = false;
     if (result != NULL && request_check(self->st, result) &&
         ((RequestObject *)result)->worker == self) {
         req = (RequestObject *)result;

@@ -291,6 +291,16 @@ call_at_once(RequestObject *self, PyObject *fn, PyObject *context)
     return (handle == NULL) ? -1 : 0;
 }
 
+/* May what is added to a settled request be called with the callbacks of others
+ * that the worker has to run? A handle of the loop for each would cost more
+ * than all that the library does for a short message. */
+static bool
+may_join(const WorkerObject *worker)
+{
+    return worker->call_soon != NULL && worker->umx != NULL &&
+           !worker->is_shared;
+}
+
 /* Check that callbacks can run in the worker's loop, and start a request that
  * was made in another thread. -1 with an exception. */
 static int
@@ -337,9 +347,16 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     context = (values[1] == Py_None) ? NULL : values[1];
     count_callback(self);
     /* Those that were added before are called first. */
-    rc = (request_is_settled(self) && !request_has_callbacks(self)) ?
-             call_at_once(self, values[0], context) :
-             add_callback(self, values[0], context);
+    if (request_is_settled(self) && !request_has_callbacks(self) &&
+        !may_join(self->worker)) {
+        rc = call_at_once(self, values[0], context);
+    } else {
+        rc = add_callback(self, values[0], context);
+        if (rc == 0 && request_is_settled(self)) {
+            request_link_wake(self);
+            worker_schedule_drain(self->worker);
+        }
+    }
     if (rc < 0) {
         return NULL;
     }
@@ -583,6 +600,7 @@ static PyMethodDef request_methods[] = {
     {"get_loop", request_get_loop, METH_NOARGS, get_loop_doc},
     {"_make_cancelled_error", request_make_cancelled_error, METH_NOARGS,
      make_cancelled_error_doc},
+    {"_look", request_look, METH_NOARGS, request_look_doc},
     {"_expire", request_expire, METH_NOARGS, NULL},
     {"_timeout", request_make_timeout, METH_VARARGS, timeout_doc},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},

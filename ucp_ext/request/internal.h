@@ -182,7 +182,9 @@ PyObject *request_throw(PyObject *op, PyObject *const *args, Py_ssize_t nargs);
 
 PyObject *request_close(PyObject *op, PyObject *ignored);
 
-extern const char request_send_doc[], request_throw_doc[], request_close_doc[];
+PyObject         *request_look(PyObject *op, PyObject *ignored);
+extern const char request_send_doc[], request_throw_doc[], request_close_doc[],
+    request_look_doc[];
 
 extern const event_type request_event;
 

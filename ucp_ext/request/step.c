@@ -173,6 +173,32 @@ step_pending(RequestObject *self, PyObject **out)
     return request_hand_out(self, out);
 }
 
+const char request_look_doc[] =
+    "_look($self, /)\n--\n\n"
+    "Make progress, as an await does before its task sleeps. True: the\n"
+    "request is done, and the event loop has not been kept waiting.";
+
+PyObject *
+request_look(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RequestObject *self   = (RequestObject *)op;
+    WorkerObject  *worker = self->worker;
+
+    if (!worker_is_mine(worker)) {
+        Py_RETURN_FALSE;
+    }
+    if (self->state == REQUEST_PENDING && self->type->is_open == NULL &&
+        !loop_is_due(worker)) {
+        worker_call_off(worker);
+        (void)wait_inline(self); /* what fails, an await hears of */
+        if (worker_raise_kept(worker) < 0) {
+            return NULL;
+        }
+        worker_drain_if_due(worker);
+    }
+    return PyBool_FromLong(request_is_settled(self) && !loop_is_due(worker));
+}
+
 /* Note that the task has come back from a bare yield. */
 static void
 end_wait(RequestObject *self)

@@ -58,10 +58,11 @@ struct WorkerObject {
     bool               is_kept;      /* a thread calls worker_keep() */
     unsigned           num_unlocked; /* calls of libumx without the GIL */
     waiter            *waiters;      /* those of `is_shared` that sleep */
-    waiter            *leader;    /* the one that polls descriptors; or NULL */
-    unsigned           num_awake; /* threads that drain before they sleep */
-    int                wake_fd;   /* of the leader, or -1 */
-    int                end_fd;    /* of the thread in _keep(), or -1 */
+    waiter            *leader;     /* the one that polls descriptors; or NULL */
+    unsigned           num_awake;  /* threads that drain before they sleep */
+    bool               is_in_call; /* it posts what its thread waits for */
+    int                wake_fd;    /* of the leader, or -1 */
+    int                end_fd;     /* of the thread in _keep(), or -1 */
     PyObject          *weakrefs;
 };
 
@@ -164,7 +165,7 @@ worker_is_mine(const WorkerObject *worker)
 static inline bool
 worker_has_caller(const WorkerObject *worker)
 {
-    return worker->is_shared && worker->num_awake != 0;
+    return worker->is_in_call;
 }
 
 /* worker_call_off() of a worker that has a progress thread. */

@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair optimised */
+/* link: pair wrap=ucp_worker_progress optimised */
 #include "pair.h"
 
 #include <umx/layer.h>
 
 #include "util/clock.h"
+
+static bool is_busy; /* messages come all the time */
+
+unsigned __real_ucp_worker_progress(ucp_worker_h worker);
+unsigned __wrap_ucp_worker_progress(ucp_worker_h worker);
+
+unsigned
+__wrap_ucp_worker_progress(ucp_worker_h worker)
+{
+    return __real_ucp_worker_progress(worker) + is_busy;
+}
 
 /* Record one spin that finds nothing. */
 static void
@@ -157,6 +168,25 @@ test_a_wait_for_a_copy_does_not_count(void **state)
     umx_worker_crowd(worker, false);
 }
 
+/* What else comes meanwhile does not make it longer. */
+static void
+test_a_wait_for_a_copy_ends_though_messages_come(void **state)
+{
+    pair     *p = *state;
+    umi_spin *spin;
+
+    p->config.spin_ns = 1000;
+    pair_listen(p);
+    spin            = &p->client_worker->spin;
+    spin->max_ticks = umi_ticks_from_ns(1000);
+    spin->ticks     = spin->max_ticks;
+    umi_worker_expect_copy(p->client_worker, 4);
+    is_busy = true;
+    fail_spin(p->client_worker); /* returns */
+    is_busy = false;
+    assert_int_equal(spins_of(p->client_worker), 1);
+}
+
 static void
 test_without_a_budget_no_copy_is_waited_for(void **state)
 {
@@ -231,6 +261,7 @@ main(void)
         PAIR_TEST_ONCE(
             test_a_spin_that_nothing_came_to_fails_however_long_it_took),
         PAIR_TEST_ONCE(test_a_wait_for_a_copy_does_not_count),
+        PAIR_TEST_ONCE(test_a_wait_for_a_copy_ends_though_messages_come),
         PAIR_TEST_ONCE(test_without_a_budget_no_copy_is_waited_for),
         PAIR_TEST(test_a_spin_that_pays_restores_the_budget),
     };

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# tests: ext/step
+"""ucp.gather(): results in order, failures, cancels, fairness."""
+
+import asyncio
+import contextvars
+import gc
+
+import pytest
+
+import ucp
+from ucp import _ext
+from ucp.testing import connected_pair
+
+COUNTS = pytest.mark.parametrize("count", [1, 2, 64])
+SIZES = pytest.mark.parametrize("size", [0, 8, 100_000, 3_000_000])
+
+
+async def test_nothing_gives_an_empty_list():
+    assert await ucp.gather() == []
+    assert await ucp.gather(return_exceptions=True) == []
+
+
+@COUNTS
+@SIZES
+@pytest.mark.parametrize("return_exceptions", [False, True])
+async def test_results_come_in_order(count, size, return_exceptions, loop_factory):
+    if count * size > 50_000_000:
+        pytest.skip("enough bytes elsewhere")
+    async with connected_pair() as (left, right):
+        got = [bytearray(size) for _ in range(count)]
+        sent = [bytes([n]) * size for n in range(count)]
+        receives = [right.recv_into(buffer) for buffer in got]
+        sends = [left.send(data) for data in sent]
+        results = await ucp.gather(
+            *receives, *sends, return_exceptions=return_exceptions
+        )
+        assert results == [size] * count + [None] * count
+        assert got == sent
+        assert await ucp.gather(*receives) == [size] * count  # once more
+
+
+async def test_objects_that_are_received_come_in_order():
+    async with connected_pair() as (left, right):
+        receives = [right.recv_obj() for _ in range(10)]
+        for n in range(10):
+            await left.send_obj(bytes([n]))
+        assert await ucp.gather(*receives) == [bytes([n]) for n in range(10)]
+
+
+async def test_coroutines_tasks_and_futures_take_part():
+    async def after(delay, value):
+        await asyncio.sleep(delay)
+        return value
+
+    async with connected_pair() as (left, right):
+        future = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.01, future.set_result, "future")
+        results = await ucp.gather(
+            after(0, "coroutine"),
+            right.recv_obj(),
+            asyncio.create_task(after(0.01, "task")),
+            left.send_obj(b"sent"),
+            future,
+        )
+        assert results == ["coroutine", b"sent", "task", None, "future"]
+
+
+async def test_what_cannot_be_awaited_is_refused():
+    with pytest.raises(TypeError):
+        await ucp.gather(5)
+
+
+async def test_the_first_failure_in_time_ends_the_wait_and_the_others_go_on():
+    async with connected_pair() as (left, right):
+        async with connected_pair() as (other, far):
+            waiting = right.recv_obj()
+            fails = other.recv_obj()
+            asyncio.get_running_loop().call_later(0.02, far.abort)
+            with pytest.raises(ucp.UCXError):
+                await ucp.gather(waiting, fails, left.send_obj(b"x", tag=5))
+            assert not waiting.done()
+        await left.send_obj(b"late")
+        assert await waiting == b"late"
+
+
+async def test_one_that_has_failed_already_is_raised_at_once():
+    async with connected_pair() as (left, right):
+        waiting = right.recv_obj()
+        failed = right.recv_into(bytearray(1), tag=1)
+        await left.send(b"too long", tag=1)
+        await asyncio.wait([asyncio.ensure_future(failed)])
+        with pytest.raises(ucp.UCXMsgTruncated):
+            await ucp.gather(waiting, failed)
+        with pytest.raises(ucp.UCXMsgTruncated):
+            await ucp.gather(failed, waiting)
+        with pytest.raises(ucp.UCXMsgTruncated):
+            await ucp.gather(failed)
+        assert not waiting.done()
+        waiting.cancel()
+
+
+async def test_exceptions_are_returned_in_their_places():
+    async with connected_pair() as (left, right):
+        short = right.recv_into(bytearray(1), tag=1)
+        whole = right.recv_into(bytearray(8), tag=2)
+        given_up = right.recv_into(bytearray(8), tag=3)
+        given_up.cancel()
+        sends = [left.send(b"too long", tag=tag) for tag in (1, 2)]
+        results = await ucp.gather(
+            short, whole, given_up, *sends, return_exceptions=True
+        )
+        assert isinstance(results[0], ucp.UCXMsgTruncated)
+        assert results[1] == 8
+        assert isinstance(results[2], asyncio.CancelledError)
+        assert results[3:] == [None, None]
+
+
+async def test_a_cancelled_operation_cancels_as_with_asyncio():
+    async with connected_pair() as (_, right):
+        receives = [right.recv_into(bytearray(8)) for _ in range(3)]
+        asyncio.get_running_loop().call_later(0.01, receives[1].cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await ucp.gather(*receives)
+        assert not receives[0].done()
+        assert not receives[2].done()
+        for receive in receives:
+            receive.cancel()
+
+
+@pytest.mark.parametrize("size", [8, 100_000, 3_000_000])
+@pytest.mark.parametrize("how", ["timeout", "cancel"])
+async def test_what_a_cancelled_gather_has_received_goes_to_the_next(size, how):
+    async with connected_pair() as (left, right):
+        got = [bytearray(size) for _ in range(4)]
+        receives = [right.recv_into(buffer) for buffer in got]
+        await left.send(b"a" * size)
+        if how == "timeout":
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await ucp.gather(*receives)
+        else:
+            task = asyncio.ensure_future(ucp.gather(*receives))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert all(receive.done() for receive in receives)
+        for buffer in got:
+            buffer[:] = b"\0" * size  # the program's own again
+        sending = left.send(b"b" * size)
+        again = [bytearray(size) for _ in range(2)]
+        assert await ucp.gather(*map(right.recv_into, again)) == [size, size]
+        await sending
+        assert again == [bytearray(b"a" * size), bytearray(b"b" * size)]
+        assert not any(map(any, got))
+
+
+async def test_a_loop_of_gathers_that_are_done_at_once_lets_others_run():
+    async with connected_pair() as (left, right):
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0)
+                ticks += 1
+
+        task = asyncio.create_task(tick())
+        buffer = bytearray(8)
+        for _ in range(3000):
+            await ucp.gather(left.send(b"12345678"), right.recv_into(buffer))
+        assert ticks > 10
+        task.cancel()
+
+
+async def test_callbacks_see_the_context_of_the_caller():
+    seen = []
+    name = contextvars.ContextVar("name", default="none")
+
+    async def main(ep, value):
+        name.set(value)
+        await ucp.gather(ep.recv_into(bytearray(1)), ep.recv_into(bytearray(1)))
+        seen.append(name.get())
+
+    async with connected_pair() as (left, right):
+        task = asyncio.create_task(main(right, "first"))
+        await asyncio.sleep(0)
+        await left.send(b"1")
+        await asyncio.sleep(0.01)
+        await left.send(b"2")
+        await task
+    assert seen == ["first"]
+
+
+async def test_failures_that_come_later_are_not_reported_as_unseen(loop_factory):
+    reports = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reports.append(context))
+    async with connected_pair() as (left, right):
+        receives = [right.recv_obj() for _ in range(3)]
+        left.abort()
+        with pytest.raises(ucp.UCXError):
+            await ucp.gather(*receives)
+        await asyncio.wait(map(asyncio.ensure_future, receives))
+        del receives
+        gc.collect()
+        await asyncio.sleep(0)
+    assert reports == []
+
+
+async def test_it_may_be_dropped_before_it_has_begun():
+    async with connected_pair() as (left, right):
+        receive = right.recv_obj()
+        waiting = ucp.gather(receive)
+        waiting.close()
+        await left.send_obj(b"1")
+        assert await receive == b"1"
+
+
+async def test_the_callback_wants_its_own_state():
+    for state in (None, [], [None, 1, None], [None, "1", None, True], (1, 2, 3, 4)):
+        with pytest.raises(TypeError):
+            _ext.gather_callback(state)
+    with pytest.raises(TypeError):
+        _ext.gather_results([])
+    assert _ext.gather_results((1,)) is None
