@@ -908,8 +908,10 @@ __wrap_umx_layer_am_send(umx_ep *ep, uint16_t id, const void *header,
 static void
 silence(const world *w)
 {
-    umi_comm_out *out = &w->comms[0]->inbox->peers[1].out;
+    umi_comm_out *out;
 
+    assert_non_null(w->comms[0]->inbox);
+    out       = &w->comms[0]->inbox->peers[1].out;
     out->sent = out->consumed + UMI_COMM_CELLS;
     is_mute   = true;
 }
