@@ -168,10 +168,36 @@ def memory_rows(plan: Plan) -> Iterable[Row]:
 def worker_rows(plan: Plan) -> Iterable[Row]:
     """Of UCX's 6.3 MB of shared memory most are never used."""
     found = worker.measure(plan.rounds)
-    shared = found.dev_shm + found.sysv
-    yield Row("worker, shared memory", shared, 2200, 1700, unit=" KiB")
-    yield Row("worker, of it in /dev/shm", found.dev_shm, 600, 600, unit=" KiB")
+    yield from taken_rows("worker", found, (2200, 1700), (600, 600), (500, 300))
     yield Row("worker, CPU to make it", found.ms, 25, 15, unit=" ms")
+
+
+def endpoint_rows(plan: Plan) -> Iterable[Row]:
+    """One end of a connection, with UCX's part."""
+    found = worker.measure_endpoint(20 * plan.rounds)
+    yield from taken_rows("endpoint", found, (0, 0), (0, 0), (16, 8))
+    yield Row("endpoint, CPU to make it", found.ms, 0.5, 0.25, unit=" ms")
+
+
+def rank_rows(plan: Plan) -> Iterable[Row]:
+    """One of four ranks, after short operations: its worker, endpoints and inbox."""
+    found = worker.measure_rank(4)
+    yield from taken_rows("rank", found, (2500, 1900), (600, 600), (4000, 2500))
+    yield Row("rank, CPU to make it", found.ms, 80, 40, unit=" ms")
+
+
+def taken_rows(
+    what: str,
+    found: worker.Taken,
+    shared: tuple[float, float],
+    dev_shm: tuple[float, float],
+    private: tuple[float, float],
+) -> Iterable[Row]:
+    yield Row(
+        f"{what}, shared memory", found.dev_shm + found.sysv, *shared, unit=" KiB"
+    )
+    yield Row(f"{what}, of it in /dev/shm", found.dev_shm, *dev_shm, unit=" KiB")
+    yield Row(f"{what}, own memory", found.private, *private, unit=" KiB")
 
 
 GROUPS: dict[str, Callable[[Plan], Iterable[Row]]] = {
@@ -186,6 +212,8 @@ GROUPS: dict[str, Callable[[Plan], Iterable[Row]]] = {
     "per_call": calls,
     "memory": memory_rows,
     "worker": worker_rows,
+    "endpoint": endpoint_rows,
+    "rank": rank_rows,
 }
 
 

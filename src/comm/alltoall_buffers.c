@@ -3,6 +3,7 @@
  * knows. In the first round the ranks tell each other the lengths; then there
  * is memory for what comes, and the bytes follow, UMI_COMM_COLL_WINDOW ranks at
  * a time. Who has nothing to send sends nothing. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@ typedef struct umi_comm_exchange {
     umx_alloc_buffer_fn alloc;
     void               *arg;
     bool                has_memory;
-    umx_status          memory_status; /* why there is none */
+    umx_status          memory_status; /* why there is none, ... */
+    int                 greedy;        /* ... for what that rank sends */
     int                 first;         /* of the next ranks, from this one on */
 } umi_comm_exchange;
 
@@ -108,7 +110,8 @@ get_all_memory(umi_comm_exchange *exchange)
 
     for (int i = 0; i < comm->size && status == UMX_OK; i++) {
         if (i != comm->rank) {
-            status = get_memory(exchange, i, exchange->coming[i]);
+            exchange->greedy = i;
+            status           = get_memory(exchange, i, exchange->coming[i]);
         }
     }
     return status;
@@ -149,6 +152,22 @@ ask_for_memory(umi_comm_exchange *exchange)
     coll->num_pending++;
     umx_request_complete(req, UMX_OK);
     return UMX_INPROGRESS;
+}
+
+/* A rank may say that it sends any number of bytes: name it, and the number. */
+static umx_status
+fail_for_memory(umi_comm_exchange *exchange, umx_status status)
+{
+    umi_comm_coll *coll = &exchange->base;
+    int            rank = coll->comm->rank;
+    char           text[128];
+
+    (void)snprintf(text, sizeof(text),
+                   "rank %d gets no memory for the %llu bytes of rank %d: %s",
+                   rank, (unsigned long long)exchange->coming[exchange->greedy],
+                   exchange->greedy, umx_status_string(status));
+    umi_comm_coll_fail(coll, rank, status, text);
+    return status;
 }
 
 /* UMX_INPROGRESS: next() is called again. */
@@ -206,6 +225,9 @@ next(umi_comm_coll *coll)
         return UMX_OK;
     }
     status = need_memory(exchange);
+    if (status < 0) {
+        return fail_for_memory(exchange, status);
+    }
     if (status == UMX_OK) {
         status = exchange_bytes(exchange);
     }

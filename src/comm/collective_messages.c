@@ -82,7 +82,8 @@ umi_comm_xfer_end_filling(umi_comm_xfer *xfer)
 }
 
 /* Tell the rank that its bytes have been pulled. False: the bytes may be wrong,
- * as the rank is revoked; the end of the operation is on its way. */
+ * as the rank says that it is revoked. Then the operation is lost, like one
+ * whose bytes cannot be read: if it is true the reason is on its way. */
 static bool
 end_pull(const umi_comm_xfer *xfer)
 {
@@ -131,18 +132,18 @@ on_xfer(umx_request *sub, umx_status status, void *arg)
     umx_comm      *comm = coll->comm;
 
     (void)sub;
-    xfer->sub = NULL;
+    xfer->sub     = NULL;
+    xfer->is_used = false; /* for who revokes the communicator below */
+    if (status == UMX_OK && xfer->is_pull && coll->status == UMX_INPROGRESS &&
+        !end_pull(xfer)) {
+        status = UMX_ERR_CONNECTION_RESET;
+    }
     if (status != UMX_OK && coll->status == UMX_INPROGRESS &&
         (status == UMX_ERR_WITHDRAWN ||
          is_lost(xfer, status, umx_status_string(status)))) {
         keep_lost(xfer); /* a rank that withdraws says why it has failed */
         return;
     }
-    if (xfer->is_pull && status == UMX_OK && coll->status == UMX_INPROGRESS &&
-        !end_pull(xfer)) {
-        return;
-    }
-    xfer->is_used = false;
     UMI_DECREMENT(coll->num_pending);
     umi_comm_hold(comm);
     if (coll->status != UMX_INPROGRESS) {
@@ -332,11 +333,8 @@ take_cell(umi_comm_xfer *xfer, const umi_comm_parcel *parcel,
         umi_list_append(&xfer->coll->comm->fillings, &xfer->node);
         return status;
     }
-    if ((status == UMX_OK && xfer->is_pull && !end_pull(xfer)) ||
-        (status < 0 && parcel->is_loan &&
-         umi_comm_inbox_is_spoilt(xfer->coll->comm, xfer->rank))) {
-        xfer->sub = NULL; /* the end of the operation is under way */
-        return UMX_INPROGRESS;
+    if (status == UMX_OK && xfer->is_pull && !end_pull(xfer)) {
+        return UMX_ERR_CONNECTION_RESET;
     }
     if (status == UMX_OK && parcel->is_sync) {
         umi_comm_inbox_say_done(xfer->coll->comm, xfer->rank,
@@ -370,14 +368,15 @@ take(umi_comm_xfer *xfer, const umi_comm_parcel *parcel)
     }
     params           = xfer_params(xfer);
     xfer->is_landing = message != NULL;
+    xfer->is_used    = false; /* for who revokes the communicator meanwhile */
     status           = (message != NULL) ?
                            umx_message_recv(&message, &xfer->buf, &params, &xfer->sub) :
                            take_cell(xfer, parcel, &params);
     if (status == UMX_INPROGRESS) {
+        xfer->is_used = true;
         return status;
     }
-    xfer->sub     = NULL;
-    xfer->is_used = false;
+    xfer->sub = NULL;
     if (message != NULL) {
         umx_message_drop(message);
     }
@@ -521,6 +520,7 @@ fill(umi_comm_xfer *xfer)
     umx_comm      *comm   = coll->comm;
     size_t         before = xfer->filled;
     umx_status     status = umi_comm_inbox_fill(xfer);
+    bool           was_moving;
 
     if (status == UMX_INPROGRESS) {
         return xfer->filled != before;
@@ -529,15 +529,15 @@ fill(umi_comm_xfer *xfer)
     xfer->is_used = false;
     UMI_DECREMENT(coll->num_pending);
     umi_comm_hold(comm);
-    if (status == UMX_OK) {
-        if (xfer->is_sync) {
-            umi_comm_inbox_say_done(comm, xfer->rank, coll->number,
-                                    xfer->round);
-        }
-        umi_comm_coll_advance(coll);
-    } else {
+    was_moving      = coll->is_moving; /* in the call that posts it */
+    coll->is_moving = true; /* who revokes the communicator must not free it */
+    if (status == UMX_OK && xfer->is_sync) {
+        umi_comm_inbox_say_done(comm, xfer->rank, coll->number, xfer->round);
+    } else if (status != UMX_OK) {
         umi_comm_coll_fail(coll, xfer->rank, status, umx_status_string(status));
     }
+    coll->is_moving = was_moving;
+    umi_comm_coll_advance(coll);
     umi_comm_put(comm);
     return true;
 }

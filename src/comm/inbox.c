@@ -683,7 +683,9 @@ look_at(umi_comm_inbox *inbox, int rank)
             break;
         }
         memcpy(&c, from, offsetof(umi_comm_cell, word));
-        c.word     = __atomic_load_n(&from->word, __ATOMIC_RELAXED);
+        c.word = __atomic_load_n(&from->word, __ATOMIC_RELAXED);
+        /* What is checked below is not read again: it may have changed. */
+        __atomic_signal_fence(__ATOMIC_ACQ_REL);
         is_any_new = true;
         take_cell(inbox, rank, &c, p->seen++);
     }

@@ -13,6 +13,7 @@ import resource
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import standin
@@ -22,6 +23,7 @@ from sandbox import PRELUDE as SANDBOX
 from sandbox import limit, refuse
 from script import run_script, started
 from users import ONE, SUPERUSER, as_user
+from worlds import good_world
 
 import ucp
 from ucp._commands import (
@@ -279,6 +281,36 @@ def test_limits_without_room_are_noted(limits):
     said = run_script(SANDBOX + limit(**limits) + SYSTEM_V)
     assert said.startswith("note 0 of ")
     assert said.endswith("UCX goes without its transport sysv.\n")
+
+
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_an_inbox_is_as_large_as_the_library_makes_it(ranks):
+    async def main(comm):
+        for _ in range(5):
+            await comm.barrier()
+        found = memory.segments(Path("/proc/sysvipc/shm").read_text())
+        await comm.barrier()
+        return [each.size for each in found if each.creator == os.getpid()]
+
+    size = memory.inbox_size(ranks)
+    for sizes in good_world(ranks, main):
+        assert sum(size <= each <= size + 8192 for each in sizes) == ranks
+
+
+@pytest.mark.parametrize(
+    ("shmmax", "shmall", "text"),
+    [
+        (1 << 40, 1 << 30, "It becomes memory where it is used"),
+        (1 << 22, 1 << 30, "and a segment may have 4 MiB (kernel.shmmax). Rings are"),
+        (1 << 40, 3000, "MiB are left in all (kernel.shmall). Rings are smaller"),
+    ],
+)
+def test_rings_of_ranks_are_counted(monkeypatch, shmmax, shmall, text):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    (found,) = memory._rings("", (8 << 20) + 4096, shmall * 4096, shmmax)
+    assert found.text.startswith("4 ranks of this host, one for each processor, want ")
+    assert text in found.text
+    assert (found.level == "ok") == (found.remedy == "") == ("becomes" in text)
 
 
 def test_a_process_of_this_user_is_no_finding():

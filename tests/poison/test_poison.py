@@ -103,6 +103,10 @@ def test_ranks_of_a_communicator(over):
     run("--ranks", "--operations", "1000", *TRANSPORTS[over])
 
 
+def test_ranks_with_uvloop():
+    run("--ranks", "--loop", "uvloop", "--operations", "600", "--seed", "5")
+
+
 @pytest.mark.parametrize("over", ["shm", "tcp"])
 def test_cancelled_operations_cost_no_memory(over):
     words = ["growth", "--size", "4000000", "--count", "40", "--limit", "40"]

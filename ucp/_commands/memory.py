@@ -22,6 +22,10 @@ _SEGMENT = 2176 << 10  # bytes of the largest segment of a worker of UCX
 # it uses memory of System V, with more a file. Others' files come and go meanwhile.
 _CRASHES = range((16 << 20) - (256 << 10), (16 << 20) + (256 << 10))
 _NEARLY = 0.9
+# Of the inbox of a rank, as in src/comm/inbox_cell.h: bytes of a ring, at most and at
+# least, of all rings of an inbox, of a line, and what a rank has beside its ring.
+_RING_MAX, _RING_MIN, _RINGS_MAX = 2 << 20, 16 << 10, 8 << 20
+_LINE, _LINES = 64, 1 + 64
 
 
 def check() -> Findings:
@@ -184,7 +188,44 @@ def _system_v() -> Findings:
         )
     else:
         yield ok(name, text)
+    if not error:
+        yield from _rings(name, size, limit, largest)
     yield from _left_behind(name, found)
+
+
+def inbox_size(ranks: int) -> int:
+    """Bytes of the inbox that each of so many ranks of a host makes."""
+    ring = _RING_MAX
+    while ring > _RING_MIN and ring * ranks > _RINGS_MAX:
+        ring //= 2
+    return _LINE + ranks * (_LINES * _LINE + ring)
+
+
+def _rings(name: str, used: int, limit: int, largest: int) -> Findings:
+    """Is there room for the inboxes of a rank for each processor?"""
+    ranks = max(2, len(os.sched_getaffinity(0)))
+    each = inbox_size(ranks)
+    text = (
+        f"{ranks} ranks of this host, one for each processor, want {human(each)} each "
+        "for the rings of their collective operations"
+    )
+    smaller = "Rings are smaller, then, or there are none, and messages take longer."
+    if largest and largest < each:
+        yield note(
+            name,
+            f"{text}, and a segment may have {human(largest)} (kernel.shmmax). "
+            f"{smaller}",
+            f"Run 'sysctl -w kernel.shmmax={2 * each}'.",
+        )
+    elif limit and used + ranks * each > limit:
+        yield note(
+            name,
+            f"{text}, and {human(max(0, limit - used))} are left in all "
+            f"(kernel.shmall). {smaller}",
+            "Raise kernel.shmall with sysctl; it counts pages.",
+        )
+    else:
+        yield ok(name, f"{text}. It becomes memory where it is used")
 
 
 def _left_behind(name: str, found: list[Segment]) -> Findings:

@@ -55,11 +55,12 @@ let_others_take(const ThreadFutureObject *self)
 }
 
 /* Take the outcome of a request that is over: it is handed out now. -1 with an
- * exception. */
+ * exception: there is no memory for it, and whoever asks next tries again. */
 static int
 take(ThreadFutureObject *self)
 {
     RequestObject *req;
+    PyObject      *value, *exc;
 
     if (UNLIKELY(self->taker != 0) && let_others_take(self) < 0) {
         return -1;
@@ -72,8 +73,13 @@ take(ThreadFutureObject *self)
         self->is_cancelled = true;
     } else {
         self->taker = compat_thread_id();
-        self->value = request_take(req, &self->exc);
+        value       = request_take(req, &exc);
         self->taker = 0;
+        if (value == NULL && exc == NULL) {
+            return -1;
+        }
+        self->value = value;
+        self->exc   = exc;
     }
     self->request = NULL;
     Py_DECREF(req);

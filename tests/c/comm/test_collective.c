@@ -426,6 +426,8 @@ test_buffers_of_the_users_memory(void **state)
         assert_int_equal(failure.rank, 0);
         assert_int_equal(failure.cause, UMX_ERR_NO_RESOURCE);
         assert_string_equal(failure.op, "alltoall_buffers");
+        expect_reason(w, r, "rank 0 gets no memory for the ");
+        expect_reason(w, r, " bytes of rank 1: ");
     }
     free(memories);
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair child */
-/* tests: comm/group */
-/* A rank is killed, or stopped, at each step of each collective operation.
+/* link: pair child wrap=umx_buffer_read */
+/* tests: comm/group comm/inbox_out */
+/* A rank is killed, or stopped, at each step of each collective operation, and
+ * of messages; and while it copies bytes into the inbox of another one.
  *
  * Ranks are processes. The victim sends itself the signal after so many calls
  * of progress that moved something; the others end the operation, if they can,
  * and then call barriers until one fails. Each says how long after the signal
- * that was, and whom it holds responsible. KILL_MATRIX=1 in the environment:
+ * that was, and whom it holds responsible. One that is stopped for a while only
+ * does no harm. KILL_MATRIX=1 in the environment:
  * every number of ranks, step and length, with a table; KILL_MATRIX=4: of four
  * ranks. */
 #include "pair.h"
@@ -25,19 +27,24 @@
 
 enum {
     MAX_RANKS    = 4,
-    NUM_OPS      = 9,
+    NUM_OPS      = 10,
+    MESSAGES     = NUM_OPS - 1,
+    GOES_ON      = 3,  /* barriers after a short stop */
+    UNTIL_MAPPED = 10, /* barriers, until messages go by inboxes */
     HEARTBEAT_MS = 100
 };
 
 static const char *const op_names[NUM_OPS] = {
     "barrier",  "bcast",  "gather",    "scatter", "allgather",
-    "alltoall", "reduce", "allreduce", "split",
+    "alltoall", "reduce", "allreduce", "split",   "messages",
 };
 
 /* What a rank does; the argument of the child. */
 typedef struct plan {
     int    rank, size, op, victim, step, sig;
-    size_t len; /* bytes of each piece */
+    int    is_copy;  /* steps are copies into an inbox */
+    int    is_short; /* SIGCONT follows at once */
+    size_t len;      /* bytes of each piece */
     char   tls[16];
 } plan;
 
@@ -131,6 +138,22 @@ signal_oneself(const plan *p)
     (void)raise(p->sig);
 }
 
+static const plan *copying; /* the victim's; or NULL */
+static int         copies;  /* until the signal */
+
+umx_status __real_umx_buffer_read(const umx_buffer *buf, void *to, size_t len);
+umx_status __wrap_umx_buffer_read(const umx_buffer *buf, void *to, size_t len);
+
+umx_status
+__wrap_umx_buffer_read(const umx_buffer *buf, void *to, size_t len)
+{
+    if (copying != NULL && copies-- == 0) {
+        signal_oneself(copying);
+        copying = NULL;
+    }
+    return __real_umx_buffer_read(buf, to, len);
+}
+
 /* Progress until the request is complete, or lost. The victim counts. */
 static umx_status
 finish(umx_worker *worker, const plan *p, umx_request *req,
@@ -152,12 +175,47 @@ finish(umx_worker *worker, const plan *p, umx_request *req,
     return status;
 }
 
+/* Send to the next rank, and receive from the one before. */
+static umx_status
+run_messages(umx_worker *worker, umx_comm *comm, const plan *p, memory *m,
+             int *steps_p)
+{
+    umx_op_params   how    = {.field_mask = UMX_OP_FIELD_FLAGS |
+                                            UMX_OP_FIELD_ON_LOST,
+                              .flags   = UMX_OP_FLAG_KEEP,
+                              .on_lost = on_lost,
+                              .arg     = &m->lost};
+    int             next   = (p->rank + 1) % p->size;
+    int             before = (p->rank + p->size - 1) % p->size;
+    umx_buffer      in     = umx_host_buffer(m->recv, p->len);
+    umx_buffer      out    = umx_host_buffer(m->send, p->len);
+    umx_request    *recv = NULL, *send = NULL;
+    umx_comm_status got;
+    umx_status      received, sent;
+
+    received = umx_comm_irecv(comm, before, 0, UINT64_MAX, &in, &how, &recv,
+                              &got);
+    sent     = umx_comm_isend(comm, next, 0, &out, &how, &send);
+    if (sent == UMX_INPROGRESS) {
+        sent = finish(worker, p, send, &m->lost, steps_p);
+    }
+    if (received == UMX_INPROGRESS) {
+        received = finish(worker, p, recv, &m->lost, steps_p);
+    }
+    return (sent != UMX_OK) ? sent : received;
+}
+
 static umx_status
 run(umx_worker *worker, umx_comm *comm, const plan *p, int kind, memory *m,
     int *steps_p)
 {
-    umx_request *req    = NULL;
-    umx_status   status = post(comm, p, kind, m, &req);
+    umx_request *req = NULL;
+    umx_status   status;
+
+    if (kind == MESSAGES) {
+        return run_messages(worker, comm, p, m, steps_p);
+    }
+    status = post(comm, p, kind, m, &req);
 
     return (status == UMX_INPROGRESS) ?
                finish(worker, p, req, &m->lost, steps_p) :
@@ -185,7 +243,7 @@ join(umx_worker *worker, const plan *p)
     umx_comm    *comm;
     umx_status   status;
 
-    if (p->sig == SIGKILL) {
+    if (p->sig == SIGKILL || p->is_short) {
         params.heartbeat_ns = 10 * SECOND_NS; /* it is not what tells */
     }
     if (p->rank == 0) {
@@ -211,6 +269,29 @@ join(umx_worker *worker, const plan *p)
     return comm;
 }
 
+/* Run the operation. The victim signals itself in any case: its part may be
+ * over before the step. */
+static umx_status
+run_op(umx_worker *worker, umx_comm *comm, plan *p, memory *m)
+{
+    bool       is_victim = p->rank == p->victim;
+    umx_status status;
+
+    copying = (is_victim && p->is_copy) ? p : NULL;
+    copies  = p->step;
+    status  = run(worker, comm, p, p->op, m,
+                 (is_victim && !p->is_copy) ? &p->step : NULL);
+    if (copying != NULL && p->step == 0) {
+        (void)fprintf(stderr, "rank %d has copied nothing\n", p->rank);
+        abort();
+    }
+    if (is_victim && (p->is_copy ? copying != NULL : p->step >= 0)) {
+        copying = NULL;
+        signal_oneself(p);
+    }
+    return status;
+}
+
 static int
 run_rank(const char *arg)
 {
@@ -221,16 +302,15 @@ run_rank(const char *arg)
     memory           m;
     umx_comm_failure failure = {.rank = -1};
     report           seen    = {0};
-    bool             is_victim;
 
-    if (sscanf(arg, "%d %d %d %d %d %d %zu %15s", &p.rank, &p.size, &p.op,
-               &p.victim, &p.step, &p.sig, &p.len, p.tls) != 8) {
+    if (sscanf(arg, "%d %d %d %d %d %d %d %d %zu %15s", &p.rank, &p.size, &p.op,
+               &p.victim, &p.step, &p.sig, &p.is_copy, &p.is_short, &p.len,
+               p.tls) != 10) {
         return 2;
     }
-    is_victim = p.rank == p.victim;
-    m.lost    = UMX_INPROGRESS;
-    m.send    = calloc((size_t)p.size, p.len);
-    m.recv    = calloc((size_t)p.size, p.len);
+    m.lost = UMX_INPROGRESS;
+    m.send = calloc((size_t)p.size, p.len);
+    m.recv = calloc((size_t)p.size, p.len);
     for (int i = 0; i < p.size; i++) {
         m.counts[i] = p.len;
     }
@@ -240,14 +320,15 @@ run_rank(const char *arg)
     }
     comm        = join(worker, &p);
     seen.status = run(worker, comm, &p, 0, &m, NULL);
+    for (int i = 0; seen.status == UMX_OK && p.is_copy && i < UNTIL_MAPPED;
+         i++) {
+        seen.status = run(worker, comm, &p, 0, &m, NULL);
+    }
     if (seen.status == UMX_OK) {
-        seen.status = run(worker, comm, &p, p.op, &m,
-                          is_victim ? &p.step : NULL);
+        seen.status = run_op(worker, comm, &p, &m);
     }
-    if (is_victim && p.step >= 0) {
-        signal_oneself(&p); /* its part was over before that step */
-    }
-    while (seen.status == UMX_OK) {
+    for (int i = 0; seen.status == UMX_OK && (!p.is_short || i < GOES_ON);
+         i++) {
         seen.status = run(worker, comm, &p, 0, &m, NULL);
     }
     seen.when_ns     = umi_clock_ns();
@@ -278,8 +359,12 @@ static size_t   num_late;
 static void
 check_report(const plan *p, const report *seen, uint64_t when_ns)
 {
-    if (seen->status != UMX_ERR_RANK_FAILED || !seen->has_failure ||
-        seen->rank != p->victim) {
+    bool is_right = p->is_short ?
+                        seen->status == UMX_OK :
+                        seen->status == UMX_ERR_RANK_FAILED &&
+                            seen->has_failure && seen->rank == p->victim;
+
+    if (!is_right) {
         fail_msg("%s of %d ranks and %zu bytes, rank %d at step %d: rank %d "
                  "ended with %s and holds rank %d responsible: %s",
                  op_names[p->op], p->size, p->len, p->victim, p->step, p->rank,
@@ -320,8 +405,9 @@ run_plan(plan p)
     char     arg[128];
 
     for (p.rank = 0; p.rank < p.size; p.rank++) {
-        (void)snprintf(arg, sizeof(arg), "%d %d %d %d %d %d %zu %s", p.rank,
-                       p.size, p.op, p.victim, p.step, p.sig, p.len, p.tls);
+        (void)snprintf(arg, sizeof(arg), "%d %d %d %d %d %d %d %d %zu %s",
+                       p.rank, p.size, p.op, p.victim, p.step, p.sig, p.is_copy,
+                       p.is_short, p.len, p.tls);
         ranks[p.rank] = child_start("rank", arg);
     }
     child_read(ranks[0].in, &len, sizeof(len));
@@ -332,13 +418,21 @@ run_plan(plan p)
     }
     p.rank = p.victim;
     read_from(&p, &ranks[p.victim], &when_ns, sizeof(when_ns));
+    if (p.is_short) {
+        int status;
+
+        assert_int_equal(waitpid(ranks[p.victim].pid, &status, WUNTRACED),
+                         ranks[p.victim].pid);
+        assert_true(WIFSTOPPED(status));
+        (void)kill(ranks[p.victim].pid, SIGCONT);
+    }
     for (p.rank = 0; p.rank < p.size; p.rank++) {
         if (p.rank != p.victim) {
             read_from(&p, &ranks[p.rank], &seen, sizeof(seen));
             check_report(&p, &seen, when_ns);
         }
     }
-    if (p.sig == SIGSTOP) { /* it comes back, and finds itself revoked */
+    if (p.sig == SIGSTOP) { /* it comes back, and may find itself revoked */
         (void)kill(ranks[p.victim].pid, SIGCONT);
         p.rank = p.victim;
         read_from(&p, &ranks[p.victim], &seen, sizeof(seen));
@@ -399,12 +493,13 @@ run_matrix(plan p, unsigned ops, int num_steps)
 static void
 run_all(plan p)
 {
-    static const size_t lens[] = {8, 20000, 1000000};
+    static const size_t lens[] = {8, 20000, 300000, 1000000, 16000000};
 
     int size = atoi(getenv("KILL_MATRIX"));
 
     alarm(7200);
-    printf("%s, transports: %s\n", strsignal(p.sig), p.tls);
+    printf("%s%s, transports: %s\n", strsignal(p.sig),
+           p.is_short ? " for a while" : "", p.tls);
     for (p.size = 2; p.size <= MAX_RANKS; p.size++) {
         if (size > 1 && p.size != size) {
             continue;
@@ -450,6 +545,66 @@ test_a_rank_is_stopped_at_each_step(void **state)
     run_signal(NULL, SIGSTOP, 1u << 0 | 1u << 7);
 }
 
+/* The others wait for it, and all goes on. */
+static void
+test_a_rank_is_stopped_for_a_while(void **state)
+{
+    plan p = {.sig      = SIGSTOP,
+              .size     = 2,
+              .len      = 300000,
+              .is_short = true,
+              .tls      = "any"};
+
+    (void)state;
+    if (getenv("KILL_MATRIX") != NULL) {
+        run_all(p);
+    } else {
+        run_matrix(p, 1u << 1 | 1u << 5 | 1u << MESSAGES, 1);
+    }
+}
+
+/* The root of a bcast, whose other rank copies what is there already. */
+static void
+run_copies(int sig, bool is_short)
+{
+    static const int steps[] = {0, 5, 18};
+
+    plan p = {.sig      = sig,
+              .size     = 2,
+              .len      = 300000,
+              .op       = 1,
+              .victim   = 1,
+              .is_copy  = true,
+              .is_short = is_short,
+              .tls      = "any"};
+
+    for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+        p.step = steps[i];
+        run_plan(p);
+    }
+}
+
+static void
+test_a_rank_is_killed_while_it_copies(void **state)
+{
+    (void)state;
+    run_copies(SIGKILL, false);
+}
+
+static void
+test_a_rank_is_stopped_while_it_copies(void **state)
+{
+    (void)state;
+    run_copies(SIGSTOP, false);
+}
+
+static void
+test_a_rank_is_stopped_for_a_while_while_it_copies(void **state)
+{
+    (void)state;
+    run_copies(SIGSTOP, true);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -458,6 +613,10 @@ main(int argc, char **argv)
            cmocka_unit_test(test_a_rank_is_killed_at_each_step),
            cmocka_unit_test(test_a_rank_is_killed_at_each_step_over_tcp),
            cmocka_unit_test(test_a_rank_is_stopped_at_each_step),
+           cmocka_unit_test(test_a_rank_is_stopped_for_a_while),
+           cmocka_unit_test(test_a_rank_is_killed_while_it_copies),
+           cmocka_unit_test(test_a_rank_is_stopped_while_it_copies),
+           cmocka_unit_test(test_a_rank_is_stopped_for_a_while_while_it_copies),
     };
 
     child_role(argc, argv, entries, 1);

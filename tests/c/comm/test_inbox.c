@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair world port wrap=umi_segment_create */
+/* link: pair world port wrap=umi_segment_create wrap=umx_layer_am_send */
 /* tests: comm/inbox_cell comm/inbox_keys comm/inbox_out library/loan */
 /* Messages of collective operations through inboxes, and ranks that write into
  * them what they like. inbox.c is part of this file, which looks into it. */
 #include "comm/inbox.c"
 
+#include "core/key.h"
 #include "world.h"
 
 enum {
@@ -520,6 +521,131 @@ test_a_revoked_sender(void **state)
     end_place(&to);
 }
 
+/* Memory that rank 1 broadcasts, and that rank 0 pulls. */
+typedef struct pulled {
+    place from, to;
+    job   jobs[2];
+} pulled;
+
+static void
+post_pulled(world *w, pulled *p, int rank)
+{
+    umx_op_params params = job_params(&p->jobs[rank]);
+    umx_buffer   *buf    = (rank == 1) ? &p->from.buf : &p->to.buf;
+    umx_request  *req    = NULL;
+
+    job_posted(&p->jobs[rank], umx_bcast(w->comms[rank], 1, buf, &params, &req),
+               &req);
+}
+
+static void
+open_pulled(world *w, pulled *p)
+{
+    open_mapped(w, 2);
+    make_place(w, &p->from, 100000, true);
+    make_place(w, &p->to, 100000, false);
+    post_pulled(w, p, 1);
+}
+
+static void
+end_pulled(pulled *p)
+{
+    end_place(&p->from);
+    end_place(&p->to);
+}
+
+/* A rank that is not revoked, but says so in its inbox, would let the others
+ * wait for the reason for ever. */
+static void
+test_a_sender_that_says_falsely_that_it_is_revoked(void **state)
+{
+    world *w = *state;
+    pulled p;
+
+    open_pulled(w, &p);
+    umi_comm_inbox_revoke(w->comms[1]);
+    post_pulled(w, &p, 0);
+    assert_int_equal(world_wait_one(w, &p.jobs[0]), UMX_ERR_RANK_FAILED);
+    expect_reason(w, 0, "an operation with rank 1 has failed on rank 0: bcast");
+    (void)world_wait_one(w, &p.jobs[1]);
+    end_pulled(&p);
+}
+
+/* Change the key that rank 1 has just sent: the memory cannot be mapped, so
+ * that rank 0 asks rank 1 for the bytes. */
+static void
+forbid_mapping(const world *w)
+{
+    const umi_comm_out *out      = &w->comms[1]->inbox->peers[0].out;
+    umi_comm_cell      *cell     = umi_comm_cell_of(out->area, out->sent - 1);
+    char               *bytes_at = umi_comm_ring_of(out->area) +
+                     (size_t)cell->key.line * UMI_COMM_CELL_SIZE;
+    umi_key key;
+    uint8_t bytes[UMI_KEY_MAX];
+    size_t  len;
+
+    assert_int_equal(cell->kind, UMI_COMM_CELL_PULL);
+    assert_true(umi_key_decode(&key, bytes_at, cell->key.len));
+    key.flags &= UMI_KEY_READONLY;
+    key.segment = 0;
+    key.place   = 0;
+    len         = umi_key_encode(&key, bytes);
+    assert_true(len != 0 && len <= cell->key.len);
+    memcpy(bytes_at, bytes, len);
+    cell->key.len = (uint16_t)len;
+}
+
+static void
+test_bytes_that_a_rank_is_asked_for(void **state)
+{
+    world *w = *state;
+    pulled p;
+
+    open_pulled(w, &p);
+    memset(p.from.data, 7, 100000);
+    forbid_mapping(w);
+    post_pulled(w, &p, 0);
+    assert_int_equal(p.jobs[0].status, UMX_INPROGRESS);
+    world_wait(w, p.jobs, 2, UMX_OK);
+    assert_memory_equal(p.from.data, p.to.data, 100000);
+    end_pulled(&p);
+}
+
+/* The rank ends before it has answered. */
+static void
+test_bytes_that_a_rank_is_asked_for_and_does_not_send(void **state)
+{
+    world *w = *state;
+    pulled p;
+
+    open_pulled(w, &p);
+    forbid_mapping(w);
+    post_pulled(w, &p, 0);
+    assert_int_equal(p.jobs[0].status, UMX_INPROGRESS);
+    umx_worker_destroy(w->workers[1]);
+    w->workers[1] = NULL;
+    assert_int_equal(world_wait_one(w, &p.jobs[0]), UMX_ERR_RANK_FAILED);
+    expect_reason(w, 0, "rank 1");
+    end_pulled(&p);
+}
+
+/* It is revoked while it answers, or says so. */
+static void
+test_bytes_that_a_revoked_rank_is_asked_for(void **state)
+{
+    world *w = *state;
+    pulled p;
+
+    open_pulled(w, &p);
+    forbid_mapping(w);
+    post_pulled(w, &p, 0);
+    umi_comm_inbox_revoke(w->comms[1]);
+    assert_int_equal(world_wait_one(w, &p.jobs[0]), UMX_ERR_RANK_FAILED);
+    expect_reason(w, 0, "an operation with rank 1 has failed on rank 0: bcast");
+    (void)world_wait_one(w, &p.jobs[1]);
+    end_pulled(&p);
+}
+
 /* Split the ranks of a world whose inboxes are mapped, and map those of the new
  * communicator, which takes the place of the other one. */
 static void
@@ -754,6 +880,94 @@ test_bytes_that_never_come_end_with_their_rank(void **state)
     free(l.data);
 }
 
+/* ---- ranks that cannot be told -------------------------------------------
+ */
+
+static bool is_mute; /* nothing can be sent by the channel */
+
+umx_status __real_umx_layer_am_send(umx_ep *ep, uint16_t id, const void *header,
+                                    size_t header_len, const umx_buffer *buf,
+                                    const umx_op_params *params,
+                                    umx_request        **req_p);
+umx_status __wrap_umx_layer_am_send(umx_ep *ep, uint16_t id, const void *header,
+                                    size_t header_len, const umx_buffer *buf,
+                                    const umx_op_params *params,
+                                    umx_request        **req_p);
+
+umx_status
+__wrap_umx_layer_am_send(umx_ep *ep, uint16_t id, const void *header,
+                         size_t header_len, const umx_buffer *buf,
+                         const umx_op_params *params, umx_request **req_p)
+{
+    return is_mute ? UMX_ERR_NO_MEMORY :
+                     __real_umx_layer_am_send(ep, id, header, header_len, buf,
+                                              params, req_p);
+}
+
+/* The inbox of rank 1 is full, and the channel takes nothing. */
+static void
+silence(const world *w)
+{
+    umi_comm_out *out;
+
+    assert_non_null(w->comms[0]->inbox);
+    out       = &w->comms[0]->inbox->peers[1].out;
+    out->sent = out->consumed + UMI_COMM_CELLS;
+    is_mute   = true;
+}
+
+/* The communicator ends in the middle of the message. */
+static void
+expect_silenced(world *w, job *j)
+{
+    assert_int_equal(world_wait_one(w, j), UMX_ERR_RANK_FAILED);
+    is_mute = false;
+    expect_reason(w, 0, "rank 1 has ended");
+}
+
+static void
+test_a_rank_that_cannot_be_told_that_its_bytes_are_here(void **state)
+{
+    world *w = *state;
+    pulled p;
+
+    open_pulled(w, &p);
+    silence(w);
+    post_pulled(w, &p, 0);
+    expect_silenced(w, &p.jobs[0]);
+    (void)world_wait_one(w, &p.jobs[1]);
+    end_pulled(&p);
+}
+
+static void
+test_a_rank_that_cannot_be_told_that_it_has_answered(void **state)
+{
+    world *w = *state;
+    pulled p;
+
+    open_pulled(w, &p);
+    forbid_mapping(w);
+    post_pulled(w, &p, 0);
+    assert_int_equal(p.jobs[0].status, UMX_INPROGRESS);
+    silence(w);
+    expect_silenced(w, &p.jobs[0]);
+    (void)world_wait_one(w, &p.jobs[1]);
+    end_pulled(&p);
+}
+
+static void
+test_a_rank_that_cannot_be_told_that_all_pieces_are_here(void **state)
+{
+    late l;
+
+    open_late(&l, *state, UMI_COMM_CELL_SYNC);
+    write_up_to(&l, 5000);
+    silence(l.w);
+    write_up_to(&l, LATE);
+    expect_silenced(l.w, &l.j);
+    free(l.data);
+}
+
 /* ---- room ----------------------------------------------------------------
  */
 
@@ -973,6 +1187,13 @@ main(void)
         LOCAL_TEST(test_anything_at_all),
         LOCAL_TEST(test_a_receiver_that_lies),
         LOCAL_TEST(test_a_revoked_sender),
+        LOCAL_TEST(test_a_sender_that_says_falsely_that_it_is_revoked),
+        LOCAL_TEST(test_bytes_that_a_rank_is_asked_for),
+        LOCAL_TEST(test_bytes_that_a_rank_is_asked_for_and_does_not_send),
+        LOCAL_TEST(test_bytes_that_a_revoked_rank_is_asked_for),
+        LOCAL_TEST(test_a_rank_that_cannot_be_told_that_its_bytes_are_here),
+        LOCAL_TEST(test_a_rank_that_cannot_be_told_that_it_has_answered),
+        LOCAL_TEST(test_a_rank_that_cannot_be_told_that_all_pieces_are_here),
         LOCAL_TEST(test_a_loan_that_is_gone_ends_one_communicator),
         LOCAL_TEST(test_a_memory_that_is_gone_ends_one_communicator),
         LOCAL_TEST(test_what_lies_in_the_inbox_is_taken_before_a_failure),
