@@ -54,11 +54,7 @@ pieces_lengths(const umx_ep *ep)
 static bool
 is_in_pieces(const umx_request *req)
 {
-    size_t min = lengths_of(ep_of(req), UMI_OFFER_PIECES)->min;
-
-    return req->buf.len >= min ||
-           (req->buf.len >= umi_offers[UMI_OFFER_PIECES].min_busy &&
-            min != SIZE_MAX && umi_turns_are_waited_for(req->ep->link));
+    return req->buf.len >= lengths_of(ep_of(req), UMI_OFFER_PIECES)->min;
 }
 
 /* Memory of a device always goes so: UCX would stand still at each 8 KiB of it,
@@ -232,7 +228,6 @@ const umi_offer umi_offers[UMI_NUM_OFFERS] = {
         {
             .name      = "pieces",
             .how       = "sent in pieces, which take turns with others",
-            .min_busy  = UMI_TRANSFER_BUSY_MIN,
             .lengths   = pieces_lengths,
             .has_room  = pieces_have_room,
             .may       = pieces_may,
@@ -339,16 +334,11 @@ first_of(const umi_channels *channels)
     size_t first = SIZE_MAX;
 
     for (int id = 0; id < UMI_NUM_OFFERS; id++) {
-        size_t min  = channels->lengths[id].min;
-        size_t busy = umi_offers[id].min_busy;
+        size_t min = channels->lengths[id].min;
 
-        if (id == UMI_OFFER_EAGER || min == SIZE_MAX) {
-            continue;
+        if (id != UMI_OFFER_EAGER && min < first) {
+            first = min;
         }
-        if (busy != 0 && busy < min) {
-            min = busy;
-        }
-        first = (min < first) ? min : first;
     }
     return first;
 }
@@ -447,17 +437,13 @@ static size_t
 write_lengths(const umi_offer *offer, const umi_lengths *lengths, char *text,
               size_t size)
 {
-    char to[32] = "", busy[64] = "";
+    char to[32] = "";
 
     if (lengths->max != SIZE_MAX) {
         snprintf(to, sizeof(to), " to %zu", lengths->max);
     }
-    if (offer->min_busy != 0) {
-        snprintf(busy, sizeof(busy), " (%zu while others wait)",
-                 offer->min_busy);
-    }
-    return (size_t)snprintf(text, size, "%s from %zu%s bytes%s, ", offer->name,
-                            lengths->min, to, busy);
+    return (size_t)snprintf(text, size, "%s from %zu%s bytes, ", offer->name,
+                            lengths->min, to);
 }
 
 void

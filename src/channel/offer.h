@@ -43,9 +43,6 @@ typedef struct umi_lengths {
 typedef struct umi_offer {
     const char *name;
     const char *how; /* messages such as this one are ... */
-    /* A length above 0 from which messages go so while endpoints of the link
-     * wait for their turns (turns.h), if any go so. */
-    size_t min_busy;
     /* Give the lengths on an open connection. NULL: any. */
     umi_lengths (*lengths)(const umx_ep *ep);
     /* True if a message is announced to go so, whatever credit there is. NULL:

@@ -21,6 +21,11 @@
  *   sender      announced --ASK--> sending --the last piece is packed--> over
  *   receiver    offered --umi_way.recv()--> receiving --the last piece--> over
  *
+ * A message that is short enough for one piece, and that nobody need ask for,
+ * waits for its turn like a piece, and goes whole, as any other message: by one
+ * UMI_AM_DATA. It has no number, unless its link turns out to be slow at that
+ * moment, or it is withdrawn before: then it goes as the others.
+ *
  * A piece is copied from the request's memory into a block of the library's,
  * and at the receiver from UCX's memory into the request's: where that is at
  * that moment (detach.c). UCX never has the program's memory. A transfer ends
@@ -31,15 +36,14 @@
 #ifndef UMI_TRANSFER_H
 #define UMI_TRANSFER_H
 
+#include "codec/header.h"
 #include "ops/am.h"
 #include "util/pool.h"
 
 enum {
-    /* The shortest message that goes in pieces, which costs a message more; and
-     * where others wait for their turns. Those that take no turns would leave
-     * the others little of the network. */
-    UMI_TRANSFER_MIN      = 16 * 1024,
-    UMI_TRANSFER_BUSY_MIN = 4 * 1024,
+    /* The shortest message that waits for a turn. Many that take no turns would
+     * leave the others little of the network. */
+    UMI_TRANSFER_MIN = 4 * 1024,
     /* A piece, with its header and UCX's, is one message of UCX's tcp, whose
      * segments are of 64 KiB. */
     UMI_PIECE_BYTES = 48 * 1024,
@@ -84,7 +88,10 @@ typedef struct umi_transfer {
     size_t       moved;
     uint32_t     number;       /* at the sender: umi_transfer_send() */
     bool         is_announced; /* and the receiver has not asked */
-    unsigned    *count;        /* of the endpoint's, which it is in; or NULL */
+    /* Of a message that is to go whole, and about which nothing has gone. */
+    uint8_t   header_len; /* 0: it goes in pieces */
+    uint8_t   header[UMI_HEADER_MAX];
+    unsigned *count; /* of the endpoint's, which it is in; or NULL */
 } umi_transfer;
 
 /* The transfers of an endpoint. */
@@ -186,6 +193,9 @@ umi_ep_base *umi_transfer_find_ep(umx_worker *worker, const void *at);
 
 /* The transfer of that id; NULL if there is none. */
 umi_transfer *umi_transfer_find(umi_list *list, uint64_t id);
+
+/* Begin a transfer of ours that was to go whole: it goes in pieces. */
+umx_status umi_transfer_start(umi_transfer *transfer);
 
 /* Send `len` bytes, a note or a start, as an active message that is all header.
  * What cannot be sent is lost: its endpoint is as good as failed. */

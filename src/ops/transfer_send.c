@@ -23,37 +23,71 @@ umi_transfer_may_send(const umx_request *req, size_t header_len)
             umi_context_is_host_buffer(req->worker->context, &req->buf));
 }
 
+/* Tell the receiver of a transfer, and give it its number. */
+static umx_status
+tell_start(umi_transfer *transfer, const void *header, size_t header_len)
+{
+    umi_transfer_ep *transfers = transfer->ep->transfers;
+    size_t           size      = sizeof(umi_transfer_header) + header_len;
+    start            it;
+    umx_status       status;
+
+    it.transfer = (umi_transfer_header){.id  = transfers->last_sent + 1,
+                                        .len = transfer->len,
+                                        .is_announced = transfer->is_announced};
+    memcpy(it.message, header, header_len);
+    status = umi_transfer_tell(transfer->ep, UMI_AM_TRANSFER, &it, size);
+    if (status == UMX_OK) {
+        transfer->id = ++transfers->last_sent;
+    }
+    return status;
+}
+
+umx_status
+umi_transfer_start(umi_transfer *transfer)
+{
+    size_t len = transfer->header_len;
+
+    transfer->header_len = 0;
+    return tell_start(transfer, transfer->header, len);
+}
+
+/* May a message go whole? A longer header is not kept. */
+static bool
+may_go_whole(const umi_transfer *transfer, size_t header_len)
+{
+    return !transfer->is_announced && header_len <= UMI_HEADER_MAX &&
+           header_len + transfer->len <= UMI_PIECE_BYTES;
+}
+
 umx_status
 umi_transfer_send(umx_request *req, const void *header, size_t header_len,
                   bool is_announced, uint32_t number)
 {
     umi_ep_base     *ep        = req->ep;
     umi_transfer_ep *transfers = ep->transfers;
-    size_t           size      = sizeof(umi_transfer_header) + header_len;
-    start            it;
     umi_transfer    *transfer;
-    umx_status       status;
 
-    it.transfer = (umi_transfer_header){.id  = transfers->last_sent + 1,
-                                        .len = req->buf.len,
-                                        .is_announced = is_announced};
-    transfer    = umi_transfer_new(
-           ep, is_announced ? &transfers->announced : &transfers->sending,
-        is_announced ? NULL : &transfers->num_unasked, it.transfer.id,
-           req->buf.len);
+    transfer = umi_transfer_new(
+        ep, is_announced ? &transfers->announced : &transfers->sending,
+        is_announced ? NULL : &transfers->num_unasked, 0, req->buf.len);
     if (transfer == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    memcpy(it.message, header, header_len);
-    status = umi_transfer_tell(ep, UMI_AM_TRANSFER, &it, size);
-    if (status != UMX_OK) {
-        umi_transfer_free(transfer);
-        return status;
-    }
-    transfers->last_sent++;
-    transfer->req          = req;
-    transfer->number       = number;
     transfer->is_announced = is_announced;
+    if (may_go_whole(transfer, header_len)) {
+        transfer->header_len = (uint8_t)header_len;
+        memcpy(transfer->header, header, header_len);
+    } else {
+        umx_status status = tell_start(transfer, header, header_len);
+
+        if (status != UMX_OK) {
+            umi_transfer_free(transfer);
+            return status;
+        }
+    }
+    transfer->req    = req;
+    transfer->number = number;
     umi_request_posted(req);
     req->is_movable = true;
     umi_list_append(&ep->inflight, &req->node);
@@ -88,6 +122,9 @@ umi_transfer_withdraw(umi_transfer *transfer, umx_status status)
 {
     umi_ep_base *ep = transfer->ep;
 
+    if (transfer->header_len != 0) { /* the receiver is to miss nothing */
+        (void)umi_transfer_start(transfer);
+    }
     umi_transfer_finish(transfer, status);
     if (umi_list_is_empty(&ep->transfers->sending)) {
         umi_turns_leave(ep);

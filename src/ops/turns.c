@@ -9,9 +9,6 @@
 enum {
     /* The length of a piece, where the last one had to wait. */
     PIECE_MIN = 8 * 1024,
-    /* Pieces that UCX has at a time. One is enough: the kernel has bytes to
-     * send still when UCX has given it all of a piece. */
-    PIECES_MAX = 1,
     /* Pieces a link sends before others have their turn, where the kernel takes
      * each at once. */
     PIECES_A_CALL = 8
@@ -28,6 +25,15 @@ ep_at(umi_node *node)
 
 /* ---- pieces --------------------------------------------------------------
  */
+
+/* May UCX have more? A piece at a time is enough, or as many bytes of short
+ * messages: the kernel has bytes to send still when UCX has given it all of a
+ * piece. */
+static bool
+has_room(const umi_turns *turns)
+{
+    return turns->in_hand < turns->piece_len;
+}
 
 static void
 be_due(umi_turns *turns)
@@ -48,7 +54,7 @@ free_piece(umi_piece_block *piece)
 
     if (turns != NULL) {
         umi_node_remove(&piece->node);
-        UMI_DECREMENT(turns->num_pieces);
+        turns->in_hand -= piece->len;
         if (!umi_list_is_empty(&turns->eps)) {
             be_due(turns);
         }
@@ -64,9 +70,10 @@ on_piece_sent(void *request, ucs_status_t status, void *arg)
     free_piece(arg);
 }
 
-/* Give UCX `len` bytes of a piece. */
+/* Give UCX a piece, or a message, in a block. */
 static umx_status
-post_piece(umi_turns *turns, umi_piece_block *piece, size_t len)
+post_piece(umi_turns *turns, umi_piece_block *piece, unsigned id,
+           size_t header_len, const void *bytes, size_t len)
 {
     ucs_status_ptr_t    result;
     ucp_request_param_t params = {
@@ -81,11 +88,11 @@ post_piece(umi_turns *turns, umi_piece_block *piece, size_t len)
 
     piece->turns = turns;
     umi_list_append(&turns->pieces, &piece->node);
-    turns->num_pieces++;
+    turns->in_hand += piece->len;
     turns->link->worker->is_armed = false;
-    result = ucp_am_send_nbx(turns->link->handle, UMI_AM_PIECE, NULL, 0,
-                             &piece->header, sizeof(piece->header) + len,
-                             &params);
+    result                        = ucp_am_send_nbx(turns->link->handle, id,
+                             (header_len != 0) ? piece->bytes : NULL,
+                                                    header_len, bytes, len, &params);
     if (UCS_PTR_IS_PTR(result)) {
         turns->piece_len = PIECE_MIN;
     } else {
@@ -96,40 +103,109 @@ post_piece(umi_turns *turns, umi_piece_block *piece, size_t len)
                                     UMX_OK;
 }
 
+/* A block with the next `len` bytes of a transfer, `header_len` bytes behind
+ * its beginning; NULL: out of memory, or `*status_p` says why its memory cannot
+ * be read. */
+static umi_piece_block *
+fill_block(umi_turns *turns, umi_transfer *transfer, size_t header_len,
+           size_t len, umx_status *status_p)
+{
+    umx_worker      *worker = turns->link->worker;
+    umi_piece_block *piece  = umi_pool_get(&worker->transfers->blocks);
+
+    *status_p = UMX_OK;
+    if (piece == NULL) {
+        return NULL;
+    }
+    umi_node_init(&piece->node);
+    piece->worker = worker;
+    piece->len    = len;
+    *status_p     = umi_datatype_read(transfer->req, transfer->moved,
+                                      piece->bytes + header_len, len);
+    if (*status_p != UMX_OK) {
+        umi_pool_put(&worker->transfers->blocks, piece);
+        return NULL;
+    }
+    transfer->moved += len;
+    return piece;
+}
+
 /* Send the next piece of a transfer, at most `*len_p` bytes; gives how many.
  * `*is_readable_p`: false if its memory cannot be read. */
 static umx_status
 send_piece(umi_turns *turns, umi_transfer *transfer, size_t *len_p,
            bool *is_readable_p)
 {
-    umx_worker      *worker = turns->link->worker;
-    umi_piece_block *piece  = umi_pool_get(&worker->transfers->blocks);
-    size_t           left   = transfer->len - transfer->moved;
+    size_t           left = transfer->len - transfer->moved;
+    umi_piece_block *piece;
     umx_status       status;
 
-    if (piece == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
     if (*len_p > left) {
         *len_p = left;
     }
-    umi_node_init(&piece->node);
-    piece->worker          = worker;
+    piece = fill_block(turns, transfer, 0, *len_p, &status);
+    if (piece == NULL) {
+        *is_readable_p = status == UMX_OK;
+        return *is_readable_p ? UMX_ERR_NO_MEMORY : status;
+    }
     piece->header.endpoint = transfer->ep->remote_id;
     piece->header.id       = transfer->id;
-    status = umi_datatype_read(transfer->req, transfer->moved, piece->bytes,
-                               *len_p);
-    if (status != UMX_OK) {
-        umi_pool_put(&worker->transfers->blocks, piece);
-        *is_readable_p = false;
-        return status;
+    return post_piece(turns, piece, UMI_AM_PIECE, 0, &piece->header,
+                      sizeof(piece->header) + *len_p);
+}
+
+/* Send a message whole; as send_piece(). */
+static umx_status
+send_whole(umi_turns *turns, umi_transfer *transfer, bool *is_readable_p)
+{
+    size_t           header_len = transfer->header_len;
+    umx_status       status;
+    umi_piece_block *piece = fill_block(turns, transfer, header_len,
+                                        transfer->len, &status);
+
+    if (piece == NULL) {
+        *is_readable_p = status == UMX_OK;
+        return *is_readable_p ? UMX_ERR_NO_MEMORY : status;
     }
-    transfer->moved += *len_p;
-    return post_piece(turns, piece, *len_p);
+    memcpy(piece->bytes, transfer->header, header_len);
+    transfer->header_len = 0;
+    return post_piece(turns, piece, UMI_AM_DATA, header_len,
+                      piece->bytes + header_len, transfer->len);
 }
 
 /* ---- turns ---------------------------------------------------------------
  */
+
+/* Send what the endpoint may send in its turn of a transfer, `*len_p` bytes. */
+static umx_status
+send_some(umi_turns *turns, umi_transfer *transfer, size_t *len_p,
+          bool *is_readable_p)
+{
+    umx_status status;
+
+    if (transfer->header_len != 0 && transfer->len <= turns->piece_len) {
+        *len_p = transfer->len;
+        return send_whole(turns, transfer, is_readable_p);
+    }
+    if (transfer->header_len != 0) { /* it would hold the others up */
+        status = umi_transfer_start(transfer);
+        if (status != UMX_OK) {
+            *len_p = 0;
+            return status;
+        }
+    }
+    return send_piece(turns, transfer, len_p, is_readable_p);
+}
+
+/* Is the next of a transfer a message that is longer than what is left of the
+ * turn? */
+static bool
+is_too_long(const umi_turns *turns, const umi_transfer *transfer,
+            const umi_transfer_ep *transfers)
+{
+    return transfer->header_len != 0 && transfer->len <= turns->piece_len &&
+           transfer->len > transfers->budget;
+}
 
 /* Let the first endpoint send a piece. */
 static void
@@ -142,7 +218,7 @@ take_turn(umi_turns *turns)
     size_t           len;
     umx_status       status;
 
-    if (transfers->budget == 0) {
+    if (transfers->budget == 0 || is_too_long(turns, transfer, transfers)) {
         transfers->budget = UMI_PIECE_BYTES;
         umi_node_remove(&transfers->turn_node);
         umi_list_append(&turns->eps, &transfers->turn_node);
@@ -150,7 +226,7 @@ take_turn(umi_turns *turns)
     }
     len    = (transfers->budget < turns->piece_len) ? transfers->budget :
                                                       turns->piece_len;
-    status = send_piece(turns, transfer, &len, &is_readable);
+    status = send_some(turns, transfer, &len, &is_readable);
     transfers->budget -= len;
     if (!is_readable) {
         ep->worker->hooks->fail_sent(transfer->req, status);
@@ -169,7 +245,7 @@ send_pieces(umi_turns *turns)
 
     umi_engine_tune(turns->link->engine, !turns->is_tuned);
     turns->is_tuned = true;
-    while (!umi_list_is_empty(&turns->eps) && turns->num_pieces < PIECES_MAX) {
+    while (!umi_list_is_empty(&turns->eps) && has_room(turns)) {
         if (count == PIECES_A_CALL) {
             be_due(turns);
             break;
@@ -211,7 +287,7 @@ umi_turns_enter(umi_ep_base *ep)
     } else {
         umi_list_append(&turns->eps, &ep->transfers->turn_node);
     }
-    if (turns->num_pieces < PIECES_MAX) {
+    if (has_room(turns)) {
         be_due(turns);
     }
 }

@@ -20,15 +20,16 @@ typedef struct umi_piece_block {
     umi_node         node;  /* umi_turns.pieces */
     umi_turns       *turns; /* NULL: ended */
     umx_worker      *worker;
+    size_t           len; /* bytes of the message's */
     umi_piece_header header;
     uint8_t          bytes[UMI_PIECE_BYTES]; /* the header is in front */
 } umi_piece_block;
 
 struct umi_turns {
     umi_link *link;
-    umi_list  eps;    /* umi_transfer_ep.turn_node: with something to send */
-    umi_list  pieces; /* in UCX's hands */
-    unsigned  num_pieces;
+    umi_list  eps;       /* umi_transfer_ep.turn_node: with something to send */
+    umi_list  pieces;    /* in UCX's hands */
+    size_t    in_hand;   /* bytes of those */
     size_t    piece_len; /* of the next one: it follows the link's rate */
     umi_node  due_node;  /* umi_transfers.due */
     bool      is_tuned;  /* it is not new to umi_engine_tune() */

@@ -168,7 +168,7 @@ test_shorter_messages_are_not_looked_at(void **state)
     limit(p->client, UMI_OFFER_LOAN, 50000);
     assert_int_equal(channels->plain_below, 50000);
     limit(p->client, UMI_OFFER_PIECES, UMI_TRANSFER_MIN);
-    assert_int_equal(channels->plain_below, UMI_TRANSFER_BUSY_MIN);
+    assert_int_equal(channels->plain_below, UMI_TRANSFER_MIN);
     limit(p->client, UMI_OFFER_PIECES, SIZE_MAX);
     assert_int_equal(channels->plain_below, 50000);
 }
@@ -214,10 +214,9 @@ test_the_ways_are_told(void **state)
     umi_offer_limit(p->client, UMI_OFFER_LOAN,
                     (umi_lengths){.min = 100, .max = 200});
     umi_offer_text(p->client, text);
-    assert_string_equal(text,
-                        "pieces from 16384 bytes (4096 while others wait), "
-                        "loan from 100 to 200 bytes, "
-                        "rendezvous from 70000 bytes, else eager");
+    assert_string_equal(text, "pieces from 16384 bytes, "
+                              "loan from 100 to 200 bytes, "
+                              "rendezvous from 70000 bytes, else eager");
     umi_offer_limit(p->client, UMI_OFFER_LOAN,
                     (umi_lengths){.min = 200, .max = 100});
     umi_offer_text(p->client, text);

@@ -150,9 +150,128 @@ test_bytes_land_in_the_receive(void **state)
         check_pattern(in[0], len, (unsigned)i);
         check_poison(in[0] + len, LARGE - len);
     }
-    assert_int_equal(p->client->base.transfers->last_sent, 5);
+    assert_int_equal(p->client->base.transfers->last_sent, 3);
     check_over(p->client);
     check_over(p->server);
+}
+
+/* A second connection of the two workers. The first one is `client` and
+ * `server` afterwards. */
+static void
+open_second(pair *p, umx_ep **client, umx_ep **server)
+{
+    *client   = p->client;
+    *server   = p->server;
+    p->server = NULL;
+    pair_connect(p, 0);
+    PAIR_UNTIL(p, p->server != NULL &&
+                      umx_ep_get_state(p->client) != UMX_EP_CONNECTING);
+    assert_ptr_equal(p->client->base.link, (*client)->base.link);
+    use_pieces(p->client);
+    use_pieces(p->server);
+}
+
+enum {
+    WHOLE = 6 * 1024 /* goes whole, also over a slow link */
+};
+
+/* A short message that is sent behind it, and is there first, waits for it. */
+static void
+test_a_message_goes_whole_in_its_turn(void **state)
+{
+    pair *p    = *state;
+    char  byte = 1;
+    op    first, second;
+
+    open_pair(p);
+    op_recv(&first, p->server, 0, pair_any, in[0], LARGE);
+    op_recv(&second, p->server, 0, pair_any, in[1], LARGE);
+    fill_pattern(out[0], WHOLE, 3);
+    op_send(&sends[0], p->client, 0, pair_tag(1), out[0], WHOLE);
+    assert_non_null(sends[0].req);
+    assert_false(umi_list_is_empty(&p->client->base.transfers->sending));
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(2), &byte, 1), UMX_OK);
+    assert_int_equal(op_wait(p, &first), UMX_OK);
+    assert_int_equal(op_wait(p, &second), UMX_OK);
+    assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
+    assert_int_equal(first.info.length, WHOLE);
+    assert_int_equal(first.info.tag, 1);
+    assert_int_equal(second.info.tag, 2);
+    check_pattern(in[0], WHOLE, 3);
+    assert_int_equal(p->client->base.transfers->last_sent, 0);
+    check_over(p->client);
+    check_over(p->server);
+}
+
+/* It counts as sent: the receiver gets it as it was. */
+static void
+test_one_that_is_cancelled_before_its_turn(void **state)
+{
+    pair *p    = *state;
+    char  byte = 7;
+    op    o;
+
+    open_pair(p);
+    for (unsigned i = 0; i < 3; i++) {
+        fill_pattern(out[0], WHOLE, i);
+        op_send(&sends[0], p->client, 0, pair_any, out[0], WHOLE);
+        cancel(&sends[0], out[0], WHOLE);
+        assert_int_equal(op_wait(p, &sends[0]), UMX_ERR_CANCELED);
+        assert_int_equal(pair_send(p, p->client, 0, pair_tag(i), &byte, 1),
+                         UMX_OK);
+        op_recv(&o, p->server, 0, pair_any, in[0], LARGE);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+        assert_int_equal(o.info.length, WHOLE);
+        check_pattern(in[0], WHOLE, i);
+        op_recv(&o, p->server, 0, pair_any, in[0], LARGE);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+        assert_int_equal(o.info.length, 1);
+        assert_int_equal(o.info.tag, i);
+    }
+    assert_int_equal(p->client->base.transfers->last_sent, 0);
+    check_over(p->client);
+    check_over(p->server);
+}
+
+/* Messages of two endpoints, as many as turns of several need. */
+static void
+test_many_messages_go_whole(void **state)
+{
+    enum {
+        COUNT = 64
+    };
+    static op sent[2][COUNT], got[2][COUNT];
+    pair     *p = *state;
+    umx_ep   *clients[2], *servers[2];
+
+    open_pair(p);
+    open_second(p, &clients[0], &servers[0]);
+    clients[1] = p->client;
+    servers[1] = p->server;
+    for (int i = 0; i < COUNT; i++) {
+        for (int n = 0; n < 2; n++) {
+            size_t len = UMI_TRANSFER_MIN + (size_t)(i * 700);
+
+            fill_pattern(out[n] + i * 50000, len, (unsigned)(2 * i + n));
+            op_recv(&got[n][i], servers[n], 0, pair_any, in[n] + i * 50000,
+                    50000);
+            op_send(&sent[n][i], clients[n], 0, pair_tag((uint64_t)i),
+                    out[n] + i * 50000, len);
+        }
+    }
+    for (int i = 0; i < COUNT; i++) {
+        for (int n = 0; n < 2; n++) {
+            size_t len = UMI_TRANSFER_MIN + (size_t)(i * 700);
+
+            assert_int_equal(op_wait(p, &sent[n][i]), UMX_OK);
+            assert_int_equal(op_wait(p, &got[n][i]), UMX_OK);
+            assert_int_equal(got[n][i].info.tag, i);
+            assert_int_equal(got[n][i].info.length, len);
+            check_pattern(in[n] + i * 50000, len, (unsigned)(2 * i + n));
+        }
+    }
+    umx_ep_destroy(clients[0]);
+    umx_ep_destroy(servers[0]);
 }
 
 static void
@@ -205,22 +324,6 @@ test_short_messages_do_not_wait(void **state)
     assert_int_equal(op_wait(p, &o), UMX_OK);
     assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
     check_pattern(in[0], LARGE, 0);
-}
-
-/* A second connection of the two workers. The first one is `client` and
- * `server` afterwards. */
-static void
-open_second(pair *p, umx_ep **client, umx_ep **server)
-{
-    *client   = p->client;
-    *server   = p->server;
-    p->server = NULL;
-    pair_connect(p, 0);
-    PAIR_UNTIL(p, p->server != NULL &&
-                      umx_ep_get_state(p->client) != UMX_EP_CONNECTING);
-    assert_ptr_equal(p->client->base.link, (*client)->base.link);
-    use_pieces(p->client);
-    use_pieces(p->server);
 }
 
 static void
@@ -718,6 +821,9 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TRANSFER_TEST(test_bytes_land_in_the_receive),
+        TRANSFER_TEST(test_a_message_goes_whole_in_its_turn),
+        TRANSFER_TEST(test_one_that_is_cancelled_before_its_turn),
+        TRANSFER_TEST(test_many_messages_go_whole),
         TRANSFER_TEST(test_messages_wait_for_their_receives),
         TRANSFER_TEST(test_a_receive_that_is_too_short),
         TRANSFER_TEST(test_short_messages_do_not_wait),
