@@ -9,6 +9,7 @@
 #   log             the logger, and its level in C
 #   token           the secret that peers have to know
 #   context         init(), Config: the process's one context
+#   alive           sets of objects, for several threads
 #   callback        functions of the program    waiters    tasks that wait
 #   operation       operations that consist of steps, as futures
 #   closing         with and async with

@@ -222,7 +222,7 @@ request_settle_told(RequestObject *req)
         req->type->told(req);
     } else if (request_has_second_step(req, UMX_OK)) {
         request_begin_second_step(req);
-    } else {
+    } else if (request_is_settled(req)) { /* else it is being cancelled */
         release_told(req);
         request_link_wake(req);
     }
