@@ -8,7 +8,8 @@
 #             what has become slower, or faster; 12 minutes, with QUICK=1 three
 # make docs   the site, in build/docs
 # make docs-test   the site without warnings, and what its pages show is run
-# make lint   ruff, mypy, stubtest, clang-format
+# make lint   ruff, mypy, stubtest, clang-format; clang, aarch64's gcc and a build
+#             without the GIL read the C code
 # make fuzz   libFuzzer on all that decodes; needs clang
 # make coverage   lines and branches of src/ that the C tests reach
 # make soak   what must not grow, very often; random programs: hours
@@ -210,6 +211,7 @@ lint-python: $(VENV)/.ucp $(VENV)/.dev
 lint-c: $(VENV)/.dev
 	$(MAKE) --no-print-directory -C src format-check \
 	    CLANG_FORMAT=$(abspath $(bin)/clang-format)
+	PYTHONPATH=tools $(bin)/python -P tools/syntax.py
 
 WHEELS_ARGS =
 

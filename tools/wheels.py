@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 # What the wheel does not have, since its dependency has it, or has already.
 OUTSIDE = ("libucm.so.0", "libucs.so.0", "libuct.so.0", "libucp.so.0", "libumx.so.0")
 # What must be in a wheel, beside the extension.
