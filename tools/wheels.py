@@ -105,14 +105,20 @@ def interpreters(named: list[str]) -> dict[str, str]:
         about = describe(python)
         if about is None or about.version not in VERSIONS:
             if named:
-                sys.exit(f"{python}: expected a CPython 3.11 or newer with its GIL")
+                sys.exit(
+                    f"{python}: expected a CPython {VERSIONS[0]} to {VERSIONS[-1]} "
+                    "with its GIL"
+                )
         elif about.version not in found:
             if about.has_headers:
                 found[about.version] = about.path
             else:
                 print(f"{python} is left out: it has no Python.h")
     if not found:
-        sys.exit("there is no CPython 3.11 or newer; --python names one")
+        sys.exit(
+            f"there is no CPython {VERSIONS[0]} to {VERSIONS[-1]} with its GIL and "
+            "its headers; --python names one"
+        )
     return found
 
 

@@ -379,6 +379,18 @@ RECEIVES = {
     "recv_message": lambda ep: ep.recv_message(),
     "allocator": lambda ep: ep.recv_obj(allocator=bytearray),
     "raw": lambda ep: ep.recv(bytearray(8), tag=7, force_tag=True),
+    "recv_many": lambda ep: ep.recv_many([bytearray(8)]),
+    "am_recv": lambda ep: ep.am_recv(),
+    "am_recv_message": lambda ep: ep.am_recv_message(),
+    "stream_recv": lambda ep: ep.stream_recv(bytearray(8)),
+    "recv_frames": lambda ep: ep.recv_frames(),
+}
+SENDS = {
+    "raw": lambda ep: ep.send(b"the word", tag=7, force_tag=True),
+    "am_recv": lambda ep: ep.am_send(b"the word"),
+    "am_recv_message": lambda ep: ep.am_send(b"the word"),
+    "stream_recv": lambda ep: ep.stream_send(b"the word"),
+    "recv_frames": lambda ep: ep.send_frames([b"the word"]),
 }
 
 
@@ -386,10 +398,10 @@ RECEIVES = {
 @pytest.mark.parametrize("kind", RECEIVES)
 @pytest.mark.filterwarnings("ignore:.*was dropped while it waited:RuntimeWarning")
 async def test_a_receive_ended_by_another_thread_loses_no_message(kind, how):
-    tag = {"tag": 7, "force_tag": True} if kind == "raw" else {}
+    send = SENDS.get(kind, lambda ep: ep.send(b"the word"))
     async with connected_pair() as (client, server):
         request = RECEIVES[kind](server)
-        sent = client.send(b"the word", **tag)  # it comes before the loop is told
+        sent = send(client)  # it comes before the loop is told
         if how == "drop":
             holder = [request]
             del request
@@ -401,9 +413,7 @@ async def test_a_receive_ended_by_another_thread_loses_no_message(kind, how):
             await until(request.done)
             assert request.cancelled()
         await sent
-        buffer = bytearray(8)
-        await asyncio.wait_for(server.recv(buffer, **tag), 20)
-        assert buffer == b"the word"
+        await asyncio.wait_for(RECEIVES[kind](server), 20)
 
 
 async def test_a_task_hears_when_another_thread_cancels_its_receive(loop_factory):

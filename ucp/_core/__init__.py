@@ -4,6 +4,7 @@
 # Layout:
 #
 #   loader          finds UCX and loads it, before anything else of ucp
+#   platforms       machines that ucp cannot run on
 #   neighbours      other distributions that have a package ucp
 #   startup         python -m ucp, while Python imports the package
 #   log             the logger, and its level in C

@@ -30,7 +30,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .. import _version
-from . import neighbours
+from . import neighbours, platforms
 
 #: Oldest UCX that works.
 MIN_VERSION = (1, 13)
@@ -97,6 +97,9 @@ def load() -> WhichUCX:
         ImportError: there is no usable UCX, or files of another distribution are
             mixed with those of this package; the text says what to do.
     """
+    reason = platforms.unsupported()
+    if reason is not None:
+        raise ImportError(reason)
     neighbours.check()
     _check_extension_is_here()
     is_loaded = _has_libumx()

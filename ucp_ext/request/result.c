@@ -325,7 +325,7 @@ request_cancel_told(RequestObject *self)
 {
     if (request_low_level(self) != NULL) {
         (void)cancel_operation(self, umx_request_cancel);
-    } else if (self->is_landed) {
+    } else if (self->is_landed && request_is_a(self, OP_UNRECV_LATE)) {
         return; /* its message came before this: release_told() returns that */
     } else if (self->state != REQUEST_CANCELLING) {
         request_cancel_at_once(self);
