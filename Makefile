@@ -19,6 +19,8 @@
 # make stress     the whole of `make test` 20 times with busy loops on all cores
 # make wheels       an sdist, and a wheel for each CPython at hand, in dist/
 # make wheels-test  these in empty environments without a compiler; with other UCX
+# make arm          tests in C of rooms without processes, compiled for aarch64 with
+#             a warning an error, under qemu; TESTS="test_ring": these
 # make gpu-bundle   a folder for a machine with a GPU and without a network, which
 #             `sh build/gpu-bundle/run check` and `run figures` use there
 # make gpu-check    messages between all kinds of memory, cancels, kills; needs a GPU
@@ -66,7 +68,7 @@ endif
 
 .PHONY: demo docs docs-test test test-c test-python soak fuzz coverage nomem bench compare lint lint-python \
         lint-c asan valgrind stress clean cmocka wheels wheels-test gpu-bundle gpu-check \
-        gpu-figures
+        gpu-figures arm
 .NOTPARALLEL:
 
 demo: $(VENV)/.ucp
@@ -221,6 +223,9 @@ wheels: $(VENV)/.packaging
 wheels-test: $(VENV)/.packaging
 	@[ -n "$(wildcard dist/*.whl)" ] || $(safe) $(bin)/python tools/wheels.py
 	PYTHONPATH=tools $(bin)/python -P tools/wheels_test.py $(WHEELS_ARGS)
+
+arm: $(VENV)/.libucx
+	sh tools/arm.sh $(abspath $(bin)/python) $(TESTS)
 
 # GPU_PYTHON: a version, or a program: the Python that the machine with the GPU has.
 # GPU_ARGS: options of the two programs, as GPU_ARGS="--only messages --kinds device".
