@@ -19,6 +19,7 @@
 # make stress     the whole of `make test` 20 times with busy loops on all cores
 # make wheels       an sdist, and a wheel for each CPython at hand, in dist/
 # make wheels-test  these in empty environments without a compiler; with other UCX
+# make ucx          ucp with UCX 1.18 to 1.22, of CUDA 12 and 13, and the system's
 # make arm          tests in C of rooms without processes, compiled for aarch64 with
 #             a warning an error, under qemu; TESTS="test_ring": these
 # make gpu-bundle   a folder for a machine with a GPU and without a network, which
@@ -68,7 +69,7 @@ endif
 
 .PHONY: demo docs docs-test test test-c test-python soak fuzz coverage nomem bench compare lint lint-python \
         lint-c asan valgrind stress clean cmocka wheels wheels-test gpu-bundle gpu-check \
-        gpu-figures arm
+        gpu-figures arm ucx
 .NOTPARALLEL:
 
 demo: $(VENV)/.ucp
@@ -223,6 +224,10 @@ wheels: $(VENV)/.packaging
 wheels-test: $(VENV)/.packaging
 	@[ -n "$(wildcard dist/*.whl)" ] || $(safe) $(bin)/python tools/wheels.py
 	PYTHONPATH=tools $(bin)/python -P tools/wheels_test.py $(WHEELS_ARGS)
+
+# UCX_VERSIONS="libucx-cu12==1.20.* system": these.
+ucx: $(VENV)/.ucp $(VENV)/.test
+	PYTHONPATH=tools $(safe) $(bin)/python -P tools/ucx_versions.py $(UCX_VERSIONS)
 
 arm: $(VENV)/.libucx
 	sh tools/arm.sh $(abspath $(bin)/python) $(TESTS)
