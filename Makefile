@@ -8,7 +8,8 @@
 #             what has become slower, or faster; 12 minutes, with QUICK=1 three
 # make docs   the site, in build/docs
 # make docs-test   the site without warnings, and what its pages show is run
-# make lint   ruff, mypy, stubtest, clang-format
+# make lint   ruff, mypy, stubtest, clang-format; clang, aarch64's gcc and a build
+#             without the GIL read the C code
 # make fuzz   libFuzzer on all that decodes; needs clang
 # make coverage   lines and branches of src/ that the C tests reach
 # make soak   what must not grow, very often; random programs: hours
@@ -18,6 +19,9 @@
 # make stress     the whole of `make test` 20 times with busy loops on all cores
 # make wheels       an sdist, and a wheel for each CPython at hand, in dist/
 # make wheels-test  these in empty environments without a compiler; with other UCX
+# make ucx          ucp with UCX 1.18 to 1.22, of CUDA 12 and 13, and the system's
+# make arm          tests in C of rooms without processes, compiled for aarch64 with
+#             a warning an error, under qemu; TESTS="test_ring": these
 # make gpu-bundle   a folder for a machine with a GPU and without a network, which
 #             `sh build/gpu-bundle/run check` and `run figures` use there
 # make gpu-check    messages between all kinds of memory, cancels, kills; needs a GPU
@@ -65,7 +69,7 @@ endif
 
 .PHONY: demo docs docs-test test test-c test-python soak fuzz coverage nomem bench compare lint lint-python \
         lint-c asan valgrind stress clean cmocka wheels wheels-test gpu-bundle gpu-check \
-        gpu-figures
+        gpu-figures arm ucx
 .NOTPARALLEL:
 
 demo: $(VENV)/.ucp
@@ -210,6 +214,7 @@ lint-python: $(VENV)/.ucp $(VENV)/.dev
 lint-c: $(VENV)/.dev
 	$(MAKE) --no-print-directory -C src format-check \
 	    CLANG_FORMAT=$(abspath $(bin)/clang-format)
+	PYTHONPATH=tools $(bin)/python -P tools/syntax.py
 
 WHEELS_ARGS =
 
@@ -219,6 +224,13 @@ wheels: $(VENV)/.packaging
 wheels-test: $(VENV)/.packaging
 	@[ -n "$(wildcard dist/*.whl)" ] || $(safe) $(bin)/python tools/wheels.py
 	PYTHONPATH=tools $(bin)/python -P tools/wheels_test.py $(WHEELS_ARGS)
+
+# UCX_VERSIONS="libucx-cu12==1.20.* system": these.
+ucx: $(VENV)/.ucp $(VENV)/.test
+	PYTHONPATH=tools $(safe) $(bin)/python -P tools/ucx_versions.py $(UCX_VERSIONS)
+
+arm: $(VENV)/.libucx
+	sh tools/arm.sh $(abspath $(bin)/python) $(TESTS)
 
 # GPU_PYTHON: a version, or a program: the Python that the machine with the GPU has.
 # GPU_ARGS: options of the two programs, as GPU_ARGS="--only messages --kinds device".

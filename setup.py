@@ -25,6 +25,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
+from runpy import run_path
 from typing import NamedTuple
 
 from setuptools import Extension, setup
@@ -324,6 +325,9 @@ class BuildExt(build_ext):
             return True
 
 
+REASON = run_path("ucp/_core/platforms.py")["unsupported"]()
+if REASON is not None:
+    sys.exit(REASON)
 if flag("UCP_WERROR"):
     WARNINGS.append("-Werror")
 VARIANT, COMPILE_FLAGS, LINK_FLAGS = variant_flags()

@@ -4,11 +4,15 @@
 pip looks at ``requires-python`` of a source tree or sdist after it has installed
 what the build needs, and that includes UCX, of 30 MB to download. A Python that is
 too old is refused here before, when pip asks what the build needs: pyproject.toml
-names setuptools for newer ones only, so it has downloaded nothing.
+names setuptools for newer ones only, so it has downloaded nothing. A machine that
+ucp cannot run on is refused here as well: UCX has no package for it, and pip would
+say no more than that.
 """
 
 import os
 import sys
+from pathlib import Path
+from runpy import run_path
 
 OLDEST = (3, 11)  # as requires-python in pyproject.toml
 
@@ -18,6 +22,11 @@ if sys.version_info < OLDEST:
             *OLDEST, sys.executable, *sys.version_info[:3]
         )
     )
+
+ROOT = Path(__file__).resolve().parents[1]
+REASON = run_path(str(ROOT / "ucp/_core/platforms.py"))["unsupported"]()
+if REASON is not None:
+    sys.exit(f"{REASON} Nothing was built.")
 
 from setuptools.build_meta import (  # noqa: E402
     build_editable,

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 # What the wheel does not have, since its dependency has it, or has already.
 OUTSIDE = ("libucm.so.0", "libucs.so.0", "libuct.so.0", "libucp.so.0", "libumx.so.0")
 # What must be in a wheel, beside the extension.
@@ -105,14 +105,20 @@ def interpreters(named: list[str]) -> dict[str, str]:
         about = describe(python)
         if about is None or about.version not in VERSIONS:
             if named:
-                sys.exit(f"{python}: expected a CPython 3.11 or newer with its GIL")
+                sys.exit(
+                    f"{python}: expected a CPython {VERSIONS[0]} to {VERSIONS[-1]} "
+                    "with its GIL"
+                )
         elif about.version not in found:
             if about.has_headers:
                 found[about.version] = about.path
             else:
                 print(f"{python} is left out: it has no Python.h")
     if not found:
-        sys.exit("there is no CPython 3.11 or newer; --python names one")
+        sys.exit(
+            f"there is no CPython {VERSIONS[0]} to {VERSIONS[-1]} with its GIL and "
+            "its headers; --python names one"
+        )
     return found
 
 

@@ -255,12 +255,40 @@ import_asyncio(mod_state *st)
                0;
 }
 
+/* Refuse a process without the GIL, which is the lock of all objects here. A
+ * CPython that can do without it switches it on for this module, unless the
+ * process was started with the GIL off. -1 with an exception. */
+static int
+check_gil(void)
+{
+    PyObject *function = PySys_GetObject("_is_gil_enabled"); /* borrowed */
+    PyObject *result;
+    int       is_enabled;
+
+    if (function == NULL) {
+        return 0; /* CPython 3.12 and older */
+    }
+    result = PyObject_CallNoArgs(function);
+    if (result == NULL) {
+        return -1;
+    }
+    is_enabled = PyObject_IsTrue(result);
+    Py_DECREF(result);
+    if (is_enabled == 0) {
+        PyErr_SetString(
+            PyExc_ImportError,
+            "ucp needs the GIL, and this process was started "
+            "without it: unset PYTHON_GIL=0, or leave out -X gil=0");
+    }
+    return (is_enabled == 1) ? 0 : -1;
+}
+
 static int
 module_exec(PyObject *module)
 {
     mod_state *st = PyModule_GetState(module);
 
-    if (intern_names(st) < 0 || import_asyncio(st) < 0 ||
+    if (check_gil() < 0 || intern_names(st) < 0 || import_asyncio(st) < 0 ||
         errors_init(module, st) < 0 ||
         add_sentinel(module, &any_spec, "ANY", &st->any) < 0 ||
         add_sentinel(module, &in_place_spec, "IN_PLACE", &st->in_place) < 0 ||

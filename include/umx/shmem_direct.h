@@ -61,7 +61,8 @@ umx_shmem_direct_at(const umx_shmem_direct *direct, const void *address, int pe)
 }
 
 /** Wake who sleeps at a PE that has been stored to. `is_fenced`: the last store
- * was an atomic operation, which is a fence. */
+ * was an atomic operation that is sequentially consistent, as the load of the
+ * waiters is: nothing is needed between the two. */
 static inline umx_status
 umx_shmem_direct_ring(const umx_shmem_direct *direct, int pe, bool is_fenced)
 {
@@ -75,7 +76,7 @@ umx_shmem_direct_ring(const umx_shmem_direct *direct, int pe, bool is_fenced)
     } else {
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
     }
-    if (__builtin_expect((__atomic_load_n(to->waiters, __ATOMIC_RELAXED) &
+    if (__builtin_expect((__atomic_load_n(to->waiters, __ATOMIC_SEQ_CST) &
                           UMX_WAITERS_MASK) != 0,
                          0)) {
         return umx_shmem_notify(direct->shmem, pe);

@@ -15,11 +15,6 @@
 #include "mem/cuda.h"
 #include "ops/post.h"
 
-typedef struct handed_header {
-    uint64_t endpoint;
-    uint64_t fetch;
-} handed_header;
-
 enum {
     /* A shorter message is through a slot before UCX has agreed with its peer:
      * bytes. */
@@ -76,7 +71,6 @@ umi_hand_over(umi_fill *fill)
 {
     umx_request        *req = fill->req;
     const umx_buffer   *run = umi_bounce_run(req);
-    handed_header       header;
     ucs_status_ptr_t    result;
     ucp_request_param_t params;
 
@@ -84,14 +78,16 @@ umi_hand_over(umi_fill *fill)
         !req->is_movable || umi_memory_enter(run) != UMX_OK) {
         return false;
     }
-    header = (handed_header){fill->ep->remote_id, fill->id};
+    /* Where it lies until it has been sent: UCX 1.13 cannot copy it. */
+    fill->handed = (umi_handed_header){fill->ep->remote_id, fill->id};
     fill_params(&params, req, run, fill);
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags   = UCP_AM_SEND_FLAG_RNDV | UCP_AM_SEND_FLAG_COPY_HEADER;
-    params.cb.send = on_sent;
+    params.flags          = UCP_AM_SEND_FLAG_RNDV;
+    params.cb.send        = on_sent;
     req->worker->is_armed = false;
-    result = ucp_am_send_nbx(fill->ep->handle, UMI_AM_HANDED, &header,
-                             sizeof(header), run->data, fill->len, &params);
+    result = ucp_am_send_nbx(fill->ep->handle, UMI_AM_HANDED, &fill->handed,
+                             sizeof(fill->handed), run->data, fill->len,
+                             &params);
     umi_memory_leave(run);
     if (UCS_PTR_IS_ERR(result)) {
         return false;
@@ -125,7 +121,7 @@ on_received(void *request, ucs_status_t status, size_t len, void *arg)
 static int
 on_handed(umx_worker *worker, const umi_am_arrival *arrival)
 {
-    handed_header       header;
+    umi_handed_header   header;
     umi_ep_base        *ep;
     umi_fetch          *fetch;
     const umx_buffer   *run;

@@ -9,6 +9,12 @@
 #include "bounce/movable.h"
 #include "bounce/note.h"
 
+/* The header of a message that is handed over: hand.c. */
+typedef struct umi_handed_header {
+    uint64_t endpoint;
+    uint64_t fetch;
+} umi_handed_header;
+
 /* A message of ours that its receiver fetches. */
 typedef struct umi_fill {
     umi_node         node;      /* umi_bounce_ep.fills */
@@ -22,11 +28,12 @@ typedef struct umi_fill {
     size_t           step;   /* bytes of a slot that are used */
     uint64_t
         since; /* umi_clock_ns(): the peer has slots, and has emptied none */
-    unsigned    num_slots;
-    int         device;    /* UMX_DEVICE_NONE: not known */
-    const void *pinned;    /* the host memory that a device reads; or NULL */
-    umi_direct *direct;    /* lent to the receiver; or NULL */
-    bool        is_handed; /* UCX has the memory: hand.c */
+    unsigned          num_slots;
+    int               device; /* UMX_DEVICE_NONE: not known */
+    const void       *pinned; /* the host memory that a device reads; or NULL */
+    umi_direct       *direct; /* lent to the receiver; or NULL */
+    umi_handed_header handed;
+    bool              is_handed; /* UCX has the memory: hand.c */
 } umi_fill;
 
 /* A message of the peer's that may be fetched; what umi_way_bounce knows it by.

@@ -142,6 +142,15 @@ copy_8_past_caches(const umx_column *column, size_t first, const uint16_t *rows,
     }
     cursor->values = to;
 }
+
+/* Are there more rows than the caches hold, in runs that fill their lines? */
+static inline bool
+goes_past_caches(const umi_order *order)
+{
+    return order->num_rows > LARGE_ROWS &&
+           order->blocks[0].num_rows >=
+               (size_t)order->blocks[0].num_runs * LONG_RUN;
+}
 #endif
 
 ALWAYS_INLINE void
@@ -157,10 +166,6 @@ static void
 scatter_fixed(const umi_order *order, size_t column, uint32_t width,
               umi_cursor *cursors)
 {
-    bool is_large = order->num_rows > LARGE_ROWS &&
-                    order->blocks[0].num_rows >=
-                        (size_t)order->blocks[0].num_runs * LONG_RUN;
-
     switch (width) {
     case 1:
         for_each_run(order, column, cursors, copy_1);
@@ -173,7 +178,7 @@ scatter_fixed(const umi_order *order, size_t column, uint32_t width,
         break;
     case 8:
 #ifdef __SSE2__
-        if (is_large) {
+        if (goes_past_caches(order)) {
             for_each_run(order, column, cursors, copy_8_past_caches);
             _mm_sfence();
             break;

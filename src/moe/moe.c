@@ -186,6 +186,9 @@ mask(umx_moe *moe, int rank)
 {
     if (!moe->peers[rank].is_masked && moe->joint.state == UMI_JOINT_OPEN) {
         set_flag(moe, rank, UMI_MOE_MASKED, 1);
+        /* The flag is seen before anything that is written to outputs here from
+         * now on: in mapped memory it may be a store without a fence. */
+        atomic_thread_fence(memory_order_seq_cst);
     }
     moe->peers[rank].is_masked = true;
     UMI_LIST_FOREACH(node, &moe->waits) {

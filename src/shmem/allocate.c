@@ -62,7 +62,7 @@ describe(const wish *it, char *text, size_t size)
         (void)snprintf(text, size, "free() at offset %" PRId64,
                        (int64_t)it->place);
     } else if (it->what[0] != '\0') {
-        (void)snprintf(text, size, "%.*s", WHAT_SIZE, it->what);
+        (void)snprintf(text, size, "%.*s", WHAT_SIZE - 1, it->what);
     } else {
         (void)snprintf(
             text, size, "%s() of %" PRIu64 " bytes aligned to %" PRIu64,

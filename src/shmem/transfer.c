@@ -44,7 +44,8 @@ is_direct(const umx_shmem *shmem, int pe)
 }
 
 /* Wake who sleeps at a PE that has been stored to; `is_fenced`: by an atomic
- * operation. */
+ * operation. It is a fence for the load behind it only if that is sequentially
+ * consistent as well: tests/model/litmus.py. */
 static inline umx_status
 ring(umx_shmem *shmem, int pe, bool is_fenced)
 {
@@ -55,7 +56,7 @@ ring(umx_shmem *shmem, int pe, bool is_fenced)
     } else {
         atomic_thread_fence(memory_order_seq_cst);
     }
-    if ((__atomic_load_n(to->waiters, __ATOMIC_RELAXED) & UMX_WAITERS_MASK) ==
+    if ((__atomic_load_n(to->waiters, __ATOMIC_SEQ_CST) & UMX_WAITERS_MASK) ==
         0) {
         return UMX_OK;
     }

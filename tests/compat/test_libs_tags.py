@@ -6,6 +6,7 @@
 import asyncio
 import gc
 import sys
+import threading
 import weakref
 
 import numpy as np
@@ -208,6 +209,16 @@ def test_cancelling_calls_back_with_the_name(pair):
     pair.wait(call)
     assert isinstance(call.exception, ucp.UCXCanceled)
     assert "mine" in str(call.exception)
+
+
+def test_a_request_cancelled_by_another_thread_calls_back(pair):
+    call = Call()
+    request = ucx_api.tag_recv_nb(pair.there, bytearray(1), 1, 0, call)
+    thread = threading.Thread(target=pair.there.request_cancel, args=(request,))
+    thread.start()
+    thread.join()
+    pair.wait(call)
+    assert isinstance(call.exception, ucp.UCXCanceled)
 
 
 def test_a_closed_request_calls_nothing(pair):

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,62 @@ def python(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=50,
+    )
+
+
+REFUSED = """
+import os
+{change}
+try:
+    import ucp
+except ImportError as error:
+    print(error)
+"""
+
+
+def refusal(change: str) -> str:
+    done = python(REFUSED.format(change=change))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_system_without_proc_is_told_so():
+    change = "os.path.exists = lambda path: False"
+    assert refusal(change) == (
+        "ucp needs /proc, which is not mounted here: 'mount -t proc proc /proc'"
+    )
+
+
+def test_a_file_system_with_noexec_is_named():
+    # What the system answers there, of libraries that do not load.
+    change = """
+import ctypes, types
+os.statvfs = lambda name: types.SimpleNamespace(f_flag=os.ST_NOEXEC)
+real = ctypes.CDLL
+def load(name, *args, handle=None, **rest):
+    if handle is not None:
+        raise OSError(f"{name}: failed to map segment from shared object")
+    return real(name, *args, **rest)
+ctypes.CDLL = load
+"""
+    text = refusal(change)
+    assert "cannot be loaded: its file system is mounted with noexec." in text
+    assert "libuc" in text
+    assert "pip install libucx" not in text
+
+
+def test_a_package_in_an_archive_is_not_called_a_source_tree(tmp_path):
+    spec = importlib.util.find_spec("ucp")
+    assert spec is not None and spec.submodule_search_locations
+    package = Path(spec.submodule_search_locations[0])
+    archive = tmp_path / "program.pyz"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in package.rglob("*.py"):
+            file.write(path, f"ucp/{path.relative_to(package)}")
+    text = refusal(f"import sys; sys.path.insert(0, {str(archive)!r})")
+    assert text == (
+        f"{archive}/ucp lies in the archive {archive}, and no library can be loaded "
+        "from there: unpack it, or 'pip install' ucp into a folder."
     )
 
 

@@ -369,6 +369,108 @@ def test_submitting_sys_exit_ends_the_program(run):
     )
 
 
+# ---- cancelled by another thread ---------------------------------------------
+
+
+RECEIVES = {
+    "recv": lambda ep: ep.recv(bytearray(8)),
+    "recv_into": lambda ep: ep.recv_into(bytearray(8)),
+    "recv_obj": lambda ep: ep.recv_obj(),
+    "recv_message": lambda ep: ep.recv_message(),
+    "allocator": lambda ep: ep.recv_obj(allocator=bytearray),
+    "raw": lambda ep: ep.recv(bytearray(8), tag=7, force_tag=True),
+    "recv_many": lambda ep: ep.recv_many([bytearray(8)]),
+    "am_recv": lambda ep: ep.am_recv(),
+    "am_recv_message": lambda ep: ep.am_recv_message(),
+    "stream_recv": lambda ep: ep.stream_recv(bytearray(8)),
+    "recv_frames": lambda ep: ep.recv_frames(),
+}
+SENDS = {
+    "raw": lambda ep: ep.send(b"the word", tag=7, force_tag=True),
+    "am_recv": lambda ep: ep.am_send(b"the word"),
+    "am_recv_message": lambda ep: ep.am_send(b"the word"),
+    "stream_recv": lambda ep: ep.stream_send(b"the word"),
+    "recv_frames": lambda ep: ep.send_frames([b"the word"]),
+}
+
+
+@pytest.mark.parametrize("how", ["cancel", "close", "drop"])
+@pytest.mark.parametrize("kind", RECEIVES)
+@pytest.mark.filterwarnings("ignore:.*was dropped while it waited:RuntimeWarning")
+async def test_a_receive_ended_by_another_thread_loses_no_message(kind, how):
+    send = SENDS.get(kind, lambda ep: ep.send(b"the word"))
+    async with connected_pair() as (client, server):
+        request = RECEIVES[kind](server)
+        sent = send(client)  # it comes before the loop is told
+        if how == "drop":
+            holder = [request]
+            del request
+            in_thread(holder.clear)
+        elif how == "close":
+            in_thread(request.close)
+        else:
+            assert in_thread(request.cancel)
+            await until(request.done)
+            assert request.cancelled()
+        await sent
+        await asyncio.wait_for(RECEIVES[kind](server), 20)
+
+
+async def test_a_task_hears_when_another_thread_cancels_its_receive(loop_factory):
+    async with connected_pair() as (_client, server):
+        request = server.recv(bytearray(1))
+
+        async def receive():
+            await request
+
+        task = asyncio.ensure_future(receive())
+        await asyncio.sleep(0)
+        assert await asyncio.to_thread(request.cancel, "not now")
+        with pytest.raises(asyncio.CancelledError, match=r"^not now$"):
+            await task
+
+
+async def test_a_receive_is_cancelled_elsewhere_before_its_memory_is_asked_for():
+    async with connected_pair() as (client, server):
+        words = [b"1" * 3_000_000, b"2" * 3_000_000]
+        later = []
+
+        def allocate(nbytes):
+            later.append(in_thread(second.cancel))
+            return bytearray(nbytes)
+
+        first = server.recv_obj(allocator=allocate)
+        second = server.recv_obj(allocator=bytearray)
+        sent = asyncio.gather(client.send(words[0]), client.send(words[1]))
+        assert await first == words[0]
+        await until(second.done)
+        assert later == [second.cancelled()] == [True]
+        assert await server.recv_obj() == words[1]
+        await sent
+
+
+async def test_a_receive_cancelled_twice_by_another_thread_is_cancelled_once():
+    async with connected_pair() as (_client, server):
+        request = server.recv(bytearray(1))
+        assert in_thread(request.cancel, "first")
+        assert in_thread(request.cancel, "second")
+        assert request.cancel("third")
+        with pytest.raises(asyncio.CancelledError, match=r"^first$"):
+            await request
+        assert not in_thread(request.cancel)
+
+
+async def test_a_receive_that_is_done_is_not_cancelled_by_another_thread():
+    async with connected_pair() as (client, server):
+        buffer = bytearray(1)
+        request = server.recv(buffer)
+        await client.send(b"x")
+        await until(request.done)
+        assert not in_thread(request.cancel)
+        await request
+        assert buffer == b"x"
+
+
 # ---- collected on another thread ---------------------------------------------
 
 

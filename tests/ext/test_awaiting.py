@@ -684,6 +684,7 @@ async def test_a_request_made_in_another_thread_starts_in_the_loop(loop_factory)
         assert await received == 8
 
 
+@pytest.mark.filterwarnings("ignore:.*and never started:RuntimeWarning")
 async def test_a_request_of_another_thread_cannot_be_awaited_there(loop_factory):
     async with connected_pair() as (_client, server):
         loop = asyncio.get_running_loop()
@@ -692,11 +693,17 @@ async def test_a_request_of_another_thread_cannot_be_awaited_there(loop_factory)
             async def main():
                 await way(server.recv(bytearray(8)))
 
-            with pytest.raises(RuntimeError, match="another thread"):
+            # From CPython 3.14 on gather() compares the loops before it asks.
+            if way is _gather and sys.version_info >= (3, 14):
+                refused = pytest.raises(ValueError, match="different loop")
+            else:
+                refused = pytest.raises(RuntimeError, match="another thread")
+            with refused:
                 asyncio.run(main())
 
         for way in (_await, _gather, _shield, _create_task):
             await loop.run_in_executor(None, receive, way)
+    gc.collect()  # asyncio's own exception does not say which call it was
 
 
 async def test_many_failures_are_listed():

@@ -3,6 +3,7 @@
 """Sub-interpreters: they work while all share one GIL; else a clear error."""
 
 import sys
+import sysconfig
 
 import pytest
 from script import run_script
@@ -54,3 +55,39 @@ def test_an_interpreter_with_its_own_gil_is_refused():
         assert line.startswith("ImportError: ")
         assert line.endswith("does not support loading in subinterpreters")
     assert works == "b'ping'"
+
+
+_WITHOUT_GIL = """
+import sys
+
+sys._is_gil_enabled = lambda: False  # what PYTHON_GIL=0 makes of it
+try:
+    import ucp
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_a_process_without_the_gil_is_refused():
+    assert run_script(_WITHOUT_GIL) == (
+        "ucp needs the GIL, and this process was started without it: "
+        "unset PYTHON_GIL=0, or leave out -X gil=0\n"
+    )
+
+
+@pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has its GIL"
+)
+def test_a_free_threaded_python_switches_the_gil_on_or_is_refused():
+    script = """
+        import sys, warnings
+        warnings.simplefilter("ignore", RuntimeWarning)  # that the GIL is on now
+        try:
+            import ucp
+        except ImportError as error:
+            print(error)
+        else:
+            print(sys._is_gil_enabled())
+        """
+    assert run_script(script).strip() == "True"
+    assert run_script(script, PYTHON_GIL="0").startswith("ucp needs the GIL")

@@ -137,6 +137,12 @@ def _import() -> Findings:
 def _remedy(text: str) -> str:
     if "source tree" in text:
         return "Start Python with -P, or in another directory."
+    if "noexec" in text:
+        return "Install it on a file system that is mounted without noexec."
+    if "lies in the archive" in text:
+        return "Unpack the archive, or install ucp into a folder."
+    if "ucp needs /proc" in text:
+        return "Mount it: 'mount -t proc proc /proc'; containers have it by default."
     if "libumx" not in text and "UCX" in text:
         chosen = os.environ.get("UCP_UCX")
         start = "Install" if chosen is None else "Unset UCP_UCX, or install"

@@ -4,11 +4,13 @@
 # Layout:
 #
 #   loader          finds UCX and loads it, before anything else of ucp
+#   platforms       machines that ucp cannot run on
 #   neighbours      other distributions that have a package ucp
 #   startup         python -m ucp, while Python imports the package
 #   log             the logger, and its level in C
 #   token           the secret that peers have to know
 #   context         init(), Config: the process's one context
+#   alive           sets of objects, for several threads
 #   callback        functions of the program    waiters    tasks that wait
 #   operation       operations that consist of steps, as futures
 #   closing         with and async with

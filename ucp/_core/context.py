@@ -13,11 +13,11 @@ import re
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
-from weakref import WeakSet
 
 from .. import _ext
 from ..exceptions import UCXConfigError, UCXError
 from . import loader, log
+from .alive import Alive
 from .log import logger
 from .token import as_token, token_of_environment
 
@@ -217,7 +217,7 @@ class _State:
 
 _state = _State()
 _said: list[str] | None = None  # the texts logged while a context is made
-memories: WeakSet[_ext.Memory | _ext.BufferPool | _ext.Heap] = WeakSet()  # those alive
+memories: Alive[_ext.Memory | _ext.BufferPool | _ext.Heap] = Alive()
 _lock = threading.Lock()
 
 

@@ -239,7 +239,7 @@ def _close_at_exit() -> None:
 
 def _forget_after_fork() -> None:
     """Start the child without workers: its copies belong to the parent."""
-    for worker in _workers.values():
+    for worker in list(_workers.values()):
         worker._disown()
     _workers.clear()
     _context.forget_context()
@@ -269,7 +269,7 @@ def reset() -> None:
     for prepare in before_reset:
         prepare()
     _close_orphans()
-    using = [text for worker in _workers.values() for text in _users(worker)]
+    using = [text for worker in list(_workers.values()) for text in _users(worker)]
     using += [repr(memory) for memory in _context.memories if not memory.closed()]
     if using:
         raise UCXError(

@@ -30,7 +30,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .. import _version
-from . import neighbours
+from . import neighbours, platforms
 
 #: Oldest UCX that works.
 MIN_VERSION = (1, 13)
@@ -97,6 +97,10 @@ def load() -> WhichUCX:
         ImportError: there is no usable UCX, or files of another distribution are
             mixed with those of this package; the text says what to do.
     """
+    reason = platforms.unsupported()
+    if reason is not None:
+        raise ImportError(reason)
+    _check_proc()
     neighbours.check()
     _check_extension_is_here()
     is_loaded = _has_libumx()
@@ -145,7 +149,21 @@ def _load_ucx() -> WhichUCX:
     )
 
 
+def _check_proc() -> None:
+    """Refuse a system without /proc, which UCX reads while it is loaded."""
+    if not os.path.exists("/proc/self/maps"):
+        raise ImportError(
+            "ucp needs /proc, which is not mounted here: 'mount -t proc proc /proc'"
+        )
+
+
 def _check_extension_is_here() -> None:
+    archive = next((path for path in _PACKAGE.parents if path.is_file()), None)
+    if archive is not None:
+        raise ImportError(
+            f"{_PACKAGE} lies in the archive {archive}, and no library can be "
+            "loaded from there: unpack it, or 'pip install' ucp into a folder."
+        )
     if not any(_PACKAGE.glob("_ext*.so")):
         raise ImportError(
             f"{_PACKAGE} has no compiled extension: it is a source tree. Run "
@@ -189,6 +207,7 @@ def _load_libumx() -> None:
     try:
         _open(str(library))
     except OSError as error:
+        _refuse_noexec([str(library)])
         raise ImportError(
             f"ucp cannot load its library {library}: {error}. Install ucp "
             "again; if UCP_UCX names a UCX, look whether that is too old"
@@ -280,6 +299,7 @@ def _open_all(kind: str, names: list[str]) -> ctypes.CDLL:
         with _no_grace_if_alone():
             return [_open(name) for name in others][-1]
     except OSError as error:
+        _refuse_noexec(names)
         hint = _CHOICES
         if kind == "system":
             hint = (
@@ -287,6 +307,20 @@ def _open_all(kind: str, names: list[str]) -> ctypes.CDLL:
                 "use the package libucx-cu12."
             )
         raise ImportError(f"ucp cannot load UCX ({kind}): {error}. {hint}") from error
+
+
+def _refuse_noexec(names: list[str]) -> None:
+    """Raise ImportError if one of the files may not be executed where it lies."""
+    for name in names:
+        try:
+            flags = os.statvfs(name).f_flag if os.path.isabs(name) else 0
+        except OSError:
+            continue
+        if flags & os.ST_NOEXEC:
+            raise ImportError(
+                f"{name} cannot be loaded: its file system is mounted with noexec. "
+                "Install the package on another one, or mount it without noexec."
+            )
 
 
 def _open(name: str, mode: int = 0) -> ctypes.CDLL:

@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, ParamSpec, Self, TypeVar, overload
-from weakref import WeakSet
 
 from .. import _ext
+from .alive import Alive
 from .callback import Callback
 from .endpoint import Endpoint
 from .listener import Listener
@@ -56,8 +56,8 @@ class Worker(_ext.Worker):
     _submissions: set[Submission]
     _addressed: Waiters  # for endpoints from the worker's address
     _dropped_listeners: set[Listener]
-    _endpoints: WeakSet[Endpoint]
-    _listeners: WeakSet[Listener]
+    _endpoints: Alive[Endpoint]
+    _listeners: Alive[Listener]
     _message_listeners: set[_ext.MessageListener]
     _outer: int  # id() of the exception that was being handled when it was made
     _tasks: set[asyncio.Task[object]]
@@ -69,8 +69,8 @@ class Worker(_ext.Worker):
         self = super().__new__(cls, context, loop, Endpoint, Listener)
         self._addressed = Waiters()
         self._dropped_listeners = set()
-        self._endpoints = WeakSet()
-        self._listeners = WeakSet()
+        self._endpoints = Alive()
+        self._listeners = Alive()
         self._message_listeners = set()
         self._tasks = set()
         self._thread = threading.current_thread()

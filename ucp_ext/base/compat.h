@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* compat.h: what differs between CPython 3.11 and 3.14, between compilers and
+/* compat.h: what differs between CPython 3.11 and 3.15, between compilers and
  * between CPUs. Included first by every file of the binding. */
 #ifndef UCP_EXT_BASE_COMPAT_H
 #define UCP_EXT_BASE_COMPAT_H

@@ -235,7 +235,7 @@ recv_message_post(RequestObject *req, const umx_op_params *params)
 const op_type op_am_recv = {
     .name  = "am_recv",
     .flags = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_FETCH | OP_OWN |
-             OP_GIVES,
+             OP_GIVES | OP_BLOCK,
     .post         = recv_post,
     .note         = event_note_message_first,
     .result       = am_result,

@@ -114,7 +114,7 @@ const op_type op_tag_send_sync = {
 
 const op_type op_tag_recv = {
     .name     = "recv",
-    .flags    = OP_RECV | OP_UNRECV | OP_EXACT,
+    .flags    = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_EXACT,
     .post     = recv_post,
     .describe = channel_describe_recv,
     .unrecv   = tag_unrecv,
@@ -122,7 +122,7 @@ const op_type op_tag_recv = {
 
 const op_type op_tag_recv_into = {
     .name     = "recv",
-    .flags    = OP_RECV | OP_UNRECV,
+    .flags    = OP_RECV | OP_UNRECV | OP_UNRECV_LATE,
     .post     = recv_post,
     .result   = request_length,
     .describe = channel_describe_recv,
@@ -147,7 +147,7 @@ const op_type op_tag_recv_message = {
 
 const op_type op_tag_message_recv = {
     .name           = "TagMessage.recv",
-    .flags          = OP_RECV | OP_UNRECV,
+    .flags          = OP_RECV | OP_UNRECV | OP_UNRECV_LATE,
     .post           = message_recv_post,
     .result         = request_length,
     .unrecv         = tag_unrecv,

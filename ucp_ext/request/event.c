@@ -130,6 +130,8 @@ on_submitted_request(umx_worker *umx, umx_status status, void *arg)
 
     (void)umx;
     (void)status;
+    req->is_submitted = true;
+    event_unlink(&req->event); /* what it waited for on a list is over */
     event_tell_request(req);
 }
 

@@ -37,7 +37,8 @@ enum {
     OP_STAYS = 1 << 16, /* a message that does not fit stays in its queue */
     /* request_function() makes of the value what the program gets, once that
      * is handed out: the message does not come again */
-    OP_DECODES = 1 << 17
+    OP_DECODES = 1 << 17,
+    OP_BLOCK = 1 << 18 /* short messages come into a block, which has no hold */
 };
 
 /* umx_request_cancel(), or umx_request_abandon(). */
@@ -138,9 +139,10 @@ struct RequestObject {
     union {
         uint8_t has_odd_end; /* any of these */
         struct {
-            /* Dropped in a foreign thread: the owner's thread is to ... */
+            /* Ended in a foreign thread: the owner's thread is to ... */
             bool is_withdrawn : 1; /* cancel the operation */
             bool is_returning : 1; /* return the bytes to their queue */
+            bool is_submitted : 1; /* ... and that thread has got it */
             bool is_landed : 1;    /* given up, and received after all */
             bool is_orphan : 1;    /* dropped; libumx has a reference */
         };
@@ -185,7 +187,9 @@ struct RequestObject {
         char           tail[REQUEST_TAIL_SIZE];
     };
 };
-_Static_assert(sizeof(RequestObject) <= 248, "keep requests small");
+/* The head of an object has 16 bytes, without the GIL 32. */
+_Static_assert(sizeof(RequestObject) <= 232 + sizeof(PyObject),
+               "keep requests small");
 
 /* Declare the tail of an operation: `struct TAIL {...}`, and get it. */
 #define TAIL __attribute__((may_alias))

@@ -241,65 +241,16 @@ request_cancel_at_once(RequestObject *self)
     }
 }
 
-/* Note that the awaitable has ended. */
-static void
-end_awaitable(RequestObject *self)
-{
-    request_set_state(self, REQUEST_CANCELLED);
-    if (request_has_callbacks(self)) {
-        request_hold(self);
-    }
-    request_link_wake(self);
-    worker_after_call(self->worker);
-}
-
-bool
-request_abandon(RequestObject *self)
-{
-    bool is_posted;
-
-    if (request_is_settled(self)) {
-        return false;
-    }
-    if (request_low_level(self) != NULL) {
-        /* its callback tells when the buffer is free */
-        (void)cancel_operation(self, umx_request_cancel);
-        return true;
-    }
-    Py_INCREF(self);
-    is_posted = self->state != REQUEST_DEFERRED;
-    request_set_state(self, REQUEST_CANCELLED); /* for code that runs in this */
-    if (is_posted) {
-        request_cancel_at_once(self);
-    } else {
-        request_release_buffers(self);
-        request_forget(self);
-    }
-    end_awaitable(self);
-    Py_DECREF(self);
-    return true;
-}
-
-void
-request_cancel_told(RequestObject *self)
-{
-    if (self->state != REQUEST_CANCELLING) {
-        request_cancel_at_once(self);
-    } else if (cancel_operation(self, umx_request_cancel) &&
-               !request_is_settled(self)) {
-        end_awaitable(self);
-    }
-}
-
-/* Have the owner's thread cancel the operation. False: it cannot. */
+/* Have the owner's thread cancel the operation. False: its worker is closing,
+ * or there is no memory. */
 static bool
 cancel_elsewhere(RequestObject *self)
 {
-    if (!request_is_in_flight(self) || worker_is_forked(self->worker)) {
-        return false;
-    }
     if (self->is_withdrawn) {
         return true;
+    }
+    if (worker_is_forked(self->worker)) {
+        return false;
     }
     self->is_withdrawn = true; /* request_settle_told() does it */
     Py_INCREF(self);
@@ -308,6 +259,98 @@ cancel_elsewhere(RequestObject *self)
         Py_DECREF(self);
         return false;
     }
+    return true;
+}
+
+/* Note that the awaitable has ended. What libumx has told of is the owner's
+ * thread's to settle; `is_told_elsewhere`: it will run the callbacks as well.
+ */
+static void
+end_awaitable(RequestObject *self, bool is_told_elsewhere)
+{
+    request_set_state(self, REQUEST_CANCELLED);
+    if (request_has_callbacks(self)) {
+        request_hold(self);
+    }
+    if (!is_told_elsewhere) {
+        request_link_wake(self);
+    }
+    if (worker_is_mine(self->worker)) {
+        worker_after_call(self->worker);
+    }
+}
+
+/* Cancel an operation whose callback of ucp._libs tells when the buffer is
+ * free. */
+static void
+cancel_low_level(RequestObject *self)
+{
+    if (worker_is_mine(self->worker)) {
+        (void)cancel_operation(self, umx_request_cancel);
+    } else {
+        (void)cancel_elsewhere(self);
+    }
+}
+
+bool
+request_abandon(RequestObject *self)
+{
+    bool is_posted, is_told_elsewhere = false;
+
+    if (request_is_settled(self)) {
+        return false;
+    }
+    if (request_low_level(self) != NULL) {
+        cancel_low_level(self);
+        return true;
+    }
+    Py_INCREF(self);
+    is_posted = self->state != REQUEST_DEFERRED;
+    request_set_state(self, REQUEST_CANCELLED); /* for code that runs in this */
+    if (!is_posted) {
+        request_release_buffers(self);
+        request_forget(self);
+    } else if (worker_is_mine(self->worker)) {
+        request_cancel_at_once(self);
+    } else {
+        is_told_elsewhere = cancel_elsewhere(self);
+    }
+    end_awaitable(self, is_told_elsewhere);
+    Py_DECREF(self);
+    return true;
+}
+
+void
+request_cancel_told(RequestObject *self)
+{
+    if (request_low_level(self) != NULL) {
+        (void)cancel_operation(self, umx_request_cancel);
+    } else if (self->is_landed && request_is_a(self, OP_UNRECV_LATE)) {
+        return; /* its message came before this: release_told() returns that */
+    } else if (self->state != REQUEST_CANCELLING) {
+        request_cancel_at_once(self);
+    } else if (cancel_operation(self, umx_request_cancel) &&
+               !request_is_settled(self)) {
+        end_awaitable(self, false);
+    }
+}
+
+/* Have the owner's thread cancel a pending operation. False: it stays pending,
+ * as there is no memory to tell that thread. */
+static bool
+begin_cancelling_elsewhere(RequestObject *self)
+{
+    const WorkerObject *worker = self->worker;
+
+    if (cancel_elsewhere(self)) {
+        request_set_state(self, REQUEST_CANCELLING);
+        return true;
+    }
+    if (worker->umx != NULL && !worker->is_shutting &&
+        !worker_is_forked(worker)) {
+        return false;
+    }
+    end_awaitable(self, false); /* nothing of it is left that could go on */
     return true;
 }
 
@@ -331,15 +374,15 @@ request_begin_cancelling(RequestObject *self)
     if (self->state == REQUEST_CANCELLING) {
         return true;
     }
-    request_set_state(self, REQUEST_CANCELLING);
-    if (!worker_is_mine(self->worker) && cancel_elsewhere(self)) {
-        return true;
+    if (!worker_is_mine(self->worker)) {
+        return begin_cancelling_elsewhere(self);
     }
+    request_set_state(self, REQUEST_CANCELLING);
     Py_INCREF(self);
     is_free = !is_lent_memory(self);
     is_free |= cancel_operation(self, umx_request_cancel);
     if (is_free && !request_is_settled(self)) {
-        end_awaitable(self);
+        end_awaitable(self, false);
     } else {
         worker_after_call(self->worker);
     }

@@ -170,12 +170,16 @@ release_told(RequestObject *req)
     if (UNLIKELY(req->is_landed)) {
         req->is_landed = false;
         if (req->worker->umx != NULL && request_is_a(req, OP_UNRECV_LATE) &&
-            request_holds_bytes(req) && req->hold.owner != NULL) {
+            request_holds_bytes(req) &&
+            (req->hold.owner != NULL || request_is_a(req, OP_BLOCK))) {
             request_unrecv(req); /* the cancellation came too late for libumx */
         }
         request_return_message(req);
     }
     if (UNLIKELY(req->state == REQUEST_CANCELLED)) {
+        if (req->type->give_back != NULL && req->worker->umx != NULL) {
+            req->type->give_back(req);
+        }
         request_forget(req);
     }
     if (!req->can_unrecv) {
@@ -200,20 +204,31 @@ release_done(RequestObject *req)
     request_link_wake(req);
 }
 
-void
-request_settle_told(RequestObject *req)
+/* Do what another thread has asked for. The message may have come, and have
+ * been told of, before that. */
+static NOINLINE void
+do_submitted(RequestObject *req)
 {
-    if (UNLIKELY(req->is_withdrawn)) {
+    req->is_submitted = false;
+    if (req->is_withdrawn) {
         req->is_withdrawn = false;
         request_cancel_told(req);
         Py_DECREF(req); /* the reference of who asked for it */
     }
-    if (UNLIKELY(req->is_returning)) {
+    if (req->is_returning) {
         req->is_returning = false;
         if (req->worker->umx != NULL) {
             request_unrecv(req);
         }
         Py_DECREF(req); /* the reference of request_return_unseen() */
+    }
+}
+
+void
+request_settle_told(RequestObject *req)
+{
+    if (UNLIKELY(req->is_submitted)) {
+        do_submitted(req);
     }
     if (UNLIKELY(req->is_again)) {
         request_post_again(req);
@@ -222,7 +237,7 @@ request_settle_told(RequestObject *req)
         req->type->told(req);
     } else if (request_has_second_step(req, UMX_OK)) {
         request_begin_second_step(req);
-    } else {
+    } else if (request_is_settled(req)) { /* else it is being cancelled */
         release_told(req);
         request_link_wake(req);
     }

@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, SupportsIndex
-from weakref import WeakSet
 
 from .... import _ext
+from ...._core.alive import Alive
 from ....exceptions import UCXBaseException, UCXError
 from ._endpoint import Callback, UCXEndpoint, UCXListener, call_when_done
 from ._memory import UCXMemoryHandle
@@ -99,14 +99,14 @@ class UCXWorker(_ext.Worker):
     it; pending operations hold a reference.
     """
 
-    _endpoints: WeakSet[UCXEndpoint]
-    _listeners: WeakSet[UCXListener]
+    _endpoints: Alive[UCXEndpoint]
+    _listeners: Alive[UCXListener]
     _thread: int
 
     def __new__(cls, context: UCXContext) -> Self:
         self = super().__new__(cls, context, None, UCXEndpoint, UCXListener)
-        self._endpoints = WeakSet()
-        self._listeners = WeakSet()
+        self._endpoints = Alive()
+        self._listeners = Alive()
         self._thread = threading.get_ident()
         _workers.add(self)
         return self
@@ -238,7 +238,7 @@ class UCXWorker(_ext.Worker):
         )
 
 
-_workers: WeakSet[UCXWorker] = WeakSet()
+_workers: Alive[UCXWorker] = Alive()
 
 
 def _close_at_exit() -> None:
