@@ -331,6 +331,9 @@ send_by(umi_comm_send *send, umx_ep *ep, uint64_t tag, bool is_waited)
     if (is_to_lend(comm, send->buf.len, is_waited)) {
         params.flags |= UMX_OP_FLAG_LEND;
     }
+    if (send->buf.len >= UMI_COMM_LEND_MIN) { /* nothing may come any more */
+        send->comm->crossings -= comm->crossings != 0;
+    }
     status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, len, &send->buf,
                                &params, &send->sub);
     if (status >= 0) {

@@ -178,6 +178,7 @@ test_messages_that_cross_are_lent_until_no_more_do(void **state)
     for (int i = 0; i < MAX_CROSSINGS; i++) {
         assert_true(send_alone(w, 0, LARGE)); /* 1 gets it */
     }
+    assert_false(send_alone(w, 0, LARGE)); /* though nothing comes */
     assert_false(send_alone(w, 1, LARGE)); /* and does not lend any more, */
     for (int i = 1; i < MAX_CROSSINGS; i++) {
         (void)send_alone(w, 1, LARGE);
