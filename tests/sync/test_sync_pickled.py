@@ -157,7 +157,7 @@ def test_threads_send_objects_at_the_same_time():
 def test_ctrl_c_during_an_object_operation_ends_the_communicator(call):
     source = """
     import threading
-    from ucp._communicator import short, steps
+    from ucp._communicator import steps
     rank = int(os.environ["RANK_OF_TEST"])
     comm = ucp.sync.Communicator.connect(os.environ["ROOT_OF_TEST"], rank, 2)
     heard = threading.Event()
@@ -165,7 +165,7 @@ def test_ctrl_c_during_an_object_operation_ends_the_communicator(call):
         while not heard.wait(0.05):
             os.kill(os.getpid(), signal.SIGINT)
     def interrupt(_, frame):
-        if frame.f_code in (steps.run.__code__, short._exchange.__code__):
+        if frame.f_code in (steps.run.__code__, steps.wait.__code__):
             heard.set()
             raise KeyboardInterrupt
     signal.signal(signal.SIGINT, interrupt)
