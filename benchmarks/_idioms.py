@@ -47,21 +47,28 @@ def memories(nbytes: int) -> list[Any]:
 # --- gather, and posting all before awaiting each -----------------------------
 
 
-def gather_client(ep: Any, nbytes: int) -> Operation:
+def own_gather() -> Any:
+    """``ucp.gather()``; asyncio's where there is none yet."""
+    import ucp
+
+    return getattr(ucp, "gather", asyncio.gather)
+
+
+def gather_client(ep: Any, nbytes: int, gather: Any = asyncio.gather) -> Operation:
     buffers, answer = memories(nbytes), memory(8)
 
     async def run() -> None:
-        await asyncio.gather(*(ep.send(buffer) for buffer in buffers))
+        await gather(*(ep.send(buffer) for buffer in buffers))
         await ep.recv(answer)
 
     return run
 
 
-def gather_server(ep: Any, nbytes: int) -> Operation:
+def gather_server(ep: Any, nbytes: int, gather: Any = asyncio.gather) -> Operation:
     buffers, answer = memories(nbytes), memory(8)
 
     async def run() -> None:
-        await asyncio.gather(*(ep.recv(buffer) for buffer in buffers))
+        await gather(*(ep.recv(buffer) for buffer in buffers))
         await ep.send(answer)
 
     return run
@@ -167,6 +174,7 @@ def sync_server(ep: Any, nbytes: int) -> Operation:
 
 SERVERS: dict[str, Idiom] = {
     "gather": gather_server,
+    "ucp.gather": lambda ep, nbytes: gather_server(ep, nbytes, own_gather()),
     "post": post_server,
     "request": request_server,
     "clients": request_server,
@@ -176,6 +184,7 @@ SERVERS: dict[str, Idiom] = {
 }
 CLIENTS_OF: dict[str, Idiom] = {
     "gather": gather_client,
+    "ucp.gather": lambda ep, nbytes: gather_client(ep, nbytes, own_gather()),
     "post": post_client,
     "request": request_client,
     "pickle": pickle_client,

@@ -5,6 +5,7 @@ Nothing is pinned, and nothing else is set. Microseconds, each for one of:
 
     gather    64 sends by one `asyncio.gather`, as many receives by another one, and
               an answer: a message
+    ucp.gather  the same by `ucp.gather`: a message
     post      the same by posting all, then awaiting each: a message
     request   `send_obj` and `recv_obj`: a question and its answer
     clients   the same of 8 clients at a time, by gather: a question and its answer
@@ -41,8 +42,9 @@ from _sides import Counts
 PROGRAM = Path(__file__).with_name("_idioms.py")
 # What is measured, and for which sizes.
 KINDS = {
-    "gather": "8,4K",
-    "post": "8,4K",
+    "gather": "8,4K,64K",
+    "ucp.gather": "8,4K,64K",
+    "post": "8,4K,64K",
     "request": "100,64K",
     "clients": "100",
     "pickle": "0",
@@ -52,7 +54,12 @@ KINDS = {
     "get": "8,64K",
     "sync": "8,64K",
 }
-PARTS = {"gather": 64, "post": 64, "clients": 8}  # of what is timed as one
+PARTS = {
+    "gather": 64,
+    "ucp.gather": 64,
+    "post": 64,
+    "clients": 8,
+}  # of what is timed as one
 
 
 @dataclass(frozen=True)
