@@ -5,12 +5,13 @@
 import asyncio
 import contextvars
 import gc
+import time
 
 import pytest
 
 import ucp
 from ucp import _ext
-from ucp.testing import connected_pair
+from ucp.testing import connected_pair, until
 
 # How many messages, of how many bytes.
 MANY = [
@@ -164,6 +165,81 @@ async def give_up(left, right, size, how):
     await sending
     assert again == [bytearray(b"a" * size), bytearray(b"b" * size)]
     assert not any(map(any, got))
+
+
+@pytest.mark.parametrize("kind", ["obj", "pickle", "with a callback", "twice"])
+async def test_whatever_has_come_of_a_cancelled_gather_comes_again(kind):
+    async with connected_pair() as (left, right):
+        is_pickle = kind == "pickle"
+
+        def receive():
+            return (
+                right.recv_pickle(allow_pickle=True) if is_pickle else right.recv_obj()
+            )
+
+        first, second = receive(), receive()
+        if kind == "with a callback":
+            first.add_done_callback(lambda _: None)
+        tasks = [asyncio.ensure_future(ucp.gather(first, second))]
+        if kind == "twice":
+            tasks.append(asyncio.ensure_future(ucp.gather(second, first)))
+        await (left.send_pickle({"a": 1}) if is_pickle else left.send_obj(b"a"))
+        await until(first.done)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert all(task.cancelled() for task in tasks)
+        async with asyncio.timeout(5):
+            assert await receive() == ({"a": 1} if is_pickle else b"a")
+
+
+async def test_one_that_is_cancelled_when_all_is_done_gives_back_what_has_come():
+    async with connected_pair() as (left, right):
+
+        async def late():
+            time.sleep(0.002)  # the loop is due
+            await ucp.gather(receive)
+
+        for number in range(20):
+            receive = right.recv_obj()
+            await left.send_obj(bytes([number]))
+            await until(receive.done)
+            task = asyncio.create_task(late())
+            asyncio.get_running_loop().call_soon(task.cancel)
+            await asyncio.wait([task])
+            if task.cancelled():
+                async with asyncio.timeout(5):
+                    assert await right.recv_obj() == bytes([number])
+
+
+async def test_what_is_given_twice_is_awaited_once():
+    async def once():
+        return 5
+
+    coroutine = once()
+    async with connected_pair() as (left, right):
+        receive = right.recv_obj()
+        sending = left.send_obj(b"x")
+        results = await ucp.gather(coroutine, receive, coroutine, receive, sending)
+        assert results == [5, b"x", 5, b"x", None]
+
+
+async def test_what_is_of_another_loop_is_refused():
+    loop = asyncio.new_event_loop()
+    future = loop.create_future()
+    with pytest.raises(RuntimeError, match="different event loop"):
+        await ucp.gather(future)
+    future.set_result(5)
+    with pytest.raises(RuntimeError, match="different event loop"):
+        await ucp.gather(future)
+    loop.close()
+
+
+async def test_exceptions_that_end_programs_are_returned_like_others():
+    future = asyncio.get_running_loop().create_future()
+    future.set_exception(SystemExit(3))
+    [outcome] = await ucp.gather(future, return_exceptions=True)
+    assert isinstance(outcome, SystemExit)
 
 
 async def test_a_loop_of_gathers_that_are_done_at_once_lets_others_run():

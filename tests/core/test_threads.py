@@ -555,3 +555,41 @@ async def test_submitted_work_is_forgotten_once_it_is_done():
                 await server.recv(bytearray(1))
     finally:
         gc.enable()
+
+
+FRAMES = {
+    "frames": (lambda ep: ep.recv_frames(), lambda ep, data: ep.send_frames([data])),
+    "multi": (lambda ep: ep.recv_multi(), lambda ep, data: ep.send_multi([data])),
+    "pickle": (
+        lambda ep: ep.recv_pickle(allow_pickle=True),
+        lambda ep, data: ep.send_pickle(data),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.parametrize("how", ["cancel", "close"])
+async def test_frames_that_land_when_another_thread_ends_their_receive_come_again(
+    kind, how
+):
+    receive, send = FRAMES[kind]
+    async with connected_pair() as (left, right):
+        for polls in range(10):
+            data = bytes([polls]) * 66_000
+            first = receive(right)
+            sending = send(left, data)
+            for _ in range(polls):
+                right.worker.progress()
+            if first.done():  # it has landed
+                await first
+                await sending
+                break
+            thread = threading.Thread(target=getattr(first, how))
+            thread.start()
+            thread.join()
+            await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                got = await receive(right)
+                await sending
+            parts = got[1] if kind == "frames" else got if kind == "multi" else [got]
+            assert [bytes(part) for part in parts] == [data]

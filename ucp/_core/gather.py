@@ -42,31 +42,40 @@ async def gather(*ops: Awaitable[Any], return_exceptions: bool = False) -> list[
     when none uses its buffer any more. What a receive has got by then goes to the next
     receive.
     """
-    results: list[Any] | None = _ext.gather_results(ops)
-    if results is None:
-        return await _gather(ops, return_exceptions)
-    last: Any = ops[-1] if ops else None
-    if last is not None and not last._look():
-        await asyncio.sleep(0)  # others have waited for the loop
-    return results
+    if ops and isinstance(ops[-1], _ext.Request) and ops[-1]._look():
+        results: list[Any] | None = _ext.gather_results(ops)
+        if results is not None:
+            return results
+    return await _gather(ops, return_exceptions)
 
 
 async def _gather(ops: tuple[Any, ...], return_exceptions: bool) -> list[Any]:
     """``gather()`` of what is not all done, or of other futures."""
-    futures = [
-        op if isinstance(op, _ext.Request) else asyncio.ensure_future(op) for op in ops
-    ]
+    futures = _futures(ops)
     pending = [future for future in futures if not future.done()]
-    last = pending[-1] if pending else futures[-1]
+    last = (pending or futures or [None])[-1]
     may_go_on = isinstance(last, _ext.Request) and last._look()
     if any(not future.done() for future in pending):
         await _wait(futures, return_exceptions)
     elif not may_go_on:
-        await asyncio.sleep(0)
+        await _unless_cancelled(futures, asyncio.sleep(0))  # others have waited
     if return_exceptions:
         return [_outcome(future) for future in futures]
     _raise_first(futures)
     return [future.result() for future in futures]
+
+
+def _futures(ops: tuple[Any, ...]) -> list[Any]:
+    """Futures of this loop; of what is given twice the same."""
+    loop = asyncio.get_running_loop()
+    made: dict[int, Any] = {}
+    for op in ops:
+        if id(op) not in made:
+            is_ours = isinstance(op, _ext.Request)
+            future = made[id(op)] = op if is_ours else asyncio.ensure_future(op)
+            if future.get_loop() not in (loop, None):
+                raise RuntimeError(f"{op!r} is attached to a different event loop")
+    return [made[id(op)] for op in ops]
 
 
 def _raise_first(futures: list[Any]) -> None:
@@ -78,7 +87,7 @@ def _raise_first(futures: list[Any]) -> None:
 def _outcome(future: Any) -> Any:
     try:
         return future.result()
-    except (asyncio.CancelledError, Exception) as exc:
+    except BaseException as exc:
         return exc
 
 
@@ -93,13 +102,17 @@ async def _wait(futures: list[Any], is_for_all: bool) -> None:
         future.add_done_callback(on_done, context=context)
     if not is_for_all:
         _raise_first(futures)
+    await _unless_cancelled(futures, waiter)
+    if state[2] is not None:
+        state[2].result()
+
+
+async def _unless_cancelled(futures: list[Any], something: Awaitable[None]) -> None:
     try:
-        await waiter
+        await something
     except asyncio.CancelledError:
         await _give_up(futures)
         raise
-    if state[2] is not None:
-        state[2].result()
 
 
 async def _give_up(futures: list[Any]) -> None:

@@ -361,10 +361,13 @@ frames_result(RequestObject *req)
 static umx_status
 frames_unrecv(RequestObject *req)
 {
-    umx_message *message = req->message;
+    umx_message       *message = req->message;
+    const frames_list *list    = frames_of(req);
 
-    req->message = NULL;
-    umx_message_unrecv_frames(message, frames_of(req)->buffers);
+    if (message != NULL && list != NULL) {
+        req->message = NULL;
+        umx_message_unrecv_frames(message, list->buffers);
+    }
     return UMX_OK;
 }
 
@@ -406,7 +409,8 @@ recv_describe(const RequestObject *req, umx_status status, size_t capacity,
     .traverse = frames_traverse
 
 enum {
-    OWN_FLAGS = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_LOOK | OP_OWN
+    OWN_FLAGS = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_LOOK | OP_OWN |
+                OP_BLOCK
 };
 
 const op_type op_recv_frames = {
@@ -420,7 +424,7 @@ static const op_type op_recv_pickle = {
 
 const op_type op_recv_frames_into = {
     .name         = "recv_frames",
-    .flags        = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_LOOK,
+    .flags        = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_LOOK | OP_BLOCK,
     .post         = recv_into_post,
     .note         = event_note_message,
     .describe     = recv_describe,

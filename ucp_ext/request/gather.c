@@ -26,8 +26,7 @@ has_ended_well(PyObject *object)
 {
     const RequestObject *req = (RequestObject *)object;
 
-    return req->state == REQUEST_DONE && req->status == UMX_OK &&
-           req->rare == NULL;
+    return req->state == REQUEST_DONE && req->status == UMX_OK;
 }
 
 /* Has an operation ended without a result? -1 with an exception. To ask for the

@@ -38,7 +38,8 @@ enum {
     /* request_function() makes of the value what the program gets, once that
      * is handed out: the message does not come again */
     OP_DECODES = 1 << 17,
-    OP_BLOCK = 1 << 18 /* short messages come into a block, which has no hold */
+    OP_BLOCK =
+        1 << 18 /* bytes come into memory of its own, not that of `hold` */
 };
 
 /* umx_request_cancel(), or umx_request_abandon(). */

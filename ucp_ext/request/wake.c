@@ -159,6 +159,16 @@ request_begin_second_step(RequestObject *req)
     }
 }
 
+/* Release what was lent, unless its bytes may have to go back to their queue.
+ */
+static inline void
+release_unless_needed(RequestObject *req)
+{
+    if (!req->can_unrecv && !req->is_returning) {
+        request_release_buffers(req);
+    }
+}
+
 /* Release what was lent if libumx is done with it: the program may run in
  * this. */
 static void
@@ -182,9 +192,7 @@ release_told(RequestObject *req)
         }
         request_forget(req);
     }
-    if (!req->can_unrecv) {
-        request_release_buffers(req);
-    }
+    release_unless_needed(req);
 }
 
 /* Is the operation over, with nothing left but to run callbacks? */
@@ -198,9 +206,7 @@ is_just_done(const RequestObject *req)
 static inline void
 release_done(RequestObject *req)
 {
-    if (!req->can_unrecv) {
-        request_release_buffers(req);
-    }
+    release_unless_needed(req);
     request_link_wake(req);
 }
 

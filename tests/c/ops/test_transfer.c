@@ -238,9 +238,9 @@ static void
 test_many_messages_go_whole(void **state)
 {
     enum {
-        COUNT = 64
+        MESSAGES = 64
     };
-    static op sent[2][COUNT], got[2][COUNT];
+    static op sent[2][MESSAGES], got[2][MESSAGES];
     pair     *p = *state;
     umx_ep   *clients[2], *servers[2];
 
@@ -248,7 +248,7 @@ test_many_messages_go_whole(void **state)
     open_second(p, &clients[0], &servers[0]);
     clients[1] = p->client;
     servers[1] = p->server;
-    for (int i = 0; i < COUNT; i++) {
+    for (int i = 0; i < MESSAGES; i++) {
         for (int n = 0; n < 2; n++) {
             size_t len = UMI_TRANSFER_MIN + (size_t)(i * 700);
 
@@ -259,7 +259,7 @@ test_many_messages_go_whole(void **state)
                     out[n] + i * 50000, len);
         }
     }
-    for (int i = 0; i < COUNT; i++) {
+    for (int i = 0; i < MESSAGES; i++) {
         for (int n = 0; n < 2; n++) {
             size_t len = UMI_TRANSFER_MIN + (size_t)(i * 700);
 
