@@ -32,5 +32,4 @@ def test_the_page_has_the_lengths():
     lengths = {name: which for name, which, _ in told()}
     transfer = "src/ops/transfer.h"
     assert kib(transfer, "UMI_TRANSFER_MIN") in lengths["pieces"]
-    assert kib(transfer, "UMI_TRANSFER_BUSY_MIN") in lengths["pieces"]
     assert kib("src/ops/follow.h", "UMI_FOLLOW_MIN") in lengths["follow"]
