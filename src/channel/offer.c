@@ -7,7 +7,7 @@
 #include "channel/channel.h"
 #include "lend/lend.h"
 #include "ops/follow.h"
-#include "ops/turns.h"
+#include "ops/transfer.h"
 
 enum {
     BYTES_PER_US = 1250 /* of a quick network: 10 Gbit/s */

@@ -103,35 +103,36 @@ post_piece(umi_turns *turns, umi_piece_block *piece, unsigned id,
                                     UMX_OK;
 }
 
-/* A block with the next `len` bytes of a transfer, `header_len` bytes behind
- * its beginning; NULL: out of memory, or `*status_p` says why its memory cannot
- * be read. */
-static umi_piece_block *
+/* Get a block with the next `len` bytes of a transfer, `header_len` bytes
+ * behind its beginning. `*is_readable_p`: false if its memory cannot be read.
+ */
+static umx_status
 fill_block(umi_turns *turns, umi_transfer *transfer, size_t header_len,
-           size_t len, umx_status *status_p)
+           size_t len, umi_piece_block **piece_p, bool *is_readable_p)
 {
     umx_worker      *worker = turns->link->worker;
     umi_piece_block *piece  = umi_pool_get(&worker->transfers->blocks);
+    umx_status       status;
 
-    *status_p = UMX_OK;
     if (piece == NULL) {
-        return NULL;
+        return UMX_ERR_NO_MEMORY;
     }
     umi_node_init(&piece->node);
     piece->worker = worker;
     piece->len    = len;
-    *status_p     = umi_datatype_read(transfer->req, transfer->moved,
+    status        = umi_datatype_read(transfer->req, transfer->moved,
                                       piece->bytes + header_len, len);
-    if (*status_p != UMX_OK) {
+    if (status != UMX_OK) {
+        *is_readable_p = false;
         umi_pool_put(&worker->transfers->blocks, piece);
-        return NULL;
+        return status;
     }
     transfer->moved += len;
-    return piece;
+    *piece_p = piece;
+    return UMX_OK;
 }
 
-/* Send the next piece of a transfer, at most `*len_p` bytes; gives how many.
- * `*is_readable_p`: false if its memory cannot be read. */
+/* Send the next piece of a transfer, at most `*len_p` bytes; gives how many. */
 static umx_status
 send_piece(umi_turns *turns, umi_transfer *transfer, size_t *len_p,
            bool *is_readable_p)
@@ -143,10 +144,9 @@ send_piece(umi_turns *turns, umi_transfer *transfer, size_t *len_p,
     if (*len_p > left) {
         *len_p = left;
     }
-    piece = fill_block(turns, transfer, 0, *len_p, &status);
-    if (piece == NULL) {
-        *is_readable_p = status == UMX_OK;
-        return *is_readable_p ? UMX_ERR_NO_MEMORY : status;
+    status = fill_block(turns, transfer, 0, *len_p, &piece, is_readable_p);
+    if (status != UMX_OK) {
+        return status;
     }
     piece->header.endpoint = transfer->ep->remote_id;
     piece->header.id       = transfer->id;
@@ -154,18 +154,17 @@ send_piece(umi_turns *turns, umi_transfer *transfer, size_t *len_p,
                       sizeof(piece->header) + *len_p);
 }
 
-/* Send a message whole; as send_piece(). */
+/* Send a message whole. */
 static umx_status
 send_whole(umi_turns *turns, umi_transfer *transfer, bool *is_readable_p)
 {
     size_t           header_len = transfer->header_len;
-    umx_status       status;
-    umi_piece_block *piece = fill_block(turns, transfer, header_len,
-                                        transfer->len, &status);
+    umi_piece_block *piece;
+    umx_status status = fill_block(turns, transfer, header_len, transfer->len,
+                                   &piece, is_readable_p);
 
-    if (piece == NULL) {
-        *is_readable_p = status == UMX_OK;
-        return *is_readable_p ? UMX_ERR_NO_MEMORY : status;
+    if (status != UMX_OK) {
+        return status;
     }
     memcpy(piece->bytes, transfer->header, header_len);
     transfer->header_len = 0;

@@ -43,13 +43,6 @@ void umi_turns_fini(umi_link *link);
 void umi_turns_enter(umi_ep_base *ep);
 void umi_turns_leave(umi_ep_base *ep);
 
-/* True if endpoints of the link wait for their turns. */
-static inline bool
-umi_turns_are_waited_for(const umi_link *link)
-{
-    return !umi_list_is_empty(&link->turns->eps);
-}
-
 /* umi_worker_hooks.take_turns */
 unsigned umi_turns_take(umx_worker *worker);
 

@@ -244,6 +244,19 @@ pair_open(pair *p)
 }
 
 void
+pair_open_second(pair *p, umx_ep **client, umx_ep **server)
+{
+    *client   = p->client;
+    *server   = p->server;
+    p->server = NULL;
+    pair_connect(p, 0);
+    PAIR_UNTIL(p, p->server != NULL &&
+                      umx_ep_get_state(p->client) != UMX_EP_CONNECTING);
+    assert_ptr_equal(p->client->base.link, (*client)->base.link);
+    assert_ptr_equal(p->server->base.link, (*server)->base.link);
+}
+
+void
 pair_hear(umx_ep *ep, const umi_control *control)
 {
     uint8_t bytes[UMI_CONTROL_MAX];

@@ -73,6 +73,10 @@ void pair_open(pair *p);
 /* Start to connect p->client, with a timeout unless 0. */
 void pair_connect(pair *p, uint64_t timeout_ns);
 
+/* A second connection of the two workers, which uses the same stream. The first
+ * one is `client` and `server` afterwards. */
+void pair_open_second(pair *p, umx_ep **client, umx_ep **server);
+
 /* The listener's address. */
 size_t pair_address(const pair *p, struct sockaddr_storage *addr);
 

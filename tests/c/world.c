@@ -164,6 +164,37 @@ world_step(world *w)
     }
 }
 
+umx_buffer
+world_new_buffer(const world *w, size_t len, bool is_memory)
+{
+    umx_memh  *memh;
+    umx_buffer buf;
+
+    if (is_memory && len != 0) {
+        if (umx_memh_alloc(w->context, len, &memh) != UMX_OK) {
+            abort(); /* an assertion of cmocka is for its thread only */
+        }
+        buf      = *umx_memh_buffer(memh);
+        buf.memh = memh;
+        return buf;
+    }
+    buf = umx_host_buffer(malloc(len), len);
+    if (len != 0) {
+        memset(buf.data, 1, len);
+    }
+    return buf;
+}
+
+void
+world_free_buffer(const umx_buffer *buf)
+{
+    if (buf->memh != NULL) {
+        umx_memh_release(buf->memh);
+    } else {
+        free(buf->data);
+    }
+}
+
 static void
 on_done(umx_request *req, umx_status status, void *arg)
 {

@@ -59,6 +59,11 @@ void world_step(world *w);
  * silence means its end. */
 void world_move_away(world *w, int rank);
 
+/* A buffer of its own memory, which ranks can map if `is_memory`. Any thread.
+ */
+umx_buffer world_new_buffer(const world *w, size_t len, bool is_memory);
+void       world_free_buffer(const umx_buffer *buf);
+
 /* Parameters for an operation that tells `job`; and what its call returned. */
 umx_op_params job_params(job *j);
 void          job_posted(job *j, umx_status status, umx_request *const *req_p);

@@ -152,7 +152,7 @@ async def give_up(left, right, size, how):
                 await ucp.gather(*receives)
     else:
         task = asyncio.ensure_future(ucp.gather(*receives))
-        await asyncio.sleep(0.05)
+        await until(receives[0].done)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -264,16 +264,17 @@ async def test_callbacks_see_the_context_of_the_caller():
     seen = []
     name = contextvars.ContextVar("name", default="none")
 
-    async def main(ep, value):
+    async def main(receives, value):
         name.set(value)
-        await ucp.gather(ep.recv_into(bytearray(1)), ep.recv_into(bytearray(1)))
+        await ucp.gather(*receives)
         seen.append(name.get())
 
     async with connected_pair() as (left, right):
-        task = asyncio.create_task(main(right, "first"))
+        receives = [right.recv_into(bytearray(1)) for _ in range(2)]
+        task = asyncio.create_task(main(receives, "first"))
         await asyncio.sleep(0)
         await left.send(b"1")
-        await asyncio.sleep(0.01)
+        await until(receives[0].done)
         await left.send(b"2")
         await task
     assert seen == ["first"]

@@ -22,9 +22,9 @@ from .._core import lifecycle
 from .._core.operation import AnyRequest, call_if_alive, warn_dropped
 from .._core.resolve import resolve_now
 from .._core.worker import Worker
-from ..exceptions import UCXCloseError
 from . import bootstrap, environment
 from .communicator import Communicator
+from .steps import check_open
 
 _T = TypeVar("_T")
 
@@ -58,8 +58,7 @@ class SharedWorker:
 
     def check(self) -> None:
         """Raise UCXCloseError if the worker was closed, or is the parent's."""
-        if self.worker.closed():
-            raise UCXCloseError("ucp was shut down meanwhile")
+        check_open(self.worker)
 
     def _start_keeper(self) -> None:
         """Have a thread settle the futures that no thread waits for."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import _ext
 from .._core.worker import Worker
-from ..exceptions import UCXCloseError, UCXRankFailed
+from ..exceptions import UCXRankFailed
 from . import pickled
 from .parcels import (
     BEGINS,
@@ -25,17 +25,11 @@ from .parcels import (
     pack_short,
     read_head,
 )
-from .steps import finish, run
+from .steps import check_open, finish, run, wait
 
 _NOT_SHORT = object()  # what came is not an object in one piece
 _SENT = BEGINS["send_pickle"]
 _spares: list[bytearray] = []  # memory of receives that are over
-
-
-def _check(worker: Worker) -> None:
-    """Raise if the worker was closed, or is the parent's."""
-    if worker.closed():
-        raise UCXCloseError("ucp was shut down meanwhile")
 
 
 def _end_of(timeout: float | None) -> float | None:
@@ -52,7 +46,7 @@ def send(
     if type(packed) is bytes:
         worker._call_as("send_pickle", timeout, comm.send, packed, dest, tag)
         return
-    _check(worker)
+    check_open(worker)
     steps = pickled.send_packed(comm, packed, dest, tag)
     run(worker, timeout, steps, lambda: "send_pickle")
 
@@ -68,21 +62,14 @@ def recv(
 ) -> Any:
     if allow_pickle is not True:
         check_allowed(comm, "recv_pickle", allow_pickle)
-    _check(worker)
+    check_open(worker)
     end = _end_of(timeout)
     try:
         data = _spares.pop()
     except IndexError:
         data = bytearray(MESSAGE_HEAD_SIZE)
     request = comm.recv(data, source, tag)
-    try:
-        is_done = worker._wait(timeout, request)
-    except BaseException:
-        request.cancel()
-        raise
-    if not is_done:
-        request.cancel()
-        raise request._timeout(timeout, "recv_pickle")
+    wait(worker, request, timeout, timeout, "recv_pickle")
     try:
         obj = _ext.load_object(_SENT, data, 0, MESSAGE_HEAD_SIZE, _NOT_SHORT, request)
     except Exception as exc:
@@ -150,7 +137,7 @@ def bcast(
     timeout: float | None,
 ) -> Any:
     name = "bcast_pickle"
-    _check(worker)
+    check_open(worker)
     end = _end_of(timeout)
     packed: Packed | BaseException | None = None
     head = None
@@ -186,7 +173,7 @@ def spread(
 ) -> list[Any]:
     """The objects of all ranks, or of those up to this one."""
     rank, size = comm.rank, comm.size
-    _check(worker)
+    check_open(worker)
     end = _end_of(timeout)
     packed = _pack(name, obj)
     heads = None

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from .. import _ext
 from .._core.operation import AnyRequest, Steps, Unseen
 from .._core.worker import Worker
-from ..exceptions import UCXTimeout
+from ..exceptions import UCXCloseError, UCXTimeout
 
 _T = TypeVar("_T")
 
@@ -73,6 +73,12 @@ def _ignore(request: AnyRequest) -> None:
 
 
 # ---- drivers -------------------------------------------------------------------
+
+
+def check_open(worker: Worker) -> None:
+    """Raise UCXCloseError if the worker was closed, or is the parent's."""
+    if worker.closed():
+        raise UCXCloseError("ucp was shut down meanwhile")
 
 
 def finish(

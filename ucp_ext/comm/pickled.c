@@ -253,18 +253,10 @@ has_objects(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 static int
 take(RequestObject *req)
 {
-    PyObject *exc;
-    PyObject *value = request_take(req, &exc);
+    PyObject *value = request_take_or_raise(req);
 
-    if (value != NULL) {
-        Py_DECREF(value);
-        return 0;
-    }
-    if (exc != NULL) {
-        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
-        Py_DECREF(exc);
-    }
-    return -1;
+    Py_XDECREF(value);
+    return (value != NULL) ? 0 : -1;
 }
 
 /* How many bytes of a buffer have come: all, or those of a receive. -1: the

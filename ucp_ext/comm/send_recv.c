@@ -20,7 +20,7 @@ send_post(RequestObject *req, const umx_op_params *params)
     const comm_tail *tail  = TAIL_OF(req, comm_tail);
     umx_op_params    given = *params;
 
-    if (worker_has_caller(req->worker)) {
+    if (req->worker->is_in_call) {
         given.flags |= UMX_OP_FLAG_WAITED;
         given.field_mask |= UMX_OP_FIELD_FLAGS;
     }

@@ -185,15 +185,8 @@ const char worker_call_as_doc[] =
 static PyObject *
 finish(RequestObject *req, int rc, const char *name, PyObject *timeout)
 {
-    PyObject *value, *exc;
-
     if (rc > 0) {
-        value = request_take(req, &exc);
-        if (exc != NULL) {
-            PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
-            Py_DECREF(exc);
-        }
-        return value;
+        return request_take_or_raise(req);
     }
     request_give_up(req);
     return (rc < 0) ? NULL : errors_set(request_timeout(req, name, timeout));

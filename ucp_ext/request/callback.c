@@ -202,7 +202,7 @@ callback_attach(RequestObject *req, PyObject *const *values,
                 PyObject *default_name, bool is_recv)
 {
     request_rare *rare;
-    PyObject     *value, *exc, *low;
+    PyObject     *value, *low;
 
     if (req->state == REQUEST_DEFERRED) {
         req->is_refused = true;
@@ -237,12 +237,8 @@ callback_attach(RequestObject *req, PyObject *const *values,
         request_link_wake(req);
         return (PyObject *)req;
     }
-    value = request_take(req, &exc);
+    value = request_take_or_raise(req);
     Py_XDECREF(value);
-    if (exc != NULL) {
-        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
-        Py_DECREF(exc);
-    }
     Py_CLEAR(rare->low_level);
     Py_DECREF(req);
     return NULL;

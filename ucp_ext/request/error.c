@@ -326,11 +326,5 @@ request_new_cancelled_error(const RequestObject *self)
 PyObject *
 request_raise_cancelled(const RequestObject *self)
 {
-    PyObject *exc = request_new_cancelled_error(self);
-
-    if (exc != NULL) {
-        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
-        Py_DECREF(exc);
-    }
-    return NULL;
+    return errors_set(request_new_cancelled_error(self));
 }

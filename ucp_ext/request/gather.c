@@ -144,19 +144,14 @@ gather_results(PyObject *module, PyObject *ops)
     }
     results = PyList_New(count);
     for (Py_ssize_t i = 0; i < count && results != NULL; i++) {
-        RequestObject *req = (RequestObject *)PyTuple_GET_ITEM(ops, i);
-        PyObject      *exc;
-        PyObject      *value = request_take(req, &exc);
+        RequestObject *req   = (RequestObject *)PyTuple_GET_ITEM(ops, i);
+        PyObject      *value = request_take_or_raise(req);
 
         if (value != NULL) {
             PyList_SET_ITEM(results, i, value);
-            continue;
+        } else {
+            Py_CLEAR(results);
         }
-        if (exc != NULL) {
-            PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
-            Py_DECREF(exc);
-        }
-        Py_CLEAR(results);
     }
     return results;
 }

@@ -240,6 +240,9 @@ RequestObject *request_new(WorkerObject *worker, EndpointObject *endpoint,
  * exception in `*exc_p`, which is NULL if that failed. */
 PyObject *request_take(RequestObject *req, PyObject **exc_p);
 
+/* request_take() that raises the exception. */
+PyObject *request_take_or_raise(RequestObject *req);
+
 /* Does libumx have the memory that it was lent? Then the operation's part of
  * the request lives on if the program drops the request. */
 static inline bool

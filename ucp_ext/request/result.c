@@ -2,6 +2,7 @@
 /* result.c: a result: handed out, or given back to where it came from. */
 #include "request/internal.h"
 
+#include "base/errors.h"
 #include "object/endpoint.h"
 #include "object/message.h"
 #include "request/event.h"
@@ -49,15 +50,7 @@ request_value(RequestObject *self)
         }
         return Py_XNewRef(self->result);
     }
-    {
-        PyObject *exc = request_exception_object(self);
-
-        if (exc != NULL) {
-            PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
-            Py_DECREF(exc);
-        }
-        return NULL;
-    }
+    return errors_set(request_exception_object(self));
 }
 
 void
@@ -167,6 +160,15 @@ request_take(RequestObject *self, PyObject **exc_p)
         *exc_p = PyErr_GetRaisedException();
     }
     return value;
+}
+
+PyObject *
+request_take_or_raise(RequestObject *self)
+{
+    PyObject *exc;
+    PyObject *value = request_take(self, &exc);
+
+    return (value != NULL) ? value : errors_set(exc);
 }
 
 /* ---- giving up -----------------------------------------------------------

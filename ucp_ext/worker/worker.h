@@ -161,13 +161,6 @@ worker_is_mine(const WorkerObject *worker)
     return LIKELY(worker->thread == compat_thread_id()) || worker->is_shared;
 }
 
-/* Does a thread wait for what is posted now? */
-static inline bool
-worker_has_caller(const WorkerObject *worker)
-{
-    return worker->is_in_call;
-}
-
 /* worker_call_off() of a worker that has a progress thread. */
 void worker_wait_for_thread(WorkerObject *worker);
 

@@ -595,6 +595,15 @@ forbid_mapping(const world *w)
     cell->key.len = (uint16_t)len;
 }
 
+/* Have rank 0 ask rank 1 for the bytes. */
+static void
+ask_for_bytes(world *w, pulled *p)
+{
+    forbid_mapping(w);
+    post_pulled(w, p, 0);
+    assert_int_equal(p->jobs[0].status, UMX_INPROGRESS);
+}
+
 static void
 test_bytes_that_a_rank_is_asked_for(void **state)
 {
@@ -603,9 +612,7 @@ test_bytes_that_a_rank_is_asked_for(void **state)
 
     open_pulled(w, &p);
     memset(p.from.data, 7, 100000);
-    forbid_mapping(w);
-    post_pulled(w, &p, 0);
-    assert_int_equal(p.jobs[0].status, UMX_INPROGRESS);
+    ask_for_bytes(w, &p);
     world_wait(w, p.jobs, 2, UMX_OK);
     assert_memory_equal(p.from.data, p.to.data, 100000);
     end_pulled(&p);
@@ -619,9 +626,7 @@ test_bytes_that_a_rank_is_asked_for_and_does_not_send(void **state)
     pulled p;
 
     open_pulled(w, &p);
-    forbid_mapping(w);
-    post_pulled(w, &p, 0);
-    assert_int_equal(p.jobs[0].status, UMX_INPROGRESS);
+    ask_for_bytes(w, &p);
     umx_worker_destroy(w->workers[1]);
     w->workers[1] = NULL;
     assert_int_equal(world_wait_one(w, &p.jobs[0]), UMX_ERR_RANK_FAILED);
@@ -946,9 +951,7 @@ test_a_rank_that_cannot_be_told_that_it_has_answered(void **state)
     pulled p;
 
     open_pulled(w, &p);
-    forbid_mapping(w);
-    post_pulled(w, &p, 0);
-    assert_int_equal(p.jobs[0].status, UMX_INPROGRESS);
+    ask_for_bytes(w, &p);
     silence(w);
     expect_silenced(w, &p.jobs[0]);
     (void)world_wait_one(w, &p.jobs[1]);

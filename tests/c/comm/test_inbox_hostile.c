@@ -364,41 +364,12 @@ typedef struct plan {
 /* What a rank has of it. Buffers are as long as they must be, and no longer. */
 typedef struct part {
     job        j;
-    umx_memh  *memhs[2];
     umx_buffer send, recv;
+    umx_buffer one, one_in; /* the first of a rank's bytes */
     size_t     counts[MAX_RANKS];
     umx_buffer sends[MAX_RANKS], recvs[MAX_RANKS];
     umx_comm  *made;
 } part;
-
-static umx_buffer
-new_buffer(const life *l, umx_memh **memh_p, size_t len, bool is_memory)
-{
-    umx_buffer buf;
-
-    *memh_p = NULL;
-    if (is_memory && len != 0 &&
-        umx_memh_alloc(l->w->context, len, memh_p) == UMX_OK) {
-        buf      = *umx_memh_buffer(*memh_p);
-        buf.memh = *memh_p;
-        return buf;
-    }
-    buf = umx_host_buffer(malloc(len), len);
-    if (len != 0) {
-        memset(buf.data, 1, len);
-    }
-    return buf;
-}
-
-static void
-free_buffer(const umx_buffer *buf, umx_memh *memh)
-{
-    if (memh != NULL) {
-        umx_memh_release(memh);
-    } else {
-        free(buf->data);
-    }
-}
 
 static plan
 random_plan(const life *l)
@@ -419,21 +390,17 @@ post_pieces(umx_comm *comm, const plan *p, part *it, umx_op_params *how,
             umx_request **req_p)
 {
     umx_pieces pieces  = {.counts = it->counts};
-    umx_buffer one     = it->send;
-    umx_buffer one_in  = it->recv;
     bool       is_root = umx_comm_rank(comm) == p->root;
 
-    one.len    = p->len;
-    one_in.len = p->len;
     switch (p->kind) {
     case KIND_GATHER:
-        return umx_gatherv(comm, p->root, &one, is_root ? &it->recv : NULL,
+        return umx_gatherv(comm, p->root, &it->one, is_root ? &it->recv : NULL,
                            &pieces, how, req_p);
     case KIND_SCATTER:
         return umx_scatterv(comm, p->root, is_root ? &it->send : NULL, &pieces,
-                            &one_in, how, req_p);
+                            &it->one_in, how, req_p);
     case KIND_ALLGATHER:
-        return umx_allgatherv(comm, &one, &it->recv, &pieces, how, req_p);
+        return umx_allgatherv(comm, &it->one, &it->recv, &pieces, how, req_p);
     default:
         return umx_alltoallv(comm, &it->send, &pieces, &it->recv, &pieces, how,
                              req_p);
@@ -445,22 +412,18 @@ post(umx_comm *comm, const plan *p, part *it, umx_op_params *how,
      umx_request **req_p)
 {
     umx_reduction what    = {UMX_INT64, UMX_SUM};
-    umx_buffer    one     = it->send;
-    umx_buffer    one_in  = it->recv;
     bool          is_root = umx_comm_rank(comm) == p->root;
 
-    one.len    = p->len;
-    one_in.len = p->len;
     switch (p->kind) {
     case KIND_BARRIER:
         return umx_barrier(comm, how, req_p);
     case KIND_BCAST:
-        return umx_bcast(comm, p->root, &one, how, req_p);
+        return umx_bcast(comm, p->root, &it->one, how, req_p);
     case KIND_REDUCE:
-        return umx_reduce(comm, p->root, &what, &one, is_root ? &one_in : NULL,
-                          how, req_p);
+        return umx_reduce(comm, p->root, &what, &it->one,
+                          is_root ? &it->one_in : NULL, how, req_p);
     case KIND_ALLREDUCE:
-        return umx_allreduce(comm, &what, &one, &one_in, how, req_p);
+        return umx_allreduce(comm, &what, &it->one, &it->one_in, how, req_p);
     case KIND_SPLIT:
         return umx_comm_split(comm, 1, 0, how, &it->made, req_p);
     case KIND_BUFFERS:
@@ -478,9 +441,13 @@ begin(const life *l, int rank, const plan *p, part *it)
     umx_op_params how;
     umx_request  *req = NULL;
 
-    *it      = (part){.made = NULL};
-    it->send = new_buffer(l, &it->memhs[0], all, p->is_memory);
-    it->recv = new_buffer(l, &it->memhs[1], all, p->is_memory);
+    *it            = (part){.made = NULL};
+    it->send       = world_new_buffer(l->w, all, p->is_memory);
+    it->recv       = world_new_buffer(l->w, all, p->is_memory);
+    it->one        = it->send;
+    it->one_in     = it->recv;
+    it->one.len    = p->len;
+    it->one_in.len = p->len;
     for (int r = 0; r < l->size; r++) {
         it->counts[r]    = p->len;
         it->sends[r]     = it->send;
@@ -493,8 +460,8 @@ begin(const life *l, int rank, const plan *p, part *it)
 static void
 end(const life *l, part *it)
 {
-    free_buffer(&it->send, it->memhs[0]);
-    free_buffer(&it->recv, it->memhs[1]);
+    world_free_buffer(&it->send);
+    world_free_buffer(&it->recv);
     for (int r = 0; r < l->size; r++) {
         free(it->recvs[r].data);
     }

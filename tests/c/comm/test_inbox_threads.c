@@ -200,44 +200,18 @@ exchange(const rank *r, umx_buffer *send, umx_buffer *recv, int round)
     }
 }
 
-static umx_buffer
-new_buffer(const rank *r, size_t len, umx_memh **memh_p)
-{
-    umx_buffer buf;
-
-    if (!r->is_memory) {
-        *memh_p = NULL;
-        return umx_host_buffer(malloc(len), len);
-    }
-    expect(umx_memh_alloc(r->w->context, len, memh_p) == UMX_OK);
-    buf      = *umx_memh_buffer(*memh_p);
-    buf.memh = *memh_p;
-    return buf;
-}
-
-static void
-free_buffer(const umx_buffer *buf, umx_memh *memh)
-{
-    if (memh != NULL) {
-        umx_memh_release(memh);
-    } else {
-        free(buf->data);
-    }
-}
-
 static void *
 run_rank(void *arg)
 {
     const rank *r = arg;
     umx_buffer  send, recv;
-    umx_memh   *memhs[2];
 
     umx_worker_adopt(r->w->workers[r->number]);
     for (int round = 0; round < ROUNDS; round++) {
         size_t len = lens[round % NUM_LENS];
 
-        send = new_buffer(r, len, &memhs[0]);
-        recv = new_buffer(r, len, &memhs[1]);
+        send = world_new_buffer(r->w, len, r->is_memory);
+        recv = world_new_buffer(r->w, len, r->is_memory);
         if (r->is_ahead) {
             for (int i = 0; i < 5; i++) {
                 bcast(r, 0, &send, round);
@@ -246,8 +220,8 @@ run_rank(void *arg)
             bcast(r, round % 2, &send, round);
             exchange(r, &send, &recv, round);
         }
-        free_buffer(&send, memhs[0]);
-        free_buffer(&recv, memhs[1]);
+        world_free_buffer(&send);
+        world_free_buffer(&recv);
     }
     barrier(r);
     return NULL;

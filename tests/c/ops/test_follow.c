@@ -449,21 +449,6 @@ test_a_message_that_has_not_come_whole_is_lost(void **state)
     assert_int_equal(umi_channels_of(p->server)->num_descs, 0);
 }
 
-/* A second connection of the two workers, which uses the same stream. The first
- * one is `client` and `server` afterwards. */
-static void
-open_second(pair *p, umx_ep **client, umx_ep **server)
-{
-    *client   = p->client;
-    *server   = p->server;
-    p->server = NULL;
-    pair_connect(p, 0);
-    PAIR_UNTIL(p, p->server != NULL &&
-                      umx_ep_get_state(p->client) != UMX_EP_CONNECTING);
-    assert_ptr_equal(p->client->base.link, (*client)->base.link);
-    assert_ptr_equal(p->server->base.link, (*server)->base.link);
-}
-
 static void
 swap(pair *p, umx_ep **client, umx_ep **server)
 {
@@ -486,7 +471,7 @@ test_another_connection_of_the_workers_goes_on(void **state)
     int     last;
 
     open_pair(p);
-    open_second(p, &client, &server);
+    pair_open_second(p, &client, &server);
     swap(p, &client, &server);
     last = land_in_part(p, &first, in[COUNT - 1]);
     send_one(p, last + 1);
@@ -573,7 +558,7 @@ check_lie(pair *p, const lie *it)
 {
     umx_ep *client, *server;
 
-    open_second(p, &client, &server);
+    pair_open_second(p, &client, &server);
     say(p, it, sizeof(*it), SIZE);
     PAIR_UNTIL(p, umx_ep_get_state(server) != UMX_EP_OPEN);
     assert_int_equal(umx_ep_error(server), UMX_ERR_PROTOCOL);

@@ -155,18 +155,11 @@ test_bytes_land_in_the_receive(void **state)
     check_over(p->server);
 }
 
-/* A second connection of the two workers. The first one is `client` and
- * `server` afterwards. */
+/* A second connection that sends pieces, too. */
 static void
 open_second(pair *p, umx_ep **client, umx_ep **server)
 {
-    *client   = p->client;
-    *server   = p->server;
-    p->server = NULL;
-    pair_connect(p, 0);
-    PAIR_UNTIL(p, p->server != NULL &&
-                      umx_ep_get_state(p->client) != UMX_EP_CONNECTING);
-    assert_ptr_equal(p->client->base.link, (*client)->base.link);
+    pair_open_second(p, client, server);
     use_pieces(p->client);
     use_pieces(p->server);
 }
