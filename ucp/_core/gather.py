@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable
+import inspect
+from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any, Literal, TypeVar, overload
 
 from .. import _ext
@@ -14,14 +15,16 @@ _T = TypeVar("_T")
 
 
 @overload
-async def gather(
+def gather(
     *ops: Awaitable[_T], return_exceptions: Literal[False] = False
-) -> list[_T]: ...
+) -> Coroutine[Any, Any, list[_T]]: ...
 @overload
-async def gather(
+def gather(
     *ops: Awaitable[_T], return_exceptions: bool
-) -> list[_T | BaseException]: ...
-async def gather(*ops: Awaitable[Any], return_exceptions: bool = False) -> list[Any]:
+) -> Coroutine[Any, Any, list[_T | BaseException]]: ...
+def gather(
+    *ops: Awaitable[Any], return_exceptions: bool = False
+) -> Coroutine[Any, Any, list[Any]]:
     """Wait for several operations; return their results in the order given.
 
         sends = [ep.send(array) for array in arrays]
@@ -42,15 +45,44 @@ async def gather(*ops: Awaitable[Any], return_exceptions: bool = False) -> list[
     when none uses its buffer any more. What a receive has got by then goes to the next
     receive.
     """
+    return _Gathering(ops, return_exceptions)
+
+
+class _Gathering(Coroutine[Any, Any, list[Any]]):
+    """The coroutine of a gather.
+
+    A task that is cancelled before its first step ends a coroutine without running it.
+    The operations have begun all the same, so that they have to be cancelled here.
+    """
+
+    __slots__ = ("_ops", "_steps")
+
+    def __init__(self, ops: tuple[Any, ...], return_exceptions: bool) -> None:
+        self._ops = ops
+        self._steps: Coroutine[Any, Any, Any] = _gather(ops, return_exceptions)
+
+    def __await__(self) -> Generator[Any, Any, list[Any]]:
+        return self._steps.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._steps.send(value)
+
+    def throw(self, *raised: Any) -> Any:
+        if inspect.getcoroutinestate(self._steps) == inspect.CORO_CREATED:
+            self._steps.close()
+            self._steps = _unless_cancelled(_futures(self._ops), asyncio.sleep(0))
+            self._steps.send(None)
+        return self._steps.throw(*raised)
+
+    def close(self) -> None:
+        self._steps.close()
+
+
+async def _gather(ops: tuple[Any, ...], return_exceptions: bool) -> list[Any]:
     if ops and isinstance(ops[-1], _ext.Request) and ops[-1]._look():
         results: list[Any] | None = _ext.gather_results(ops)
         if results is not None:
             return results
-    return await _gather(ops, return_exceptions)
-
-
-async def _gather(ops: tuple[Any, ...], return_exceptions: bool) -> list[Any]:
-    """``gather()`` of what is not all done, or of other futures."""
     futures = _futures(ops)
     pending = [future for future in futures if not future.done()]
     last = (pending or futures or [None])[-1]
