@@ -26,6 +26,7 @@
 #             `sh build/gpu-bundle/run check` and `run figures` use there
 # make gpu-check    messages between all kinds of memory, cancels, kills; needs a GPU
 # make gpu-figures  what messages of device memory take, beside the driver's copies
+# make ptx    compile the kernel of src/mem by NVRTC, which it installs
 # make clean  remove all that these made
 #
 #   PYTHON=python3.12       another Python, 3.11 or newer
@@ -69,7 +70,7 @@ endif
 
 .PHONY: demo docs docs-test test test-c test-python soak fuzz coverage nomem bench compare lint lint-python \
         lint-c asan valgrind stress clean cmocka wheels wheels-test gpu-bundle gpu-check \
-        gpu-figures arm ucx
+        gpu-figures arm ucx ptx
 .NOTPARALLEL:
 
 demo: $(VENV)/.ucp
@@ -246,6 +247,10 @@ gpu-check: $(VENV)/.ucp $(VENV)/.test
 
 gpu-figures: $(VENV)/.ucp
 	$(bin)/python benchmarks/gpu.py $(GPU_ARGS)
+
+ptx: $(VENV)/.made
+	$(bin)/pip install -q "nvidia-cuda-nvrtc-cu12==12.9.*"
+	$(bin)/python -P tools/ptx.py
 
 # A build of its own, by gcc, in a venv of its own. The sanitizer's libraries must
 # be the first in the process; UCX keeps memory until exit, so leaks are not

@@ -56,7 +56,10 @@ class State(ctypes.Structure):
     _fields_ = (
         *(
             (name, ctypes.c_uint)
-            for name in ("pushes", "pops", "copies", "strays", "waits", "allocations")
+            for name in (
+                *("pushes", "pops", "copies", "launches", "strays", "waits"),
+                "allocations",
+            )
         ),
         ("waited", ctypes.c_void_p),
         ("allocated", ctypes.c_int),

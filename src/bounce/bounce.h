@@ -49,11 +49,6 @@
 #include "bounce/slots.h"
 #include "ops/am.h"
 
-enum {
-    /* A copy of few bytes is waited for: that takes less than to hear of it. */
-    UMI_BOUNCE_SHORT = 32 * 1024
-};
-
 /* What a worker has. */
 typedef struct umi_bounce {
     umi_pool         objects; /* object.h's */

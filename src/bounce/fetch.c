@@ -88,11 +88,16 @@ link_of(const umi_fetch *fetch)
     return fetch->ep->link->bounce;
 }
 
-/* What copies of a device write for a fetch; NULL: the CPU writes it. */
-static const umx_buffer *
-target_of(const umi_fetch *fetch)
+/* What copies of a device write for a fetch; nothing: the CPU writes it. */
+static umi_movable
+target_of(umi_fetch *fetch)
 {
-    return umi_bounce_movable(fetch->req, fetch->pinned);
+    umi_movable it = umi_bounce_movable(fetch->req, fetch->pinned);
+
+    if (it.count > 1 && umi_bounce_device(&it, &fetch->device) != UMX_OK) {
+        it.count = 0; /* it is of several devices */
+    }
+    return it;
 }
 
 /* What the receiver can do, by the memory that it has now. */
@@ -102,7 +107,7 @@ flags_of(umi_fetch *fetch)
     uint32_t flags = UMI_FETCH_DIRECT;
 
     fetch->pinned = NULL;
-    if (umi_bounce_run(fetch->req) == NULL) {
+    if (target_of(fetch).count == 0) {
         fetch->pinned = umi_bounce_pinned(fetch->req, &fetch->device);
         if (fetch->pinned == NULL) {
             return 0;
@@ -171,7 +176,7 @@ static bool
 is_to_fetch(const umx_request *req, const umi_offered *what)
 {
     return umi_bounce_is_agreed(req->ep) &&
-           (what->is_device || umi_bounce_run(req) != NULL);
+           (what->is_device || umi_bounce_pieces(req).count != 0);
 }
 
 static umx_status
@@ -317,35 +322,36 @@ direction_of(const umx_buffer *to, bool is_from_device)
 static void
 read_step(umi_fetch *fetch)
 {
-    umx_request      *req   = fetch->req;
-    const umx_buffer *to    = target_of(fetch);
-    size_t            left  = fetch->len - fetch->drained, max;
-    umi_drain        *drain = umi_pool_get(&req->worker->bounce->objects);
-    const umx_buffer *from;
-    umx_status        status;
+    umx_request *req   = fetch->req;
+    umi_movable  to    = target_of(fetch);
+    size_t       left  = fetch->len - fetch->drained, max;
+    umi_drain   *drain = umi_pool_get(&req->worker->bounce->objects);
+    umi_movable  from  = {.count = 1};
+    umi_shift    shift = {.offset = fetch->drained};
+    umx_status   status;
 
     if (drain == NULL) {
         umi_ep_base_refuse(fetch->ep, "out of memory for a fetch");
         return;
     }
-    *drain = (umi_drain){.worker = req->worker, .fetch = fetch};
-    from   = (to != NULL) ? umi_direct_lock(fetch->direct) : NULL;
-    if (from == NULL) { /* it has ended, or its receive is cancelled */
+    *drain      = (umi_drain){.worker = req->worker, .fetch = fetch};
+    from.pieces = (to.count != 0) ? umi_direct_lock(fetch->direct) : NULL;
+    if (from.pieces == NULL) { /* it has ended, or its receive is cancelled */
         umi_pool_put(&req->worker->bounce->objects, drain);
         ask_again(fetch);
         return;
     }
-    max        = umi_memtype_is_device(from) ? DIRECT_STEP : DIRECT_HOST_STEP;
-    drain->len = (left < max) ? left : max;
-    status     = umi_bounce_device((fetch->pinned != NULL) ? from : to,
+    max = umi_memtype_is_device(from.pieces) ? DIRECT_STEP : DIRECT_HOST_STEP;
+    drain->len      = (left < max) ? left : max;
+    shift.len       = drain->len;
+    shift.slot      = (char *)from.pieces->data + fetch->drained;
+    shift.direction = direction_of(to.pieces,
+                                   umi_memtype_is_device(from.pieces));
+    status          = umi_bounce_device((fetch->pinned != NULL) ? &from : &to,
                                &fetch->device);
     if (status == UMX_OK) {
-        req->moved = fetch->drained + drain->len;
-        umi_dma_begin(&drain->copy, req, fetch->device,
-                      direction_of(to, umi_memtype_is_device(from)),
-                      (char *)to->data + fetch->drained,
-                      (const char *)from->data + fetch->drained, drain->len,
-                      on_drained);
+        umi_bounce_shift(&drain->copy, req, &to, fetch->device, &shift,
+                         on_drained);
     } else {
         umi_dma_end(&drain->copy, req->worker, status, on_drained);
     }
@@ -392,18 +398,20 @@ on_drained(umi_dma *copy, umx_status status)
 
 /* Have a device read a slot. */
 static void
-drain_by_device(umi_fetch *fetch, const umx_buffer *run, umi_drain *drain,
+drain_by_device(umi_fetch *fetch, const umi_movable *to, umi_drain *drain,
                 const char *from, size_t offset)
 {
-    umx_request *req = fetch->req;
+    bool      is_of_host = umi_bounce_is_of_host(drain->slot);
+    umi_shift shift      = {.direction = direction_of(to->pieces, !is_of_host),
+                            .slot      = (char *)(uintptr_t)from,
+                            .offset    = offset,
+                            .len       = drain->len};
 
-    if (umi_bounce_is_of_host(drain->slot)) {
+    if (is_of_host) {
         umi_bounce_pin(link_of(fetch), fetch->device);
     }
-    req->moved = offset + drain->len;
-    umi_dma_begin(&drain->copy, req, fetch->device,
-                  direction_of(run, !umi_bounce_is_of_host(drain->slot)),
-                  (char *)run->data + offset, from, drain->len, on_drained);
+    umi_bounce_shift(&drain->copy, fetch->req, to, fetch->device, &shift,
+                     on_drained);
 }
 
 /* Have the CPU read a slot of the host. */
@@ -422,11 +430,10 @@ drain_by_cpu(umi_fetch *fetch, umi_drain *drain, const char *from,
     return status;
 }
 
-/* Find a slot's bytes, for memory that is `run`; NULL: they are in memory that
+/* Find a slot's bytes, for the CPU or a device; NULL: they are in memory that
  * is not mapped here, or that the CPU cannot read. */
 static const char *
-find_slot(const umi_fetch *fetch, const umx_buffer *run,
-          const umi_bounce_note *note)
+find_slot(const umi_fetch *fetch, bool is_for_cpu, const umi_bounce_note *note)
 {
     umi_bounce_link *link = link_of(fetch);
     const char      *first;
@@ -434,9 +441,9 @@ find_slot(const umi_fetch *fetch, const umx_buffer *run,
     if (umi_bounce_is_of_host(note->slot)) {
         return umi_bounce_slots_at(link->data, note->slot);
     }
-    first = (run != NULL) ?
-                umi_bounce_map_device(link, &note->handle, fetch->device) :
-                NULL;
+    first = is_for_cpu ?
+                NULL :
+                umi_bounce_map_device(link, &note->handle, fetch->device);
     return (first != NULL) ? first + (size_t)(note->slot % UMI_BOUNCE_SLOTS) *
                                          UMI_BOUNCE_DEVICE_SLOT :
                              NULL;
@@ -445,23 +452,23 @@ find_slot(const umi_fetch *fetch, const umx_buffer *run,
 /* True if a device is to read a slot. Into pinned memory the CPU reads what is
  * in memory of the host, and into a device's what is short. */
 static bool
-is_for_device(const umi_fetch *fetch, const umx_buffer *run, uint32_t slot)
+is_for_device(const umi_fetch *fetch, const umi_movable *to, uint32_t slot)
 {
-    return run != NULL &&
-           (!umi_bounce_is_of_host(slot) ||
-            (umi_memtype_is_device(run) && fetch->len > UMI_BOUNCE_SHORT));
+    return to->count != 0 && (!umi_bounce_is_of_host(slot) ||
+                              (umi_memtype_is_device(to->pieces) &&
+                               !umi_bounce_is_short(to, fetch->len)));
 }
 
 /* Read a slot; what goes wrong is heard of later, outside UCX. */
 static void
 drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
 {
-    umx_request      *req    = fetch->req;
-    const umx_buffer *run    = target_of(fetch);
-    umi_drain        *drain  = umi_pool_get(&req->worker->bounce->objects);
-    size_t            offset = (size_t)note->offset;
-    const char       *from;
-    umx_status        status = UMX_OK;
+    umx_request *req    = fetch->req;
+    umi_movable  to     = target_of(fetch);
+    umi_drain   *drain  = umi_pool_get(&req->worker->bounce->objects);
+    size_t       offset = (size_t)note->offset;
+    const char  *from;
+    umx_status   status = UMX_OK;
 
     if (drain == NULL) {
         umi_ep_base_refuse(fetch->ep, "out of memory for a fetch");
@@ -473,18 +480,18 @@ drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
                          .slot   = note->slot,
                          .turn   = note->turn,
                          .len    = (size_t)note->len};
-    if (run != NULL) {
-        status = umi_bounce_device(run, &fetch->device);
+    if (to.count != 0) {
+        status = umi_bounce_device(&to, &fetch->device);
     }
     if (status == UMX_OK) {
-        from = find_slot(fetch, run, note);
+        from = find_slot(fetch, to.count == 0, note);
         if (from == NULL) {
             umi_pool_put(&req->worker->bounce->objects, drain);
             fetch_otherwise(fetch);
             return;
         }
-        if (is_for_device(fetch, run, note->slot)) {
-            drain_by_device(fetch, run, drain, from, offset);
+        if (is_for_device(fetch, &to, note->slot)) {
+            drain_by_device(fetch, &to, drain, from, offset);
             return;
         }
         status = drain_by_cpu(fetch, drain, from, offset);

@@ -92,11 +92,17 @@ end_fill(umi_fill *fill)
 /* ---- filling -------------------------------------------------------------
  */
 
-/* What copies of a device read for a fill; NULL: the CPU reads it. */
-static const umx_buffer *
-source_of(const umi_fill *fill)
+/* What copies of a device read for a fill, which has to be known; nothing: the
+ * CPU reads it. */
+static umi_movable
+source_of(umi_fill *fill)
 {
-    return umi_bounce_movable(fill->req, fill->pinned);
+    umi_movable it = umi_bounce_movable(fill->req, fill->pinned);
+
+    if (it.count > 1 && umi_bounce_device(&it, &fill->device) != UMX_OK) {
+        it.count = 0; /* it is of several devices */
+    }
+    return it;
 }
 
 /* True if the fill has slots in that state. */
@@ -160,32 +166,33 @@ on_filled(umi_dma *copy, umx_status status)
 /* True if the CPU fills the slots of a fill. A short message has one slot: of
  * several, none may overtake those in front of it. */
 static bool
-is_by_cpu(const umi_fill *fill, const umx_buffer *run)
+is_by_cpu(const umi_fill *fill, const umi_movable *it)
 {
-    return run == NULL || (fill->pool->device == UMX_DEVICE_NONE &&
-                           fill->len <= UMI_BOUNCE_SHORT);
+    return it->count == 0 || (fill->pool->device == UMX_DEVICE_NONE &&
+                              umi_bounce_is_short(it, fill->len));
 }
 
 /* Have a device write to a slot. */
 static umx_status
-fill_by_device(umi_fill *fill, umi_bounce_slot *slot, const umx_buffer *run)
+fill_by_device(umi_fill *fill, umi_bounce_slot *slot, const umi_movable *it)
 {
-    umx_request       *req       = fill->req;
-    umi_cuda_direction direction = (fill->pinned != NULL) ? UMI_CUDA_IN :
-                                                            UMI_CUDA_ACROSS;
-    umx_status         status    = umi_bounce_device(run, &fill->device);
+    umx_request *req    = fill->req;
+    umi_shift    shift  = {.direction = (fill->pinned != NULL) ? UMI_CUDA_IN :
+                                                                 UMI_CUDA_ACROSS,
+                           .is_out    = true,
+                           .slot      = umi_bounce_slot_data(slot),
+                           .offset    = slot->offset,
+                           .len       = slot->len};
+    umx_status   status = umi_bounce_device(it, &fill->device);
 
     if (status != UMX_OK) {
         return status;
     }
     if (fill->pool->device == UMX_DEVICE_NONE) {
-        direction = UMI_CUDA_OUT;
+        shift.direction = UMI_CUDA_OUT;
         umi_bounce_pools_pin(&req->worker->bounce->pools, fill->device);
     }
-    req->moved = fill->filled;
-    umi_dma_begin(&slot->copy, req, fill->device, direction,
-                  umi_bounce_slot_data(slot),
-                  (const char *)run->data + slot->offset, slot->len, on_filled);
+    umi_bounce_shift(&slot->copy, req, it, fill->device, &shift, on_filled);
     return UMX_OK;
 }
 
@@ -193,9 +200,9 @@ fill_by_device(umi_fill *fill, umi_bounce_slot *slot, const umx_buffer *run)
 static void
 begin_fill(umi_fill *fill, umi_bounce_slot *slot)
 {
-    umx_request      *req  = fill->req;
-    const umx_buffer *run  = source_of(fill);
-    size_t            left = fill->len - fill->filled;
+    umx_request *req  = fill->req;
+    umi_movable  it   = source_of(fill);
+    size_t       left = fill->len - fill->filled;
     /* Copies that have been settled are not told yet. */
     bool       is_behind = has_slots(fill, UMI_BOUNCE_FILLING);
     umx_status status;
@@ -207,8 +214,8 @@ begin_fill(umi_fill *fill, umi_bounce_slot *slot)
     slot->len    = (left < fill->step) ? left : fill->step;
     fill->num_slots++;
     fill->filled += slot->len;
-    if (!is_by_cpu(fill, run)) {
-        status = fill_by_device(fill, slot, run);
+    if (!is_by_cpu(fill, &it)) {
+        status = fill_by_device(fill, slot, &it);
         if (status == UMX_OK) {
             return;
         }
@@ -273,7 +280,7 @@ wait_for_slot(umi_fill *fill)
 static void
 run(umi_fill *fill)
 {
-    if (fill->pool->device != UMX_DEVICE_NONE && source_of(fill) == NULL) {
+    if (fill->pool->device != UMX_DEVICE_NONE && source_of(fill).count == 0) {
         refuse(fill->ep, fill->id, UMX_ERR_CANCELED);
         end_fill(fill);
         return;
@@ -442,11 +449,11 @@ lend_directly(umi_fill *fill, bool is_to_host)
 static bool
 is_by_device(umi_fill *fill)
 {
-    const umx_buffer *run = umi_bounce_run(fill->req);
+    umi_movable it = umi_bounce_pieces(fill->req);
 
-    if (run != NULL) {
-        return fill->len > UMI_BOUNCE_SHORT &&
-               umi_bounce_device(run, &fill->device) == UMX_OK;
+    if (it.count != 0) {
+        return !umi_bounce_is_short(&it, fill->len) &&
+               umi_bounce_device(&it, &fill->device) == UMX_OK;
     }
     fill->pinned = umi_bounce_pinned(fill->req, &fill->device);
     return fill->pinned != NULL;

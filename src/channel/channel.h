@@ -373,11 +373,14 @@ umi_channel_is_long(const umx_ep *ep, size_t len)
     return len >= umi_channels_of(ep)->lengths[UMI_OFFER_RNDV].min;
 }
 
-/* True if the bytes of a send are in device memory. */
+/* True if the bytes of a send are in device memory: all of them, or none. */
 static inline bool
 umi_channel_is_of_device(const umx_request *req)
 {
-    return !umi_memtype_is_host_readable(&req->buf);
+    const umx_buffer *buf = (req->gather != NULL) ? req->gather->pieces :
+                                                    &req->buf;
+
+    return !umi_memtype_is_host_readable(buf);
 }
 
 /* Give the place of a send among all that are not with the peer at once, which

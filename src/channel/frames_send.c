@@ -2,15 +2,18 @@
 /* frames_send.c: sending many buffers; see frames.h for what goes over the
  * wire.
  *
- * From config.frames_alone_min on, and in device memory, a frame is a part of
- * its own: the rendezvous moves it from one memory into the other, in company
- * it would not. Smaller ones are in the head if that goes eagerly then: copied
- * together up to config.frames_copy_max, beyond gathered by UCX. If they are
- * too many for that, they are in parts that UCX gathers: one by rendezvous
- * costs less than several that go eagerly. */
+ * From config.frames_alone_min on a frame is a part of its own: the rendezvous
+ * moves it from one memory into the other, in company it would not. Smaller
+ * ones are in the head if that goes eagerly then: copied together up to
+ * config.frames_copy_max, beyond gathered by UCX. If they are too many for
+ * that, they are in parts that UCX gathers: one by rendezvous costs less than
+ * several that go eagerly. Smaller ones in memory of a device are in parts that
+ * the device gathers, where the peer fetches them (bounce/bounce.h), else
+ * alone, too. */
 #include <stdlib.h>
 #include <umx/frames.h>
 
+#include "bounce/bounce.h"
 #include "channel/channel.h"
 #include "channel/frames.h"
 #include "mem/memtype.h"
@@ -26,7 +29,8 @@ typedef struct plan {
     size_t            count;
     const void       *header;
     size_t            header_len;
-    bool              is_packed; /* small frames are in the head */
+    bool              is_packed;  /* small frames are in the head */
+    bool              is_fetched; /* by the peer, what a device has */
     size_t            num_packed;
     size_t            packed; /* bytes of frames in the head */
     size_t            table;  /* bytes in front of the user's header */
@@ -36,13 +40,20 @@ typedef struct plan {
 /* A walk over the frames. */
 typedef struct walk {
     size_t run; /* bytes of the part that small frames go into */
+    bool   is_of_device;
 } walk;
+
+static bool
+is_of_device(const umx_buffer *buf)
+{
+    return !umi_memtype_is_host_readable(buf);
+}
 
 static bool
 is_alone(const plan *p, const umx_buffer *buf)
 {
     return buf->len >= p->config->frames_alone_min ||
-           !umi_memtype_is_host_readable(buf);
+           (is_of_device(buf) && !p->is_fetched);
 }
 
 static unsigned
@@ -55,11 +66,13 @@ place_of(const plan *p, walk *w, const umx_buffer *buf)
         w->run = 0;
         return UMI_FRAME_BEGINS;
     }
-    if (p->is_packed) {
+    if (p->is_packed && !is_of_device(buf)) {
         return UMI_FRAME_IN_HEAD;
     }
-    if (w->run == 0 || w->run + buf->len > RUN_MAX) {
-        w->run = buf->len;
+    if (w->run == 0 || w->is_of_device != is_of_device(buf) ||
+        w->run + buf->len > RUN_MAX) {
+        w->run          = buf->len;
+        w->is_of_device = is_of_device(buf);
         return UMI_FRAME_BEGINS;
     }
     w->run += buf->len;
@@ -124,7 +137,8 @@ check(umx_ep *ep, plan *p)
     if (status != UMX_OK) {
         return status;
     }
-    p->config = &umi_endpoint_worker(ep)->context->config;
+    p->config     = &umi_endpoint_worker(ep)->context->config;
+    p->is_fetched = umi_bounce_is_agreed(&ep->base);
     if ((p->header == NULL && p->header_len != 0) ||
         (p->buffers == NULL && p->count != 0)) {
         return UMX_ERR_INVALID_PARAM;
@@ -175,7 +189,7 @@ static bool
 is_packed(const plan *p, size_t i)
 {
     return p->is_packed && p->buffers[i].len != 0 &&
-           !is_alone(p, &p->buffers[i]);
+           !is_alone(p, &p->buffers[i]) && !is_of_device(&p->buffers[i]);
 }
 
 static umx_status
@@ -290,7 +304,7 @@ post_run(umx_ep *ep, umi_outgoing *what, const plan *p, size_t *i_p,
         return UMX_ERR_NO_MEMORY;
     }
     for (; *i_p < end; ++*i_p) {
-        if (p->buffers[*i_p].len != 0) {
+        if (p->buffers[*i_p].len != 0 && !is_packed(p, *i_p)) {
             umi_gather_add(gather, &p->buffers[*i_p]);
         }
     }

@@ -8,6 +8,7 @@
 
 #include "core/request.h"
 #include "core/watch.h"
+#include "mem/cuda_kernel.h"
 #include "util/count.h"
 #include "util/refcnt.h"
 
@@ -118,11 +119,15 @@ umi_dma_init(umx_worker *worker)
 
 void
 umi_dma_begin(umi_dma *copy, umx_request *req, int device,
-              umi_cuda_direction direction, void *dst, const void *src,
-              size_t len, umi_dma_fn done)
+              umi_cuda_direction direction, const umi_cuda_move *moves,
+              size_t count, umi_dma_fn done)
 {
-    umx_status status = umi_cuda_copy_begin(device, direction, dst, src, len,
-                                            &copy->cuda);
+    umx_status status;
+
+    if (direction == UMI_CUDA_ACROSS && umi_cuda_kernel_is_for(count)) {
+        umi_loader_use(&req->worker->loader, device);
+    }
+    status = umi_cuda_copy_begin(device, direction, moves, count, &copy->cuda);
 
     umi_dma_end(copy, req->worker, (status == UMX_OK) ? UMX_INPROGRESS : status,
                 done);
@@ -395,6 +400,7 @@ umi_dma_fini(umx_worker *worker)
     umi_node *node;
 
     umi_dma_settle_all(worker);
+    umi_loader_end(&worker->loader);
     while ((node = umi_list_pop(&worker->dmas)) != NULL) {
         if (is_work(copy_at(node))) {
             end_work(copy_at(node));

@@ -50,11 +50,11 @@ umi_dma_exists(const umx_worker *worker)
     return !umi_list_is_empty(&worker->dmas);
 }
 
-/* Begin a copy for `req`, of `len` bytes; `device` is that of the memory of a
- * device. `done` hears of it if it cannot begin, too. */
+/* Begin a copy for `req`, of `count` runs of bytes; `device` is that of the
+ * memory of a device. `done` hears of it if it cannot begin, too. */
 void umi_dma_begin(umi_dma *copy, umx_request *req, int device,
-                   umi_cuda_direction direction, void *dst, const void *src,
-                   size_t len, umi_dma_fn done);
+                   umi_cuda_direction direction, const umi_cuda_move *moves,
+                   size_t count, umi_dma_fn done);
 
 /* Have `done` called with this status for what needs no copy, behind what is
  * over by now. */

@@ -14,6 +14,7 @@
 #include "core/engine.h"
 #include "core/ep_base.h"
 #include "core/guard.h"
+#include "core/loader.h"
 #include "core/request.h"
 #include "core/watch.h"
 #include "util/clock.h"
@@ -201,6 +202,7 @@ struct umx_worker {
     umi_watch        bell_watch; /* dma.c's, like the next; without, fd is -1 */
     struct umi_bell *bell;
     /* cold */
+    umi_loader              loader; /* dma.c's */
     const umi_worker_hooks *hooks;
     umx_context            *context;
     umi_engine             *engine;        /* of all that is new */

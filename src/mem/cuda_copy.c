@@ -6,6 +6,7 @@
 
 #include "mem/cuda.h"
 #include "mem/cuda_driver.h"
+#include "mem/cuda_kernel.h"
 
 enum {
     MAX_IDLE  = 64, /* events of a device that are kept */
@@ -124,9 +125,29 @@ queue(int device, umi_cuda_direction direction, void *dst, const void *src,
     return umi_cuda_check(result, device, copy_names[direction]);
 }
 
+/* Queue all of them. Few memories are moved one by one, and those of the host
+ * always: a kernel may not reach them. */
+static umx_status
+queue_all(int device, umi_cuda_direction direction, const umi_cuda_move *moves,
+          size_t count, cu_stream stream)
+{
+    umx_status status = UMX_OK;
+
+    if (direction == UMI_CUDA_ACROSS && umi_cuda_kernel_is_for(count) &&
+        umi_cuda_kernel_is_ready(device)) {
+        return umi_cuda_kernel_queue(device, moves, count, stream);
+    }
+    for (size_t i = 0; i < count && status == UMX_OK; i++) {
+        status = queue(device, direction, moves[i].dst, moves[i].src,
+                       moves[i].len, stream);
+    }
+    return status;
+}
+
 umx_status
-umi_cuda_copy_begin(int device, umi_cuda_direction direction, void *dst,
-                    const void *src, size_t len, umi_cuda_copy *copy)
+umi_cuda_copy_begin(int device, umi_cuda_direction direction,
+                    const umi_cuda_move *moves, size_t count,
+                    umi_cuda_copy *copy)
 {
     void      *stream;
     cu_event   event  = NULL;
@@ -140,15 +161,13 @@ umi_cuda_copy_begin(int device, umi_cuda_direction direction, void *dst,
         status = take_event(device, &event);
     }
     if (status == UMX_OK) {
-        status = queue(device, direction, dst, src, len, stream);
+        status = queue_all(device, direction, moves, count, stream);
         if (status == UMX_OK) {
             status = umi_cuda_check(umi_cuda.event_record(event, stream),
                                     device, "cuEventRecord");
-            if (status != UMX_OK) { /* nobody would know when it is done */
-                (void)umi_cuda.stream_wait(stream);
-            }
         }
-        if (status != UMX_OK) {
+        if (status != UMX_OK) { /* nobody would know when it is done */
+            (void)umi_cuda.stream_wait(stream);
             (void)umi_cuda.event_destroy(event);
         }
     }

@@ -23,11 +23,12 @@ umx_status umi_cuda_copy_in(void *dst, const void *src, size_t len);
 umx_status umi_cuda_copy_out(void *dst, const void *src, size_t len);
 umx_status umi_cuda_copy_across(void *dst, const void *src, size_t len);
 
-/* Begin a copy in the stream of that direction, of the device whose memory is
- * read or written; ACROSS: written. The copies of a stream are done in order.
- * Pageable memory of the host is read before this returns. */
+/* Begin a copy of `count` runs of bytes, in the stream of that direction, of
+ * the device whose memory is read or written; ACROSS: written. The copies of a
+ * stream are done in order. Pageable memory of the host is read before this
+ * returns. */
 umx_status umi_cuda_copy_begin(int device, umi_cuda_direction direction,
-                               void *dst, const void *src, size_t len,
+                               const umi_cuda_move *moves, size_t count,
                                umi_cuda_copy *copy);
 
 /* Ask whether a copy is done: UMX_OK, UMX_INPROGRESS, or how it has failed. It

@@ -9,12 +9,14 @@
 
 #include "mem/cuda_types.h"
 
-typedef int                cu_result;
-typedef int                cu_device;
-typedef unsigned long long cu_pointer;
-typedef struct cu_context *cu_context;
-typedef struct cu_stream  *cu_stream;
-typedef struct cu_event   *cu_event;
+typedef int                 cu_result;
+typedef int                 cu_device;
+typedef unsigned long long  cu_pointer;
+typedef struct cu_context  *cu_context;
+typedef struct cu_stream   *cu_stream;
+typedef struct cu_event    *cu_event;
+typedef struct cu_module   *cu_module;
+typedef struct cu_function *cu_function;
 
 enum {
     CU_OK                    = 0,
@@ -99,6 +101,14 @@ enum {
     X(event_wait, "cuEventSynchronize", (cu_event event))                      \
     X(call_host, "cuLaunchHostFunc",                                           \
       (cu_stream stream, void (*fn)(void *arg), void *arg))                    \
+    X(module_load, "cuModuleLoadData",                                         \
+      (cu_module * module_p, const void *image))                               \
+    X(module_function, "cuModuleGetFunction",                                  \
+      (cu_function * function_p, cu_module module, const char *name))          \
+    X(launch, "cuLaunchKernel",                                                \
+      (cu_function function, unsigned grid_x, unsigned grid_y,                 \
+       unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,  \
+       unsigned shared, cu_stream stream, void **params, void **extra))        \
     X(pin, "cuMemHostRegister_v2", (void *data, size_t len, unsigned flags))   \
     X(unpin, "cuMemHostUnregister", (void *data))                              \
     X(export_memory, "cuIpcGetMemHandle",                                      \

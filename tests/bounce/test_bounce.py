@@ -86,6 +86,7 @@ def test_no_cpu_copies_pinned_memory():
     assert ways_of([("device", "pinned", 20_000)])["host slots"] == 1
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "env",
     [{}, {"UCX_TLS": "^cuda_ipc"}, {"STANDIN_IPC": "0"}, {"STANDIN_STEP_US": "100"}],
@@ -96,7 +97,7 @@ def test_no_byte_is_wrong_and_none_comes_late(env):
     done = subprocess.run(
         [
             *(sys.executable, "-P", TESTS / "devices"),
-            *("--only", "messages,cancelled", "--limit", "100"),
+            *("--only", "messages,cancelled", "--limit", "270"),
             *("--kinds", "bytearray,pinned,device,async,managed"),
             *("--sizes", "1,32769,1048579"),
         ],

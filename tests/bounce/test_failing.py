@@ -25,9 +25,30 @@ from peer import Peer
 SIDE = """
 import asyncio, gpu, standin, ucp
 
+class Frames:
+    'Memory in parts, each a frame.'
+
+    def __init__(self, nbytes):
+        step = nbytes // 20
+        sizes = [min(step, nbytes - begin) for begin in range(0, nbytes, step)]
+        self.parts = [gpu.Memory(size) for size in sizes]
+
+    def write(self, data):
+        for part in self.parts:
+            part.write(data[: part.nbytes])
+            data = data[part.nbytes :]
+
+    def read(self):
+        return b"".join(part.read() for part in self.parts)
+
 async def both(ep, memory, calls):
     for call in calls:
-        await getattr(ep, call)(memory)
+        if not isinstance(memory, Frames):
+            await getattr(ep, call)(memory)
+        elif call == "send":
+            await ep.send_frames(memory.parts)
+        else:
+            await ep.recv_frames(into=memory.parts)
 
 async def outcome(task):
     try:
@@ -41,7 +62,7 @@ async def outcome(task):
 
 MAIN = """
 SIZE, KIND = 300_001, {kind!r}
-MAKE = "gpu.Memory(SIZE, 'pinned' if KIND == 'pinned' else 'device')"
+MAKE = "Frames(SIZE)" if KIND == "frames" else f"gpu.Memory(SIZE, {{KIND!r}})"
 # Nothing can be known of memory after these, or the program has called them itself.
 EXCEPT = {{"cuInit", "cuMemAlloc_v2", "cuMemHostAlloc", "cuMemcpyHtoD_v2",
           "cuMemcpyDtoH_v2", "cuMemFree_v2", "cuMemFreeHost"}}
@@ -79,7 +100,7 @@ async def main():
     await peer.do(f"import sys; sys.path.append({tests!r})")
     await peer.do(SIDE)
     await peer.do(f"SIZE, KIND = {{SIZE}}, {{KIND!r}}")
-    await peer.do("theirs = gpu.Memory(SIZE)")
+    await peer.do("theirs = Frames(SIZE) if KIND == 'frames' else gpu.Memory(SIZE)")
     mine = eval(MAKE)
     ep = await connected(peer)
     assert not await exchange(peer, ep, mine, 1)
@@ -107,7 +128,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("kind", ["device", "pinned"])
+@pytest.mark.parametrize("kind", ["device", "pinned", "frames"])
 @pytest.mark.parametrize("ipc", ["1", "0"], ids=["slots of a device", "of the host"])
 def test_a_function_of_the_driver_that_fails_ends_what_needs_it(kind, ipc):
     main = MAIN.format(kind=kind, tests=str(TESTS))

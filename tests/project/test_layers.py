@@ -293,6 +293,7 @@ NOUNS = {
     "core": """
         announcement block config configuration configurations context datatype
         datatypes descriptors dma engine engines ep fork guard key link links listener
+        loader
         memh must observe parked pin port print request requests rkey rkeys routes
         segment segments slab sockaddr socket spare status thread timer transport
         transports ucs waits watch worker""",

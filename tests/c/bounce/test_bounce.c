@@ -12,6 +12,7 @@
 
 #include "bounce/bounce.h"
 #include "bounce/direct.h"
+#include "bounce/movable.h"
 #include "mem/cuda.h"
 #include "mem/cuda_copy.h"
 #include "mem/memtype.h"
@@ -355,16 +356,18 @@ test_copies_that_nobody_waits_for(void **state)
     assert_int_equal(umi_cuda_pin(0, m.host, LONG), UMX_OK);
     assert_int_equal(umi_cuda_pin(0, m.host, LONG), UMX_ERR_ALREADY_EXISTS);
     assert_int_equal(
-        umi_cuda_copy_begin(0, UMI_CUDA_IN, m.device, m.host, LONG, &copy),
+        umi_cuda_copy_begin(0, UMI_CUDA_IN,
+                            &(umi_cuda_move){m.device, m.host, LONG}, 1, &copy),
         UMX_OK);
     do {
         status = umi_cuda_copy_test(&copy);
     } while (status == UMX_INPROGRESS);
     assert_int_equal(status, UMX_OK);
     check(m.device, LONG, 3);
-    assert_int_equal(
-        umi_cuda_copy_begin(0, UMI_CUDA_ACROSS, m.other, m.device, LONG, &copy),
-        UMX_OK);
+    assert_int_equal(umi_cuda_copy_begin(
+                         0, UMI_CUDA_ACROSS,
+                         &(umi_cuda_move){m.other, m.device, LONG}, 1, &copy),
+                     UMX_OK);
     assert_int_equal(umi_cuda_copy_wait(&copy), UMX_OK);
     check(m.other, LONG, 3);
     umi_cuda_unpin(0, m.host);

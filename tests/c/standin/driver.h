@@ -7,11 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef unsigned long long     cu_pointer;
-typedef struct standin_context cu_context;
-typedef struct standin_stream  cu_stream;
-typedef struct standin_event   cu_event;
-typedef struct standin_pool    cu_pool;
+typedef unsigned long long      cu_pointer;
+typedef struct standin_context  cu_context;
+typedef struct standin_stream   cu_stream;
+typedef struct standin_event    cu_event;
+typedef struct standin_pool     cu_pool;
+typedef struct standin_module   cu_module;
+typedef struct standin_function cu_function;
 typedef struct cu_ipc {
     char bytes[64];
 } cu_ipc;
@@ -124,6 +126,15 @@ typedef void (*cu_callback)(cu_stream *stream, int result, void *arg);
     X(cuEventSynchronize, (cu_event * event))                                 \
     X(cuEventElapsedTime, (float *ms_p, cu_event *begin, cu_event *end))
 
+#define STANDIN_KERNEL_FUNCTIONS(X)                                           \
+    X(cuModuleLoadData, (cu_module * *module_p, const void *image))           \
+    X(cuModuleGetFunction,                                                    \
+      (cu_function * *function_p, cu_module * module, const char *name))      \
+    X(cuLaunchKernel,                                                         \
+      (cu_function * function, unsigned grid_x, unsigned grid_y,              \
+       unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, \
+       unsigned shared, cu_stream *stream, void **params, void **extra))
+
 #define STANDIN_COPY_FUNCTIONS(X)                                         \
     X(cuMemcpy, (cu_pointer dst, cu_pointer src, size_t len))             \
     X(cuMemcpyHtoD_v2, (cu_pointer dst, const void *src, size_t len))     \
@@ -166,6 +177,7 @@ STANDIN_DEVICE_FUNCTIONS(STANDIN_DECLARE)
 STANDIN_MEMORY_FUNCTIONS(STANDIN_DECLARE)
 STANDIN_STREAM_FUNCTIONS(STANDIN_DECLARE)
 STANDIN_COPY_FUNCTIONS(STANDIN_DECLARE)
+STANDIN_KERNEL_FUNCTIONS(STANDIN_DECLARE)
 #undef STANDIN_DECLARE
 #define STANDIN_DECLARE(name) int name(void);
 STANDIN_LACKING_FUNCTIONS(STANDIN_DECLARE)

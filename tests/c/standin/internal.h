@@ -17,8 +17,10 @@ enum {
     NO_DEVICE            = 100,
     INVALID_DEVICE       = 101,
     INVALID_CONTEXT      = 201,
+    INVALID_PTX          = 218,
     PEER_UNSUPPORTED     = 217,
     INVALID_HANDLE       = 400,
+    ILLEGAL_ADDRESS      = 700,
     ILLEGAL_STATE        = 401,
     NOT_FOUND            = 500,
     NOT_READY            = 600,
@@ -186,8 +188,15 @@ typedef enum op_kind {
     OP_WAIT,
     OP_WAIT_VALUE,
     OP_WRITE_VALUE,
-    OP_FREE
+    OP_FREE,
+    OP_MOVES
 } op_kind;
+
+/* A move of our kernel, as it is in its parameters. */
+typedef struct standin_move {
+    cu_pointer dst, src;
+    uint64_t   len;
+} standin_move;
 
 typedef struct op {
     struct op  *next;

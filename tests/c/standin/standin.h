@@ -43,6 +43,7 @@ typedef struct standin_state {
     unsigned pushes; /* of contexts, ... */
     unsigned pops;
     unsigned copies;         /* queued */
+    unsigned launches;       /* of kernels */
     unsigned strays;         /* copies in a default stream by calls that name
                               * a stream, or in a context of neither memory */
     unsigned    waits;       /* for streams but those of the thread's copies */

@@ -25,9 +25,10 @@ standin_symbol(const char *name)
 #define ROW(name, args) {#name, (void (*)(void))name},
         STANDIN_DEVICE_FUNCTIONS(ROW) STANDIN_MEMORY_FUNCTIONS(ROW)
             STANDIN_STREAM_FUNCTIONS(ROW) STANDIN_COPY_FUNCTIONS(ROW)
+                STANDIN_KERNEL_FUNCTIONS(ROW)
 #undef ROW
 #define ROW(name) {#name, (void (*)(void))name},
-                STANDIN_LACKING_FUNCTIONS(ROW)
+                    STANDIN_LACKING_FUNCTIONS(ROW)
 #undef ROW
     };
 

@@ -111,6 +111,27 @@ run_kernel(const cu_stream *stream, const op *o)
     standin_acquire();
 }
 
+/* Our kernel: all moves at once. */
+static void
+run_moves(const op *o)
+{
+    const standin_move *moves = (const standin_move *)(const void *)o->staged;
+
+    if (o->flags != 0) {
+        standin_sticky = ILLEGAL_ADDRESS;
+        return;
+    }
+    standin_release_lock();
+    if (standin_set.step_us > 0) {
+        sleep_us(standin_set.step_us);
+    }
+    for (size_t i = 0; i < o->len; i++) {
+        memmove((void *)(uintptr_t)moves[i].dst,
+                (const void *)(uintptr_t)moves[i].src, moves[i].len);
+    }
+    standin_acquire();
+}
+
 static bool
 is_value(const op *o)
 {
@@ -196,6 +217,9 @@ run(cu_stream *stream, op *o)
     case OP_WRITE_VALUE:
         __atomic_store_n((uint32_t *)(void *)o->dst, o->value,
                          __ATOMIC_RELEASE);
+        break;
+    case OP_MOVES:
+        run_moves(o);
         break;
     case OP_FREE:
         (void)standin_drop(o->dst, KIND_DEVICE);
