@@ -160,6 +160,10 @@ typedef enum umx_reduce_op {
                    a NaN is found before any number, by both */
 } umx_reduce_op;
 
+enum {
+    UMX_REDUCE_DEVICE_MAX = 256 * 1024 /* bytes */
+};
+
 /** Bytes of an item; 0: no such type. */
 UMX_API size_t umx_dtype_size(umx_dtype dtype);
 
@@ -175,8 +179,12 @@ UMX_API bool umx_reduction_is_possible(const umx_reduction *what);
 /**
  * Combine the arrays of all ranks item by item, in the order of the ranks:
  * ((x0 op x1) op x2) op ... So the result is the same bits on every rank and in
- * every run. Host memory. `recv` as long as `send`; of the root only.
- * UMX_IN_PLACE on the root.
+ * every run. `recv` as long as `send`; of the root only. UMX_IN_PLACE on the
+ * root.
+ *
+ * Memory of a device is copied to the host and combined there, which is for few
+ * bytes: at most UMX_REDUCE_DEVICE_MAX of `send` and of `recv` each, else
+ * UMX_ERR_EXCEEDS_LIMIT.
  */
 UMX_API UMX_MUST_CHECK umx_status umx_reduce(
     umx_comm *comm, int root, const umx_reduction *what, const umx_buffer *send,
@@ -189,24 +197,18 @@ UMX_API UMX_MUST_CHECK umx_status umx_allreduce(
 
 /**
  * Combine as umx_reduce() does, for each rank the arrays of the ranks up to
- * this one. Host memory. `recv` as long as `send`. UMX_IN_PLACE. AVG is
- * divided by the number of these arrays.
+ * this one. `recv` as long as `send`. UMX_IN_PLACE. AVG is divided by the
+ * number of these arrays.
  */
-UMX_API UMX_MUST_CHECK umx_status umx_scan(umx_comm            *comm,
-                                           const umx_reduction *what,
-                                           const umx_buffer    *send,
-                                           const umx_buffer    *recv,
-                                           const umx_op_params *params,
-                                           umx_request        **req_p);
+UMX_API UMX_MUST_CHECK umx_status umx_scan(
+    umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
+    const umx_buffer *recv, const umx_op_params *params, umx_request **req_p);
 
 /** umx_scan() of the ranks before this one. Rank 0 gets no result: its `recv`
  * stays as it is. */
-UMX_API UMX_MUST_CHECK umx_status umx_exscan(umx_comm            *comm,
-                                             const umx_reduction *what,
-                                             const umx_buffer    *send,
-                                             const umx_buffer    *recv,
-                                             const umx_op_params *params,
-                                             umx_request        **req_p);
+UMX_API UMX_MUST_CHECK umx_status umx_exscan(
+    umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
+    const umx_buffer *recv, const umx_op_params *params, umx_request **req_p);
 
 /**
  * umx_allreduce() of which rank r gets the r-th part. `counts`: the bytes of

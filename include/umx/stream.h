@@ -25,9 +25,10 @@ extern "C" {
  * @return as umx_channel_send(); UMX_ERR_CLOSED after umx_stream_shutdown(),
  *         too
  */
-UMX_API UMX_MUST_CHECK umx_status
-umx_stream_send(umx_ep *ep, const umx_buffer *buf, const umx_op_params *params,
-                umx_request **req_p);
+UMX_API UMX_MUST_CHECK umx_status umx_stream_send(umx_ep              *ep,
+                                                  const umx_buffer    *buf,
+                                                  const umx_op_params *params,
+                                                  umx_request        **req_p);
 
 /** Send the end of the stream behind what was sent: the peer's receives give
  * 0 bytes there. The other direction stays open. UMX_OK, also if called before;
@@ -40,7 +41,7 @@ enum umx_stream_flags {
 
 /**
  * Receive what is there, at most `buf->len` bytes; waits for the first of
- * them. Host memory. `info->length` is how many; 0 is the end of the stream:
+ * them. `info->length` is how many; 0 is the end of the stream:
  * the peer has shut it down, or has closed gracefully. `info->tag` is the place
  * of the first in the stream.
  *
@@ -48,13 +49,12 @@ enum umx_stream_flags {
  * is cancelled or fails are received by the next.
  * @param[out] info  written on UMX_OK; else umx_request_info()
  * @return UMX_OK, UMX_INPROGRESS, UMX_ERR_CLOSED (this side has closed),
- *         UMX_ERR_UNSUPPORTED (device memory), UMX_ERR_INVALID_PARAM, the
- *         status of a failed endpoint, UMX_ERR_NO_MEMORY
+ *         UMX_ERR_INVALID_PARAM, the status of a failed endpoint,
+ *         UMX_ERR_NO_MEMORY; what memory of a device refuses
  */
-UMX_API UMX_MUST_CHECK umx_status
-umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
-                const umx_op_params *params, umx_request **req_p,
-                umx_recv_info *info);
+UMX_API UMX_MUST_CHECK umx_status umx_stream_recv(
+    umx_ep *ep, const umx_buffer *buf, unsigned flags,
+    const umx_op_params *params, umx_request **req_p, umx_recv_info *info);
 
 /**
  * Put the bytes that a completed umx_stream_recv() left in `buf` back to their

@@ -251,7 +251,7 @@ post_head(umx_ep *ep, umi_outgoing *what, const plan *p,
     umx_buffer buf;
 
     what->gather = NULL;
-    what->memory = umi_message_copy(ep, NULL, 0);
+    what->memory = umi_message_empty(ep);
     if (what->memory != NULL) {
         status = (p->packed != 0 && head_size(p) > p->config->frames_copy_max) ?
                      gather_head(p, what->memory, &what->gather) :
@@ -295,7 +295,7 @@ post_run(umx_ep *ep, umi_outgoing *what, const plan *p, size_t *i_p,
         *i_p = end;
         return umi_channel_send(ep, what, alone, params, req_p);
     }
-    what->memory = umi_message_copy(ep, NULL, 0);
+    what->memory = umi_message_empty(ep);
     gather = (what->memory != NULL) ? new_gather(what->memory, count, 0) : NULL;
     if (gather == NULL) {
         if (what->memory != NULL) {

@@ -89,7 +89,7 @@ static umx_message *
 new_of_landing(umx_request *req)
 {
     umi_channel *channel = umi_recv_of(req)->landing.channel;
-    umx_message *message = umi_message_copy(channel->ep, NULL, 0);
+    umx_message *message = umi_message_empty(channel->ep);
 
     if (message != NULL) {
         message->channel          = channel;
@@ -116,7 +116,7 @@ return_announced(umx_request *req, const umi_way *way, void *desc)
 {
     umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_ep      *ep      = channel->ep;
-    umx_message *message = umi_message_copy(ep, NULL, 0);
+    umx_message *message = umi_message_empty(ep);
 
     if (message == NULL) {
         way->release(&ep->base, desc);
@@ -279,10 +279,11 @@ queue_bytes(umi_channel *channel, umx_message *message, uint64_t place)
 }
 
 umx_status
-umi_stream_put_back(umi_channel *channel, uint64_t place, const void *data,
+umi_stream_put_back(umi_channel *channel, uint64_t place, const umx_buffer *buf,
                     size_t len)
 {
     umx_message *message;
+    umx_status   status;
 
     if (len == 0) {
         return UMX_OK;
@@ -290,10 +291,11 @@ umi_stream_put_back(umi_channel *channel, uint64_t place, const void *data,
     if (!may_put_back(channel, place)) {
         return UMX_ERR_CLOSED;
     }
-    message = umi_message_copy(channel->ep, data,
-                               length_to_put_back(channel, place, len));
-    if (message == NULL) {
-        return UMX_ERR_NO_MEMORY;
+    status = umi_message_rebuild(channel->ep, NULL, 0, buf,
+                                 length_to_put_back(channel, place, len),
+                                 &message);
+    if (status != UMX_OK) {
+        return status;
     }
     queue_bytes(channel, message, place);
     return UMX_OK;
@@ -312,7 +314,7 @@ put_back_received(umx_request *req, size_t len)
     if (len == 0 || !may_put_back(channel, place)) {
         return UMX_OK;
     }
-    message = umi_message_copy(channel->ep, NULL, 0);
+    message = umi_message_empty(channel->ep);
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -407,7 +409,7 @@ static bool
 rebuild_part(umx_message *head, const umi_part *part, uint32_t seq,
              const umx_buffer *buffers, umx_request *lander)
 {
-    umx_message *message = umi_message_copy(head->ep, NULL, 0);
+    umx_message *message = umi_message_empty(head->ep);
 
     if (message == NULL) {
         return false;

@@ -113,12 +113,12 @@ umi_message_rebuild(umx_ep *ep, const void *header, size_t header_len,
 }
 
 umx_message *
-umi_message_copy(umx_ep *ep, const void *data, size_t len)
+umi_message_empty(umx_ep *ep)
 {
-    umx_buffer   buf     = umx_host_buffer(data, len);
+    umx_buffer   none    = umx_host_buffer(NULL, 0);
     umx_message *message = NULL;
 
-    (void)!umi_message_rebuild(ep, NULL, 0, &buf, len, &message);
+    (void)!umi_message_rebuild(ep, NULL, 0, &none, 0, &message);
     return message;
 }
 

@@ -100,8 +100,8 @@ struct umx_message {
 umx_message *umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival,
                               int *verdict_p);
 
-/* A message with a copy of `len` bytes; NULL when out of memory. */
-umx_message *umi_message_copy(umx_ep *ep, const void *data, size_t len);
+/* A message without bytes; NULL when out of memory. */
+umx_message *umi_message_empty(umx_ep *ep);
 
 /* Make a message from bytes in any memory, with a header of the user's in
  * front. */

@@ -250,7 +250,7 @@ fill_longer_header(umx_request *req, const umi_outgoing *what,
                    const umi_header *header)
 {
     size_t       size   = umi_header_size(header->flags);
-    umx_message *longer = umi_message_copy(umi_endpoint_of(req->ep), NULL, 0);
+    umx_message *longer = umi_message_empty(umi_endpoint_of(req->ep));
 
     umi_send_of(req)->longer = longer;
     umi_send_of(req)->header_len += (uint32_t)what->header_len;

@@ -29,9 +29,10 @@ umi_stream_place(const umx_message *message)
 /* ---- give_back.c ---------------------------------------------------------
  */
 
-/* Put `len` bytes, which a receive has got, back to their place, by copy. */
+/* Put `len` bytes of `buf`, which a receive has got, back to their place, by
+ * copy. */
 umx_status umi_stream_put_back(umi_channel *channel, uint64_t place,
-                               const void *data, size_t len);
+                               const umx_buffer *buf, size_t len);
 
 /* Put the bytes of `req` back, up to the first that are missing. */
 void umi_stream_give_back(umx_request *req);

@@ -92,14 +92,27 @@ end(umx_request *req, umx_status status)
 /* ---- filling -------------------------------------------------------------
  */
 
-static void
+/* Copy bytes to where they belong. False: they cannot be, which ends the
+ * receive; they are the next one's. */
+static bool
 copy(umx_request *req, uint64_t place, const void *data, size_t len)
 {
-    if (umi_stream_of(req)->filled == 0) {
+    umi_stream_recv *recv = umi_stream_of(req);
+    umx_buffer       part = req->buf;
+    umx_status       status;
+
+    part.data = (char *)part.data + recv->filled;
+    part.len  = len;
+    status    = umi_copy_in(&part, data, len);
+    if (status != UMX_OK) {
+        recv->all.status = status;
+        return false;
+    }
+    if (recv->filled == 0) {
         req->info.tag = place;
     }
-    memcpy((char *)req->buf.data + umi_stream_of(req)->filled, data, len);
-    umi_stream_of(req)->filled += len;
+    recv->filled += len;
+    return true;
 }
 
 /* Have an announced piece written into `req`, where it fits. False when out of
@@ -136,7 +149,7 @@ consume(umi_channel *channel, umx_message *message)
     umi_message_free(message);
 }
 
-static void
+static bool
 fill_at_hand(umi_channel *channel, umx_request *req, umx_message *message)
 {
     size_t len = message->info.length - message->read;
@@ -144,12 +157,15 @@ fill_at_hand(umi_channel *channel, umx_request *req, umx_message *message)
     if (len > room(req)) {
         len = room(req);
     }
-    copy(req, umi_stream_place(message),
-         (const char *)message->data + message->read, len);
+    if (!copy(req, umi_stream_place(message),
+              (const char *)message->data + message->read, len)) {
+        return false;
+    }
     message->read += len;
     if (message->read == message->info.length) {
         consume(channel, message);
     }
+    return true;
 }
 
 /* Land an announced message. False: it has to be fetched first, or nothing can
@@ -189,8 +205,7 @@ fill_from(umi_channel *channel, umx_request *req, umx_message *message)
         return true;
     }
     if (umi_message_is_at_hand(message)) {
-        fill_at_hand(channel, req, message);
-        return true;
+        return fill_at_hand(channel, req, message);
     }
     return message->storage == UMI_STORAGE_RNDV &&
            fill_announced(channel, req, message);
@@ -262,7 +277,9 @@ arrive(umi_channel *channel, const umx_recv_info *info,
         return UMI_ARRIVED_TO_KEEP;
     }
     if (umi_am_is_at_hand(arrival)) {
-        copy(req, channel->place, arrival->data, arrival->len);
+        if (!copy(req, channel->place, arrival->data, arrival->len)) {
+            return UMI_ARRIVED_TO_KEEP;
+        }
     } else if (!land(req, channel->place, arrival->way, arrival->data,
                      arrival->len)) {
         return UMI_ARRIVED_TO_KEEP;
@@ -499,9 +516,6 @@ umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
     if (status != UMX_OK) {
         return status;
     }
-    if (!umi_memtype_is_host_readable(buf)) {
-        return UMX_ERR_UNSUPPORTED; /* bytes could not go back */
-    }
     req = new_recv(channel, buf, flags, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -533,7 +547,7 @@ umx_stream_unrecv(umx_ep *ep, const umx_recv_info *info, const umx_buffer *buf)
     if (info->length > buf->len || buf->layout != NULL) {
         return UMX_ERR_INVALID_PARAM;
     }
-    status = umi_stream_put_back(channel, info->tag, buf->data, info->length);
+    status = umi_stream_put_back(channel, info->tag, buf, info->length);
     if (status == UMX_OK) {
         advance(channel);
     }

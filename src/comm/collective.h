@@ -165,8 +165,8 @@ umx_status umi_comm_coll_check_buffer(const umx_buffer *buf);
 umx_status umi_comm_coll_get_room(umi_comm_coll *coll, size_t len,
                                   umx_buffer *room);
 
-/* Copy a buffer with a layout to such memory, which is `*taken`; a result is
- * copied back when the operation ends well. */
+/* Copy a buffer with a layout, or of a device, to such memory, which is
+ * `*taken`; a result is copied back when the operation ends well. */
 umx_status umi_comm_coll_pack(umi_comm_coll *coll, const umx_buffer *buf,
                               bool is_result, umx_buffer *taken);
 

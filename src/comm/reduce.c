@@ -377,11 +377,14 @@ typedef struct reduce_args {
     int                  root; /* or -1 */
 } reduce_args;
 
+/* Memory of a device is combined in a copy. */
 static umx_status
-check_host(const umx_buffer *buf)
+check_buffer(const umx_buffer *buf)
 {
-    return (buf->memtype > UMX_MEMTYPE_HOST) ? UMX_ERR_UNSUPPORTED :
-                                               umi_comm_coll_check_buffer(buf);
+    return (buf->memtype == UMX_MEMTYPE_CUDA &&
+            buf->len > UMX_REDUCE_DEVICE_MAX) ?
+               UMX_ERR_EXCEEDS_LIMIT :
+               umi_comm_coll_check_buffer(buf);
 }
 
 /* Check what is combined into `result` bytes of `recv`. */
@@ -389,13 +392,13 @@ static umx_status
 check(const reduce_args *args, const umx_buffer *in, size_t result)
 {
     const umx_buffer *recv   = args->recv;
-    umx_status        status = check_host(in);
+    umx_status        status = check_buffer(in);
 
     if (!umx_reduction_is_possible(args->what)) {
         return UMX_ERR_UNSUPPORTED;
     }
     if (status == UMX_OK && recv != NULL) {
-        status = check_host(recv);
+        status = check_buffer(recv);
     }
     if (status != UMX_OK) {
         return status;
@@ -406,6 +409,18 @@ check(const reduce_args *args, const umx_buffer *in, size_t result)
         return UMX_ERR_INVALID_PARAM;
     }
     return UMX_OK;
+}
+
+/* Take a buffer as one run of bytes of the host: it, or a copy. */
+static umx_status
+take_buffer(umi_comm_coll *coll, const umx_buffer *buf, bool is_result,
+            umx_buffer *taken)
+{
+    if (buf->memtype > UMX_MEMTYPE_HOST) {
+        return umi_comm_coll_pack(coll, buf, is_result, taken);
+    }
+    return is_result ? umi_comm_coll_take_recv(coll, buf, taken) :
+                       umi_comm_coll_take_send(coll, buf, taken);
 }
 
 /* Take the buffer that is sent, and the one that is received into, which may be
@@ -421,12 +436,12 @@ take(umi_comm_reduce *reduce, const umx_buffer *in, const umx_buffer *recv)
     umx_buffer taken, out;
 
     if (is_result) {
-        status = umi_comm_coll_take_recv(coll, recv, &out);
+        status = take_buffer(coll, recv, true, &out);
     }
     if (status == UMX_OK && is_result && in == recv) {
         taken = out;
     } else if (status == UMX_OK) {
-        status = umi_comm_coll_take_send(coll, in, &taken);
+        status = take_buffer(coll, in, false, &taken);
     }
     if (status != UMX_OK) {
         return status;

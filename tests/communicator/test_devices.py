@@ -166,18 +166,77 @@ for first, second in ((0, last), (last, 0)):
     )
 
 
-def test_a_reduction_is_refused_before_its_first_message():
+# Items of a device: those of `Memory` are bytes.
+ITEMS = """
+class Items:
+    def __init__(self, kind, values, typestr="<i4"):
+        self.memory = memory(kind, b"".join(struct.pack("<i", v) for v in values))
+        self.host = memoryview(self.memory).cast("i") if kind == "host" else None
+        if kind != "host":
+            self.__cuda_array_interface__ = {
+                **self.memory.__cuda_array_interface__,
+                "shape": (len(values),), "typestr": typestr,
+            }
+
+    @property
+    def values(self):
+        data = self.memory.read()
+        return [value for value, in struct.iter_unpack("<i", data)]
+
+    @property
+    def array(self):
+        return self if self.host is None else self.host
+"""
+
+
+def test_reductions_combine_memory_of_devices_on_the_host():
+    run(
+        3,
+        ITEMS
+        + """
+import struct
+n, count = comm.size, SIZE // 4
+mine_, theirs_ = (("host", "managed", "device").index(kind) for kind in (mine, theirs))
+kinds = [mine, theirs, KINDS[(mine_ + theirs_) % 3]]  # each rank has another one
+kind = kinds[rank]
+sent = Items(kind, [rank + 1] * count)
+got = Items(kinds[rank - 1], [0] * count)
+await comm.allreduce(sent.array, got.array)
+assert got.values == [6] * count
+await comm.reduce(sent.array, got.array if rank == 1 else None, op="prod", root=1)
+assert got.values == [6] * count
+await comm.scan(sent.array, got.array, op="max")
+assert got.values == [rank + 1] * count
+third = count // 3 + 1
+part_ = Items(kind, [0] * third)
+whole = Items(kinds[rank - 2], [rank] * (third * 3))
+await comm.reduce_scatter(whole.array, part_.array)
+assert part_.values == [3] * third
+await comm.allreduce(ucp.IN_PLACE, sent.array)
+assert sent.values == [6] * count
+""",
+    )
+
+
+def test_what_cannot_be_reduced_is_refused_before_its_first_message():
     run(
         2,
-        """
+        ITEMS
+        + """
+import struct
+long = Items(theirs, [0] * 70_000)
+odd = Items(theirs, [0] * 8, "<V4")
+swapped = Items(theirs, [0] * 8, ">i4")
 if theirs != "host":
-    device = memory(theirs, bytes(SIZE))
     for call in (comm.allreduce, comm.reduce, comm.reduce_scatter, comm.scan):
-        try:
-            await call(device, device)
-            raise AssertionError(call)
-        except (BufferError, TypeError, ValueError, ucp.UCXError) as error:
-            assert not isinstance(error, ucp.UCXRankFailed), error
+        for array, why in ((odd, "<V4"), (swapped, ">i4"), (long, "NCCL")):
+            if array is long and theirs != "device":
+                continue
+            try:
+                await call(array, array)
+                raise AssertionError(call)
+            except ValueError as error:
+                assert why in str(error), error
 """,
     )
 

@@ -114,6 +114,55 @@ async with connected_pair() as (left, right):
 
 
 @by_ucx_too
+def test_bytes_of_a_stream_are_received_into_memory_of_a_device(run):
+    run("""
+async with connected_pair() as (left, right):
+    for size in (1, 5000, 300_000, 3_000_000):
+        sent = pattern(size)
+        sending = asyncio.ensure_future(left.stream_send(DeviceArray(sent)))
+        got, came = zeros(size), 0
+        first = zeros(size // 2 + 1)
+        assert await right.stream_recv(first, wait_all=True) == size // 2 + 1
+        assert first == sent[: size // 2 + 1]
+        if size > 1:
+            rest = zeros(size - size // 2 - 1, device=1)
+            await right.stream_recv(rest, wait_all=True)
+            assert rest == sent[size // 2 + 1 :]
+        await sending
+        # Bytes of a receive that is given up are the next one's.
+        asking = asyncio.ensure_future(right.stream_recv(zeros(size + 5), wait_all=True))
+        sending = asyncio.ensure_future(left.stream_send(sent))
+        await asyncio.wait([asking], timeout=0.02)
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+        got = zeros(size)
+        assert await right.stream_recv(got, wait_all=True) == size
+        assert got == sent
+        await sending
+""")
+
+
+@by_ucx_too
+def test_a_stream_whose_bytes_cannot_be_copied_goes_on(run):
+    run("""
+async with connected_pair() as (left, right):
+    for size in (100, 5000):
+        got = zeros(size)
+        asking = right.stream_recv(got, wait_all=True)
+        standin.fail("cuMemcpyHtoDAsync_v2", 304, 1)
+        await left.stream_send(pattern(size))
+        try:
+            await asking
+            assert not IS_STAGED
+        except ucp.UCXError:
+            await right.stream_recv(got, wait_all=True)
+        standin.fail(None, 0)
+        assert got == pattern(size)
+""", UCP_LOG_LEVEL="error")
+
+
+@by_ucx_too
 def test_managed_and_pinned_memory_are_the_hosts_too(run):
     run("""
 async with connected_pair() as (left, right):
@@ -540,9 +589,14 @@ def test_a_foreign_thread_waits_for_the_stream_in_the_call(run):
 made = gpu.Stream()
 async with connected_pair() as (left, right):
     sent, got = zeros(5000, stream=made.handle), zeros(5000)
-    sent.launch(made.handle, 7, 5000)
     before = counts.waits
-    sending = await asyncio.to_thread(left.send, sent)
+    standin.hold(True)
+    sent.launch(made.handle, 7)
+    calling = asyncio.ensure_future(asyncio.to_thread(left.send, sent))
+    while counts.waits == before:
+        await asyncio.sleep(0)
+    standin.hold(False)
+    sending = await calling
     assert counts.waits == before + 1
     await exchange(sending, right.recv(got))
     assert got == bytes([7]) * 5000

@@ -245,6 +245,100 @@ find_dtype(const Py_buffer *view, umx_dtype *dtype_p)
            (view->format != NULL && find_pair(view->format, size, dtype_p));
 }
 
+static int
+refuse_items(const char *format, Py_ssize_t itemsize)
+{
+    PyErr_Format(
+        PyExc_ValueError,
+        "items of the format '%s' (%zd bytes) cannot be reduced: "
+        "ints of 8 to 64 bits, floats of 16 to 64 bits, bfloat16, complex "
+        "numbers of 32 or 64 bits a part, bools, and pairs of an int or a "
+        "float of 32 or 64 bits and an index of int32 or int64 can, in "
+        "this machine's order of bytes, and pairs aligned",
+        format, itemsize);
+    return -1;
+}
+
+/* ---- arrays of a device --------------------------------------------------
+ */
+
+/* The letter of a format for items that an interface calls '<f4'; 0: none. */
+static char
+code_of_typestr(const char *typestr, long size)
+{
+    if (typestr[0] == (PY_LITTLE_ENDIAN ? '>' : '<') && size > 1) {
+        return 0;
+    }
+    switch (typestr[1]) {
+    case 'i':
+        return 'q';
+    case 'u':
+        return 'Q';
+    case 'f':
+        return (size == 2) ? 'e' : 'd';
+    case 'c':
+        return (size == 8) ? 'F' : 'D';
+    case 'b':
+        return '?';
+    default:
+        return 0;
+    }
+}
+
+static int
+find_typestr(const char *typestr, umx_dtype *dtype_p)
+{
+    long size = (typestr[0] != '\0' && typestr[1] != '\0') ?
+                    strtol(typestr + 2, NULL, 10) :
+                    0;
+
+    return (size > 0 && find_single(code_of_typestr(typestr, size),
+                                    (size_t)size, dtype_p)) ?
+               0 :
+               refuse_items(typestr, size);
+}
+
+/* What an interface says of its items. */
+static int
+typestr_dtype(PyObject *typestr, umx_dtype *dtype_p)
+{
+    const char *text;
+
+    if (typestr == NULL || !PyUnicode_Check(typestr)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "__cuda_array_interface__ has no typestr");
+        return -1;
+    }
+    text = PyUnicode_AsUTF8(typestr);
+    return (text != NULL) ? find_typestr(text, dtype_p) : -1;
+}
+
+/* The type of the items of an array without the buffer protocol: of a device.
+ */
+static int
+device_dtype(mod_state *st, PyObject *obj, umx_dtype *dtype_p)
+{
+    PyObject *dict, *typestr;
+    int rc = PyObject_GetOptionalAttr(obj, NAME(st, __cuda_array_interface__),
+                                      &dict);
+
+    if (rc == 0) {
+        PyErr_Format(PyExc_TypeError,
+                     "expected an array of numbers, with the buffer protocol "
+                     "or __cuda_array_interface__, got %.200s",
+                     Py_TYPE(obj)->tp_name);
+    }
+    if (rc <= 0) {
+        return -1;
+    }
+    typestr = PyDict_Check(dict) ? PyDict_GetItemString(dict, "typestr") : NULL;
+    Py_XINCREF(typestr); /* the program may change its dictionary */
+    rc = typestr_dtype(typestr, dtype_p);
+    Py_XDECREF(typestr);
+    Py_DECREF(dict);
+    return rc;
+}
+
 int
 item_dtype(mod_state *st, PyObject *obj, umx_dtype *dtype_p)
 {
@@ -255,26 +349,15 @@ item_dtype(mod_state *st, PyObject *obj, umx_dtype *dtype_p)
         *dtype_p = UMX_BFLOAT16;
         return 0;
     }
-    if (!PyObject_CheckBuffer(obj)) {
-        PyErr_Format(PyExc_TypeError,
-                     "expected an array of numbers in host memory, with the "
-                     "buffer protocol, got %.200s",
-                     Py_TYPE(obj)->tp_name);
-        return -1;
+    if (exporter_is_of_device(st, obj) || !PyObject_CheckBuffer(obj)) {
+        return device_dtype(st, obj, dtype_p);
     }
     if (PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO) < 0) {
         return -1;
     }
     if (!find_dtype(&view, dtype_p)) {
-        PyErr_Format(
-            PyExc_ValueError,
-            "items of the format '%s' (%zd bytes) cannot be reduced: "
-            "ints of 8 to 64 bits, floats of 16 to 64 bits, bfloat16, complex "
-            "numbers of 32 or 64 bits a part, bools, and pairs of an int or a "
-            "float of 32 or 64 bits and an index of int32 or int64 can, in "
-            "this machine's order of bytes, and pairs aligned",
-            (view.format != NULL) ? view.format : "B", view.itemsize);
-        rc = -1;
+        rc = refuse_items((view.format != NULL) ? view.format : "B",
+                          view.itemsize);
     }
     PyBuffer_Release(&view);
     return rc;

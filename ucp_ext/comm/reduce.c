@@ -97,7 +97,23 @@ parse_reduction(mod_state *st, PyObject *send, PyObject *recv, PyObject *op,
     return (other != what->dtype) ? refuse_different(what->dtype, other) : 0;
 }
 
-/* Have an array whose items are not aligned copied, as one with gaps is. */
+static int
+check_device(const umx_buffer *buf)
+{
+    if (buf->len <= UMX_REDUCE_DEVICE_MAX) {
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError,
+                 "a reduction takes at most %d bytes of a device, which it "
+                 "combines on the host, not %zu: use NCCL for more "
+                 "(cupyx.distributed, torch.distributed), or copy them to the "
+                 "host",
+                 UMX_REDUCE_DEVICE_MAX, buf->len);
+    return -1;
+}
+
+/* Have an array whose items are not aligned copied, as one with gaps is. What a
+ * device has is copied anyway, if it is short. */
 static int
 align(buffer_hold *hold, umx_dtype dtype)
 {
@@ -106,6 +122,9 @@ align(buffer_hold *hold, umx_dtype dtype)
     if (dtype == UMX_COMPLEX64 || dtype == UMX_COMPLEX128 ||
         dtype >= UMX_INT8_INT32) {
         item /= 2; /* two parts */
+    }
+    if (UNLIKELY(hold->buf.memtype == UMX_MEMTYPE_CUDA)) {
+        return check_device(&hold->buf);
     }
     return (LIKELY((uintptr_t)hold->buf.data % item == 0) ||
             hold->buf.layout != NULL || hold->buf.len == 0) ?
@@ -188,8 +207,9 @@ const char comm_reduce_doc[] =
     "results are 0 or 1; 'band', 'bor' or 'bxor'; 'maxloc' or 'minloc' of\n"
     "pairs of a value and an index. The items are ints of 8 to 64 bits,\n"
     "floats of 16 to 64 bits, bfloat16 of ml_dtypes, complex numbers of 32 or\n"
-    "64 bits a part, or bools, as the arrays say, in host memory; an\n"
-    "operation that a type does not have is a ValueError. Floats of 16 bits\n"
+    "64 bits a part, or bools, as the arrays say; an operation that a type\n"
+    "does not have is a ValueError. Arrays of a device may have 256 KiB, and\n"
+    "are combined on the host. Floats of 16 bits\n"
     "are combined as floats of 32 bits, and the result is rounded. IN_PLACE\n"
     "for `send` on the root: its array is in `recv`.";
 

@@ -8,6 +8,17 @@
 
 #include "channel/message.h"
 
+static umx_message *
+copied(pair *p, const void *bytes, size_t len)
+{
+    umx_buffer   buf = umx_host_buffer(bytes, len);
+    umx_message *message;
+
+    assert_int_equal(
+        umi_message_rebuild(p->client, NULL, 0, &buf, len, &message), UMX_OK);
+    return message;
+}
+
 static void
 test_short_messages_live_in_the_object(void **state)
 {
@@ -16,19 +27,17 @@ test_short_messages_live_in_the_object(void **state)
     char         bytes[UMI_MESSAGE_INLINE + 1] = "short";
 
     pair_open(p);
-    message = umi_message_copy(p->client, bytes, UMI_MESSAGE_INLINE);
-    assert_non_null(message);
+    message = copied(p, bytes, UMI_MESSAGE_INLINE);
     assert_int_equal(message->storage, UMI_STORAGE_INLINE);
     assert_ptr_equal(message->data, message->bytes);
     assert_int_equal(message->info.length, UMI_MESSAGE_INLINE);
     assert_memory_equal(message->data, bytes, UMI_MESSAGE_INLINE);
     umi_message_free(message);
-    message = umi_message_copy(p->client, bytes, UMI_MESSAGE_INLINE + 1);
-    assert_non_null(message);
+    message = copied(p, bytes, UMI_MESSAGE_INLINE + 1);
     assert_int_equal(message->storage, UMI_STORAGE_BLOCK);
     assert_memory_equal(message->data, bytes, UMI_MESSAGE_INLINE + 1);
     umi_message_free(message);
-    message = umi_message_copy(p->client, NULL, 0);
+    message = umi_message_empty(p->client);
     assert_non_null(message);
     assert_int_equal(message->info.length, 0);
     umi_message_free(message);
@@ -47,7 +56,7 @@ test_blocks_are_few(void **state)
 
     pair_open(p);
     for (unsigned i = 0; i < COUNT; i++) {
-        messages[i] = umi_message_copy(p->client, NULL, 0);
+        messages[i] = umi_message_empty(p->client);
         assert_non_null(messages[i]);
         assert_true(umi_message_make_room(messages[i], UMI_BLOCK_SIZE));
         blocks += messages[i]->storage == UMI_STORAGE_BLOCK;
@@ -57,7 +66,7 @@ test_blocks_are_few(void **state)
     for (unsigned i = 0; i < COUNT; i++) {
         umi_message_free(messages[i]);
     }
-    messages[0] = umi_message_copy(p->client, NULL, 0);
+    messages[0] = umi_message_empty(p->client);
     assert_non_null(messages[0]);
     assert_true(umi_message_make_room(messages[0], UMI_BLOCK_SIZE + 1));
     assert_int_equal(messages[0]->storage, UMI_STORAGE_HEAP);
