@@ -176,6 +176,35 @@ rndv_lengths(const umx_ep *ep)
     return lengths;
 }
 
+/* ---- copies in memory of the host ----------------------------------------
+ */
+
+/* Few bytes of a device: to copy them takes less time than the notes of a
+ * fetch. The receiver of an active message has to allocate memory of the same
+ * kind first. */
+static bool
+copied_may(const umx_request *req)
+{
+    return umi_bounce_is_agreed(req->ep) && req->gather == NULL &&
+           req->buf.len <= UMI_COPIED_MAX && umi_channel_is_of_device(req) &&
+           umi_send_of(req)->channel->id >> 16 != UMI_KIND_AM;
+}
+
+static umx_status
+copied_send(umx_request *req, const void *header, size_t header_len,
+            bool is_announced)
+{
+    size_t     len    = req->buf.len;
+    umx_status status = umi_request_copy(req, len, len, true);
+
+    (void)is_announced; /* it never is */
+    if (status != UMX_OK) {
+        umi_send_of(req)->is_withdrawn = true; /* nothing has been sent */
+        return status;
+    }
+    return umi_am_send(req, UMI_AM_DATA, header, header_len, false);
+}
+
 /* ---- bounce buffers: bounce/bounce.h -------------------------------------
  */
 
@@ -210,7 +239,8 @@ static bool
 rndv_must_announce(const umx_request *req)
 {
     return umi_channel_is_long(ep_of(req), req->buf.len) ||
-           (req->buf.len != 0 && umi_channel_is_of_device(req));
+           (req->buf.len != 0 && umi_channel_is_of_device(req) &&
+            !copied_may(req));
 }
 
 static umx_status
@@ -244,6 +274,14 @@ const umi_offer umi_offers[UMI_NUM_OFFERS] = {
             .may           = loan_may,
             .send          = loan_send,
             .announced     = &umi_way_loan,
+        },
+    [UMI_OFFER_COPIED] =
+        {
+            .name    = "copied",
+            .how     = "copied to the host, and sent with their header",
+            .may     = copied_may,
+            .send    = copied_send,
+            .unasked = &umi_way_eager,
         },
     [UMI_OFFER_FOLLOW] =
         {

@@ -23,6 +23,7 @@
 typedef enum umi_offer_id {
     UMI_OFFER_PIECES,
     UMI_OFFER_LOAN,
+    UMI_OFFER_COPIED,
     UMI_OFFER_FOLLOW,
     UMI_OFFER_BOUNCE,
     UMI_OFFER_RNDV,
@@ -31,7 +32,8 @@ typedef enum umi_offer_id {
 } umi_offer_id;
 
 enum {
-    UMI_OFFERS_TEXT = 512 /* bytes: umi_offer_text() */
+    UMI_OFFERS_TEXT = 512,     /* bytes: umi_offer_text() */
+    UMI_COPIED_MAX = 16 * 1024 /* bytes: longer ones of devices are announced */
 };
 
 /* Lengths of messages, in bytes. */

@@ -130,7 +130,8 @@ async with connected_pair() as (left, right):
             assert rest == sent[size // 2 + 1 :]
         await sending
         # Bytes of a receive that is given up are the next one's.
-        asking = asyncio.ensure_future(right.stream_recv(zeros(size + 5), wait_all=True))
+        given_up = right.stream_recv(zeros(size + 5), wait_all=True)
+        asking = asyncio.ensure_future(given_up)
         sending = asyncio.ensure_future(left.stream_send(sent))
         await asyncio.wait([asking], timeout=0.02)
         asking.cancel()
