@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/_communicator/parcels
+# tests: ucp/parcels ext/pickled
 """Arrays in memory of a device, in objects that go between ranks.
 
 The driver is the tests' own, and so is CuPy.
