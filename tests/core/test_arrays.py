@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/arrays
 """Arrays in memory of a device, in objects that are pickled.
 
 The driver is the tests' own, and so are CuPy, torch and Numba.
