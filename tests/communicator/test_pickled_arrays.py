@@ -249,6 +249,29 @@ def test_an_array_that_was_freed_ends_a_send_alone():
     """)
 
 
+def test_a_rank_that_dies_ends_the_objects_of_the_others():
+    source = f"""{PRELUDE}
+import os
+root = os.environ["ROOT_OF_TEST"]
+rank = int(os.environ["RANK_OF_TEST"])
+with ucp.sync.Communicator.connect(root, rank, 2, 30, allow_pickle=True) as comm:
+    array = CupyArray.of(np.arange(3_000_000))
+    comm.barrier()
+    if rank == 1:
+        future = comm.isend_pickle([array, array[::2]], 0)  # it is not received yet
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        while True:
+            comm.recv_pickle(1)
+    except ucp.UCXRankFailed as error:
+        print("rank 1 has died")
+    del array
+"""
+    before = [["env", *(f"{k}={v}" for k, v in standin.settings().items())]] * 2
+    with Ranks(2, source, before=before) as ranks:
+        assert ranks.end(0) == "rank 1 has died"
+
+
 @pytest.mark.parametrize("receiver", ["device", "none"])
 def test_ranks_of_which_one_may_have_no_device(receiver):
     """It gets an error that says what to do, and nobody waits for it."""

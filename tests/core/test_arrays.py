@@ -277,6 +277,47 @@ async with connected_pair() as (left, right):
 """)
 
 
+def test_a_function_of_the_driver_that_fails_ends_the_object_alone():
+    run(
+        """
+async def send(left, array):
+    await left.send_pickle([array])
+
+async def attempt(left, right, array):
+    sending = asyncio.ensure_future(send(left, array))
+    receiving = asyncio.ensure_future(right.recv_pickle(allow_pickle=True))
+    tasks = {sending, receiving}
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION, timeout=20)
+    standin.fail(None, 0)
+    for task in tasks:
+        task.cancel()  # one that waits for the other
+    return await asyncio.gather(sending, receiving, return_exceptions=True)
+
+array = CupyArray.of(np.arange(100_000))
+async with connected_pair() as (left, right):
+    same(await sent(left, right, array), array)
+failed = 0
+for name in sorted(standin.calls()):
+    if not name.startswith(("cuMemcpy", "cuEvent", "cuStream", "cuPointer")):
+        continue
+    async with connected_pair() as (left, right):
+        standin.fail(name, 304, 1)
+        ends = await attempt(left, right, array)
+        errors = [end for end in ends if isinstance(end, Exception)]
+        for each in errors:
+            assert isinstance(each, ucp.UCXError | ValueError), ends
+            assert not isinstance(each, TimeoutError), ends
+        failed += bool(errors)
+        if not errors and isinstance(ends[1], list):
+            same(ends[1][0], array)
+    async with connected_pair() as (left, right):
+        same(await sent(left, right, array), array)
+assert failed > 0
+""",
+        UCP_LOG_LEVEL="error",
+    )
+
+
 def test_an_array_that_was_freed_is_not_sent():
     run("""
 async with connected_pair() as (left, right):
