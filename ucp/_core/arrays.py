@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import copyreg
 import importlib
-import io
 import math
 import pickle
 import sys
@@ -53,6 +52,66 @@ class Frame:
 # ---- pickling ------------------------------------------------------------------
 
 
+class _Dumper:
+    """Pickles objects, one after the other."""
+
+    __slots__ = (
+        "_buffers",
+        "_chunks",
+        "_min_apart",
+        "_num_modules",
+        "_pickler",
+        "_placed",
+        "_reducers",
+        "write",
+    )
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []  # of the pickle
+        self.write = self._chunks.append  # the pickler calls it
+        self._buffers: list[Any] = []
+        self._placed: dict[int, tuple[pickle.PickleBuffer, Frame]] = {}
+        self._min_apart = 0
+        self._num_modules = 0
+        self._reducers: dict[type, Callable[[Any], Any]] = {}
+        self._pickler = pickle.Pickler(self, 5, buffer_callback=self._keep)
+
+    def dump(self, obj: object, min_apart: int) -> tuple[bytes, list[Any]]:
+        """As ``dumps()``. After an exception this object is of no use."""
+        if self._num_modules != len(sys.modules):
+            self._num_modules = len(sys.modules)
+            self._reducers = _reducers(self._place)
+        self._min_apart = min_apart
+        self._pickler.dispatch_table = {**copyreg.dispatch_table, **self._reducers}
+        self._pickler.dump(obj)
+        self._pickler.clear_memo()  # it refers to the object
+        pickled, buffers = b"".join(self._chunks), self._buffers
+        self._chunks.clear()
+        self._buffers = []
+        return pickled, buffers
+
+    def _keep(self, buffer: pickle.PickleBuffer) -> bool:
+        """Is a buffer to be in the pickle? Otherwise keep it."""
+        found = self._placed.pop(id(buffer), None)
+        if found is not None:
+            self._buffers.append(found[1])
+            return False
+        raw = buffer.raw()
+        if raw.nbytes < self._min_apart:
+            return True
+        self._buffers.append(raw)
+        return False
+
+    def _place(self, frame: Frame) -> pickle.PickleBuffer:
+        """A buffer of the host that stands for a frame."""
+        buffer = pickle.PickleBuffer(bytearray(1))
+        self._placed[id(buffer)] = buffer, frame
+        return buffer
+
+
+_free: list[_Dumper] = []  # threads take them
+
+
 def dumps(obj: object, min_apart: int) -> tuple[bytes, list[Any]]:
     """Pickle an object.
 
@@ -64,39 +123,23 @@ def dumps(obj: object, min_apart: int) -> tuple[bytes, list[Any]]:
     Returns:
         The pickle, and what is not in it: memoryviews and ``Frame``s.
     """
-    buffers: list[Any] = []
-    placed: dict[int, tuple[pickle.PickleBuffer, Frame]] = {}
-
-    def keep(buffer: pickle.PickleBuffer) -> bool:
-        """Is a buffer to be in the pickle?"""
-        if placed and (found := placed.pop(id(buffer), None)) is not None:
-            buffers.append(found[1])
-            return False
-        raw = buffer.raw()
-        if raw.nbytes < min_apart:
-            return True
-        buffers.append(raw)
-        return False
-
-    if type(obj) in _PLAIN or not cuda.is_available():
-        return pickle.dumps(obj, 5, buffer_callback=keep), buffers
-
-    def place(frame: Frame) -> pickle.PickleBuffer:
-        """A buffer of the host that stands for a frame."""
-        buffer = pickle.PickleBuffer(bytearray(1))
-        placed[id(buffer)] = buffer, frame
-        return buffer
-
-    file = io.BytesIO()
-    pickler = pickle.Pickler(file, 5, buffer_callback=keep)
-    pickler.dispatch_table = {**copyreg.dispatch_table, **_reducers(place)}
-    pickler.dump(obj)
-    return file.getvalue(), buffers
+    if type(obj) in _PLAIN:
+        return pickle.dumps(obj, 5), []
+    try:
+        dumper = _free.pop()
+    except IndexError:
+        dumper = _Dumper()
+    result = dumper.dump(obj, min_apart)
+    _free.append(dumper)
+    return result
 
 
 def _reducers(place: Callable[[Frame], Any]) -> dict[type, Callable[[Any], Any]]:
-    """How arrays are pickled, of those libraries that the program has imported."""
+    """How arrays are pickled, of those libraries that the program has imported. None
+    where there is no device."""
     found: dict[type, Callable[[Any], Any]] = {}
+    if not cuda.is_available():
+        return found
     for module, name, reduce in _TYPES:
         kind = getattr(sys.modules.get(module), name, None)  # None: half imported
         if isinstance(kind, type):
