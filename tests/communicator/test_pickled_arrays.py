@@ -6,12 +6,16 @@ The driver is the tests' own, and so is CuPy.
 """
 
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 import standin
 from paths import TESTS
 from script import run_script
 from worlds import Ranks
+
+from ucp._communicator import parcels
+from ucp._core import arrays
 
 PRELUDE = f"""
 import asyncio, functools, pickle, signal, sys
@@ -247,6 +251,19 @@ def test_an_array_that_was_freed_ends_a_send_alone():
 
     world(2, main)
     """)
+
+
+def test_an_array_of_a_tebibyte_is_announced_as_that():
+    frame = arrays.Frame(None, 4096, 1 << 40)
+    comm = SimpleNamespace()
+    packed = b"pickle", [memoryview(bytes(20_000)), frame]
+    parcel = parcels.parcel_of(comm, "send_pickle", packed, parcels.MESSAGE_HEAD_SIZE)
+    head = parcels.read_head(parcel.head)
+    coming = parcels.Coming(head, 0, lambda nbytes: ("memory of a device", nbytes))
+    assert coming.lengths == [20_000, 1 << 40]
+    assert len(coming.frames[0]) == 20_000
+    assert coming.frames[1] == ("memory of a device", 1 << 40)
+    assert coming.nbytes == 6 + 20_000 + (1 << 40)
 
 
 def test_a_rank_that_dies_ends_the_objects_of_the_others():
