@@ -7,6 +7,9 @@ The process that has computed a prompt (prefill) keeps the keys and values of it
 tokens in pages of 8 KiB, in one memory that peers may read. It tells the process that
 continues (decode) which pages a request has. That one has free pages of its own,
 which lie elsewhere, and reads all pages of the request by one get_many().
+
+With --device behind these arguments the cache of a process is in memory of its device,
+as an array of CuPy; numbers of pages are of the host. Each process may choose.
 """
 
 import asyncio
@@ -17,20 +20,27 @@ import numpy as np
 
 import ucp
 
+if "--device" in sys.argv:
+    sys.argv.remove("--device")
+    import cupy as xp
+else:
+    xp = np
+
+KIND = "host" if xp is np else "cuda"
 PAGE = 8192  # bytes
 PAGES = 4096  # in the cache of each process
 REQUESTS = [(7, 1000), (8, 33), (9, 2500)]  # request, how many pages it has
 HEAD = struct.Struct("<QQ")
 
 
-def fill(page, request, number):
-    """The keys and values of a page, of which this example knows what they are."""
-    page[:] = (request * 31 + number) % 251
+def values(request, count):
+    """A byte for each page of a request: in this example all of a page are the same."""
+    return ((request * 31 + xp.arange(count)) % 251).astype("u1")
 
 
 async def prefill():
-    memory = ucp.Memory.allocate(PAGE * PAGES, readonly=True)
-    cache = np.frombuffer(memory, dtype="u1").reshape(PAGES, PAGE)
+    memory = ucp.Memory.allocate(PAGE * PAGES, KIND, readonly=KIND == "host")
+    cache = xp.asarray(memory).reshape(PAGES, PAGE)
     free = np.random.default_rng(1).permutation(PAGES).astype("u8")  # as after hours
     async with ucp.create_listener(host="127.0.0.1") as listener:
         print(f"listening on {listener.host}:{listener.port}", flush=True)
@@ -38,8 +48,9 @@ async def prefill():
     await decode.send_obj(memory.key)
     for request, count in REQUESTS:
         pages, free = free[:count], free[count:]
-        for number, page in enumerate(pages):
-            fill(cache[page], request, number)
+        cache[xp.asarray(pages.astype("i8"))] = values(request, count)[:, None]
+        if xp is not np:
+            xp.cuda.get_current_stream().synchronize()  # before a peer reads them
         await decode.send_obj(HEAD.pack(request, count) + pages.tobytes())
         await decode.recv(bytearray(4))  # "done": the pages are free again
         free = np.concatenate([free, pages])
@@ -47,7 +58,7 @@ async def prefill():
 
 
 async def decode(host, port):
-    cache = np.zeros((PAGES, PAGE), dtype="u1")
+    cache = xp.zeros((PAGES, PAGE), dtype="u1")
     free = np.random.default_rng(2).permutation(PAGES).astype("u8")
     async with ucp.connect(host, port) as ep:
         remote = ep.remote(await ep.recv_obj())
@@ -58,10 +69,8 @@ async def decode(host, port):
             ours = free[:count]
             await remote.get_many(cache, theirs * PAGE, PAGE, ours * PAGE)
             await ep.send(b"done")
-            expected = np.empty(PAGE, dtype="u1")
-            for number, page in enumerate(ours):
-                fill(expected, request, number)
-                assert (cache[page] == expected).all()
+            came = cache[xp.asarray(ours.astype("i8"))]
+            assert (came == values(request, count)[:, None]).all()
             print(f"request {request}: {count} pages are here")
 
 

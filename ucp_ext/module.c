@@ -338,6 +338,8 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     }
     Py_VISIT(st->pickle_dumps);
     Py_VISIT(st->pickle_loads);
+    Py_VISIT(st->array_dumps);
+    Py_VISIT(st->array_modules);
     Py_VISIT(st->keep_buffer);
     Py_VISIT(st->cancelled_error);
     Py_VISIT(st->invalid_state_error);
@@ -381,6 +383,8 @@ module_clear(PyObject *module)
     Py_CLEAR(st->dumps_kwname);
     Py_CLEAR(st->pickle_dumps);
     Py_CLEAR(st->pickle_loads);
+    Py_CLEAR(st->array_dumps);
+    Py_CLEAR(st->array_modules);
     Py_CLEAR(st->keep_buffer);
     Py_CLEAR(st->cancelled_error);
     Py_CLEAR(st->invalid_state_error);

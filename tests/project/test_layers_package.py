@@ -23,7 +23,7 @@ BELOW: dict[str, set[str]] = {
     "cuda": {"_ext"},
     "_topology": {"_ext"},
     "_data": {"_ext"},
-    "_core": {"_topology", "exceptions", "_ext", "_version"},
+    "_core": {"_topology", "cuda", "exceptions", "_ext", "_version"},
 }
 BELOW["message"] = BELOW["testing"] = BELOW["_core"] | {"_core"}
 BELOW["_communicator"] = BELOW["_core"] | {"_core"}

@@ -5,7 +5,8 @@ An object is sent as a *parcel*: a head, and frames. The head says how many byte
 follow. It is a message, or a part of a collective operation, of the communicator,
 so that objects keep the order of everything else. The frames go from rank to rank in
 a communicator derived from it, with a tag that the head says: a large pickle is a
-frame, and so is each large buffer, which is neither pickled nor copied.
+frame, and so is each large buffer, which is neither pickled nor copied, and each
+array in memory of a device, which is received into memory of a device.
 
 A rank that cannot pickle its object takes part nevertheless, with a head that says
 why. So no rank waits for it, and those that should have got the object raise. What is
@@ -20,11 +21,12 @@ import mmap
 import pickle
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .. import _ext
+from .._core import arrays
 from .._core.operation import AnyRequest, Steps
 from ..exceptions import UCXError, UCXMsgTruncated
 from .steps import give_up
@@ -40,6 +42,7 @@ HEAD_SIZE = 512
 _FIELDS = struct.Struct("<4sBBxxIQQ")
 _MAGIC = b"ucpO"
 _LENGTH = struct.Struct("<Q")
+_ON_DEVICE = 1 << 63  # added to the length of a frame in memory of a device
 
 KINDS = [
     "send_pickle",
@@ -151,10 +154,12 @@ def _new_memory(nbytes: int) -> bytearray | memoryview:
 class Coming:
     """A parcel whose head has come: its frames are received into here."""
 
-    def __init__(self, head: Head, source: int) -> None:
+    def __init__(self, head: Head, source: int, allocate: Callable[[int], Any]) -> None:
         self.head = head
         self.source = source
-        self.buffers: list[bytearray | memoryview] = []
+        self.buffers: list[Any] = []
+        self.lengths: list[int] = []  # of the frames
+        self._allocate = allocate  # memory of a device
         self.pickled: bytes | bytearray | memoryview = b""
         self.num_done = 0  # frames that are here
         self.is_wrong = False  # a frame has another length than the head says
@@ -164,18 +169,23 @@ class Coming:
 
     def _begin(self) -> None:
         """The frames that are received next are the body, or the buffers."""
-        self.num_done = 0
         if len(self._body) < self.head.body_len:
             self._body = _new_memory(self.head.body_len)
-            self.frames = [self._body]
+            self.frames, self.lengths = [self._body], [self.head.body_len]
             self.has_body = False
             return
-        self.has_body = True
         end = self.head.num_buffers * _LENGTH.size
         body = memoryview(self._body)
-        self.pickled = body[end:]
-        lengths = [length for (length,) in _LENGTH.iter_unpack(body[:end])]
-        self.buffers = self.frames = [_new_memory(length) for length in lengths]
+        marked = [length for (length,) in _LENGTH.iter_unpack(body[:end])]
+        lengths = [length & ~_ON_DEVICE for length in marked]
+        buffers = [
+            self._allocate(length) if mark & _ON_DEVICE else _new_memory(length)
+            for length, mark in zip(lengths, marked, strict=True)
+        ]
+        # There was memory: a receive that goes on after an error does not miss this.
+        self.buffers = self.frames = buffers
+        self.lengths, self.pickled = lengths, body[end:]
+        self.has_body, self.num_done = True, 0
 
     def go_on(self) -> bool:
         """The frames have come. False: there are no more."""
@@ -186,11 +196,11 @@ class Coming:
 
     @property
     def nbytes(self) -> int:
-        return len(self.pickled) + sum(map(len, self.buffers))
+        return len(self.pickled) + sum(self.lengths)
 
 
 # An object that is pickled: a head that says all, or the pickle and its buffers.
-Packed = bytes | tuple[bytes, list[memoryview]]
+Packed = bytes | tuple[bytes, list[Any]]
 
 
 def pack_message(obj: object) -> Packed:
@@ -208,13 +218,18 @@ def parcel_of(comm: Any, kind: str, packed: Packed, room: int) -> Parcel:
     if isinstance(packed, bytes):
         return Parcel(packed, (), 0)
     pickled, buffers = packed
-    lengths = b"".join(_LENGTH.pack(buffer.nbytes) for buffer in buffers)
+    lengths = b"".join(map(_pack_length, buffers))
     body = lengths + pickled if lengths else pickled
     tag = next(state_of(comm).tags)
     head = _FIELDS.pack(_MAGIC, KINDS.index(kind), 0, len(buffers), len(body), tag)
     if len(head) + len(body) <= room:
         return Parcel(head + body, buffers, tag)
     return Parcel(head, [body, *buffers], tag)
+
+
+def _pack_length(buffer: memoryview | arrays.Frame) -> bytes:
+    is_on_device = isinstance(buffer, arrays.Frame)
+    return _LENGTH.pack(buffer.nbytes | (_ON_DEVICE if is_on_device else 0))
 
 
 def pack_error(kind: str, error: type[Exception], text: str) -> Parcel:
@@ -243,11 +258,15 @@ def read_head(data: bytes | bytearray | memoryview) -> Head | None:
     return Head(kind, error, num_buffers, body_len, tag, body)
 
 
-def send_frames(comm: Any, parcel: Parcel, dest: int) -> list[AnyRequest]:
-    if not parcel.frames:
-        return []
-    frames = frames_of(comm)
-    return [frames.send(buffer, dest, parcel.tag) for buffer in parcel.frames]
+def send_frames(
+    comm: Any, parcel: Parcel, dest: int, requests: list[AnyRequest]
+) -> None:
+    """Begin to send the frames; ``requests`` gets those that have begun, even if one
+    raises."""
+    if parcel.frames:
+        frames = frames_of(comm)
+        for buffer in parcel.frames:
+            requests.append(frames.send(buffer, dest, parcel.tag))
 
 
 class Withdrawn(Exception):
@@ -264,23 +283,21 @@ def receive(comm: Any, parcels: Sequence[Coming]) -> Steps[None]:
 
 def _receive_frames(frames: Any, parcels: Sequence[Coming]) -> Steps[None]:
     requests = [
-        (parcel, buffer, frames.recv(buffer, parcel.source, parcel.head.tag))
+        (parcel, frames.recv(buffer, parcel.source, parcel.head.tag))
         for parcel in parcels
         for buffer in parcel.frames[parcel.num_done :]
     ]
     try:
-        for parcel, buffer, request in requests:
+        for parcel, request in requests:
             while not request.done():
                 yield request
-            _take_frame(parcel, buffer, request)
+            _take_frame(parcel, request)
     except BaseException as exc:
-        yield from give_up([request for _, _, request in requests], exc)
+        yield from give_up([request for _, request in requests], exc)
         raise
 
 
-def _take_frame(
-    parcel: Coming, buffer: bytearray | memoryview, request: AnyRequest
-) -> None:
+def _take_frame(parcel: Coming, request: AnyRequest) -> None:
     """A frame has come.
 
     A sender that cancels sends an empty one for each that may not have gone. Those
@@ -292,8 +309,8 @@ def _take_frame(
         nbytes = -1
     if nbytes == 0:
         raise Withdrawn
+    parcel.is_wrong = parcel.is_wrong or nbytes != parcel.lengths[parcel.num_done]
     parcel.num_done += 1
-    parcel.is_wrong = parcel.is_wrong or nbytes != len(buffer)
     if parcel.is_wrong and parcel.num_done == len(parcel.frames):
         raise UCXError(
             f"frames of rank {parcel.source} have other lengths than it said"

@@ -11,6 +11,7 @@ from functools import reduce as fold
 from typing import Any, NoReturn, Self
 
 from .. import _ext
+from .._core import arrays
 from .._core.operation import AnyRequest, Steps, Unseen
 from ..exceptions import UCXError, UCXMsgTruncated, UCXRankFailed, UCXTimeout
 from .parcels import (
@@ -54,7 +55,11 @@ class Sending:
         self._dest = dest
         self._parcel = parcel
         self._requests: list[AnyRequest] = [comm.send(parcel.head, dest, tag)]
-        self._requests += send_frames(comm, parcel, dest)
+        try:
+            send_frames(comm, parcel, dest, self._requests)
+        except BaseException:  # an array was freed
+            self._tell()
+            raise
 
     def wait(self) -> Steps[None]:
         """Wait until it is sent."""
@@ -72,7 +77,9 @@ class Sending:
     def _tell(self) -> None:
         """Tell the receiver, which may wait for frames, that no more of them come: by
         an empty frame for each that may not have gone."""
-        count = sum(request.cancelled() for request in self._requests[1:])
+        sent = self._requests[1:]
+        count = sum(request.cancelled() for request in sent)
+        count += len(self._parcel.frames) - len(sent)
         if count == 0:
             return
         with suppress(UCXError):  # the receiver knows by other means
@@ -156,7 +163,13 @@ class Message:
             raise UCXError(_NO_PICKLE)
         self._key = self._status.source, head.tag
         kept = state_of(self._comm).kept.pop(self._key, None)
-        self._coming = Coming(head, self._status.source) if kept is None else kept
+        if kept is None:
+            try:
+                kept = Coming(head, self._status.source, arrays.allocate)
+            except BaseException:  # there is no memory now
+                self.request.cancel()
+                raise
+        self._coming = kept
         return self._coming
 
     def consume(self) -> None:
@@ -321,11 +334,13 @@ class _Collective:
         self, sends: Mapping[int, Parcel], sources: Sequence[int]
     ) -> Steps[None]:
         comm = self.comm
-        coming = [Coming(self._read(rank), rank) for rank in sources]
+        coming = [
+            Coming(self._read(rank), rank, arrays.allocate_anyhow) for rank in sources
+        ]
         sending: list[AnyRequest] = []
         try:
             for rank, parcel in sends.items():
-                sending += send_frames(comm, parcel, rank)
+                send_frames(comm, parcel, rank, sending)
             yield from receive(comm, coming)
             yield from wait_for(sending)
         except BaseException as exc:

@@ -16,6 +16,7 @@
 #   closing         with and async with
 #   peer            who is at the other end
 #   statistics      what endpoints and workers have done, as numbers
+#   arrays          arrays of devices in pickled objects
 #   objects         messages of an endpoint or channel: objects and frames
 #   endpoint        a connection                connect    making both ends of it
 #   listener        a listening port

@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 
 from .. import _ext
 from ..exceptions import UCXCloseError, UCXError
+from . import arrays
 from .window import last_of
 
 Tag = Hashable
@@ -25,7 +26,9 @@ class _Messages(Protocol):
         self, buffers: Sequence[Any], header: bytes = b""
     ) -> _ext.CoroutineRequest[None]: ...
     def _recv_pickle(
-        self, decode: Callable[[tuple[bytes, list[Any]]], Any]
+        self,
+        decode: Callable[[tuple[bytes, list[Any]]], Any],
+        allocator: Callable[[int], Any],
     ) -> _ext.CoroutineRequest[Any]: ...
 
 
@@ -77,7 +80,8 @@ class Frames:
         """Send ``obj``, pickled by protocol 5; awaitable.
 
         Large buffers, for example those of NumPy arrays, are not copied: they
-        must not change before the request is done.
+        must not change before the request is done. The same holds for arrays of
+        CuPy, torch and Numba in memory of a device, which go to the peer's device.
 
         Raises:
             The exceptions of pickling ``obj``.
@@ -99,13 +103,16 @@ class Frames:
 
         Raises:
             ValueError: it is not allowed; nothing is received.
-            UCXError: the next message of frames is not a pickled object; the
-                message is consumed.
+            UCXError: the next message of frames is not a pickled object, or it has
+                an array of a device and this process has none; the message is
+                consumed.
+            ImportError: it has an array of a library that cannot be imported here;
+                the message is consumed.
             Otherwise the exceptions of ``recv_frames`` and of unpickling.
         """
         if allow_pickle is not True:
             check_allowed(self, allow_pickle)
-        return self._recv_pickle(unpickle)
+        return self._recv_pickle(unpickle, arrays.allocate)
 
 
 def check_allowed(messages: object, allow_pickle: bool | None) -> None:
@@ -122,9 +129,7 @@ def check_allowed(messages: object, allow_pickle: bool | None) -> None:
 
 def frames_of(obj: object) -> list[Any]:
     """Pickle an object, by frames of which large buffers are not copied."""
-    buffers: list[pickle.PickleBuffer] = []
-    data = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
-    return [data, *(buffer.raw() for buffer in buffers)]
+    return _ext.pickle_frames(obj)
 
 
 def unpickle(message: tuple[bytes, list[Any]]) -> Any:

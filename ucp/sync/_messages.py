@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar, overload
 
-from .._core import objects
+from .._core import arrays, objects
 from .._core import worker as _worker
 from .._core.objects import Tag
 from .._ext import ANY, AnyTag, UCXCloseError
@@ -180,7 +180,10 @@ class Messages:
     ) -> Any:
         """Receive an object of ``send_pickle()``, which is unpickled in this thread."""
         objects.check_allowed(self._async, allow_pickle)
-        return objects.unpickle(self._wait_for(timeout, self._async.recv_frames))
+        recv = self._async._recv_pickle
+        return objects.unpickle(
+            self._wait_for(timeout, recv, lambda message: message, arrays.allocate)
+        )
 
     def probe(self, tag: Tag | AnyTag | None = ANY) -> tuple[int, int | None] | None:
         """Length and tag of the next message that has arrived; or None."""

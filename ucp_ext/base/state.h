@@ -134,6 +134,9 @@ struct mod_state {
     PyObject      *dumps_kwname;   /* ("buffer_callback",) */
     PyObject      *pickle_dumps;   /* or NULL: see comm/pickled.c */
     PyObject      *pickle_loads;
+    PyObject      *array_dumps;    /* or NULL: that of _core/arrays.py */
+    PyObject      *array_modules;  /* names: those that make its arrays */
+    Py_ssize_t     num_modules;    /* imported, and none of these among them */
     PyObject      *keep_buffer;    /* for the next call of `pickle_dumps` */
     PyObject      *stop_iteration; /* cached, see request/step.c */
     PyObject      *log_handler;

@@ -20,17 +20,17 @@ enum {
     MIN_APART = 16 * 1024
 };
 
-/* The function `name` of the module pickle, which is kept in `*place`;
- * borrowed, or NULL with an exception. */
+/* The function `name` of a module, which is kept in `*place`; borrowed, or NULL
+ * with an exception. */
 static PyObject *
-get_function(PyObject **place, const char *name)
+get_function(PyObject **place, const char *module_name, const char *name)
 {
     PyObject *module, *function;
 
     if (LIKELY(*place != NULL)) {
         return *place;
     }
-    module = PyImport_ImportModule("pickle");
+    module = PyImport_ImportModule(module_name);
     if (module == NULL) {
         return NULL;
     }
@@ -51,9 +51,10 @@ is_begin(PyObject *begin)
 /* ---- pickling ------------------------------------------------------------
  */
 
-/* The buffer_callback: keep the bytes of a long buffer in the list `op`. */
+/* Keep the bytes of a buffer in a list, if they are at least `min_apart`.
+ * Returns what a buffer_callback does. */
 static PyObject *
-keep_buffer(PyObject *op, PyObject *buffer)
+keep(PyObject *list, PyObject *buffer, Py_ssize_t min_apart)
 {
     PyObject *raw = PyObject_CallMethod(buffer, "raw", NULL);
     bool      is_short;
@@ -65,8 +66,8 @@ keep_buffer(PyObject *op, PyObject *buffer)
         Py_DECREF(raw);
         return PyErr_Format(PyExc_TypeError, "a PickleBuffer is expected");
     }
-    is_short = PyMemoryView_GET_BUFFER(raw)->len < MIN_APART;
-    if (!is_short && PyList_Append(op, raw) < 0) {
+    is_short = PyMemoryView_GET_BUFFER(raw)->len < min_apart;
+    if (!is_short && PyList_Append(list, raw) < 0) {
         Py_DECREF(raw);
         return NULL;
     }
@@ -74,7 +75,21 @@ keep_buffer(PyObject *op, PyObject *buffer)
     return PyBool_FromLong(is_short);
 }
 
+/* Buffer_callbacks, of which `op` is the list. */
+static PyObject *
+keep_buffer(PyObject *op, PyObject *buffer)
+{
+    return keep(op, buffer, MIN_APART);
+}
+
+static PyObject *
+keep_frame(PyObject *op, PyObject *buffer)
+{
+    return keep(op, buffer, 0);
+}
+
 static PyMethodDef keep_buffer_def = {"keep_buffer", keep_buffer, METH_O, NULL};
+static PyMethodDef keep_frame_def  = {"keep_frame", keep_frame, METH_O, NULL};
 
 /* A buffer_callback whose list is empty: the last one, unless a call has it. */
 static PyObject *
@@ -115,7 +130,7 @@ put_callback(mod_state *st, PyObject *callback)
 static PyObject *
 dump(mod_state *st, PyObject *obj, PyObject *callback)
 {
-    PyObject *dumps = get_function(&st->pickle_dumps, "dumps");
+    PyObject *dumps = get_function(&st->pickle_dumps, "pickle", "dumps");
     PyObject *args[3], *pickle = NULL;
 
     if (dumps == NULL) {
@@ -133,6 +148,61 @@ dump(mod_state *st, PyObject *obj, PyObject *callback)
         return PyErr_Format(PyExc_TypeError, "pickle.dumps() gave no bytes");
     }
     return pickle;
+}
+
+/* The names of the modules whose arrays _core/arrays.py keeps apart: a tuple,
+ * borrowed. */
+static PyObject *
+get_array_modules(mod_state *st)
+{
+    static const char *const names[] = {"cupy", "torch", "numba.cuda"};
+    PyObject                *tuple;
+
+    if (LIKELY(st->array_modules != NULL)) {
+        return st->array_modules;
+    }
+    tuple = PyTuple_New(3);
+    for (Py_ssize_t i = 0; tuple != NULL && i < 3; i++) {
+        PyObject *name = PyUnicode_InternFromString(names[i]);
+
+        if (name == NULL) {
+            Py_CLEAR(tuple);
+        } else {
+            PyTuple_SET_ITEM(tuple, i, name);
+        }
+    }
+    st->array_modules = tuple;
+    return tuple;
+}
+
+static NOINLINE int
+look_for_arrays(mod_state *st, PyObject *modules)
+{
+    PyObject *names = get_array_modules(st);
+    int       found = 0;
+
+    if (names == NULL) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; found == 0 && i < PyTuple_GET_SIZE(names); i++) {
+        found = PyDict_Contains(modules, PyTuple_GET_ITEM(names, i));
+    }
+    if (found == 0) {
+        st->num_modules = PyDict_GET_SIZE(modules);
+    }
+    return found;
+}
+
+/* Can an object have arrays in memory of a device? -1 with an exception. The
+ * modules are looked at again when their number has changed. */
+static inline int
+may_have_arrays(mod_state *st)
+{
+    PyObject *modules = PyImport_GetModuleDict(); /* borrowed */
+
+    return LIKELY(st->num_modules == PyDict_GET_SIZE(modules)) ?
+               0 :
+               look_for_arrays(st, modules);
 }
 
 /* The head of a short object, with zeros behind it up to `size` bytes. */
@@ -159,6 +229,54 @@ make_head(PyObject *begin, PyObject *pickle, Py_ssize_t size)
     return head;
 }
 
+/* The message of an object whose pickle is given, and the buffers that are not
+ * in it. */
+static PyObject *
+make_packed(PyObject *begin, PyObject *pickle, PyObject *buffers,
+            Py_ssize_t room, Py_ssize_t size)
+{
+    if (PyList_GET_SIZE(buffers) == 0 &&
+        PyBytes_GET_SIZE(pickle) <= room - HEAD_SIZE) {
+        return make_head(begin, pickle, size);
+    }
+    return PyTuple_Pack(2, pickle, buffers);
+}
+
+/* Pickle an object that may have arrays of devices. Returns a tuple, and what
+ * is in it, borrowed; or NULL with an exception. */
+static NOINLINE PyObject *
+dump_with_arrays(mod_state *st, PyObject *obj, int min_apart,
+                 PyObject **pickle_p, PyObject **buffers_p)
+{
+    PyObject *dumps = get_function(&st->array_dumps, "ucp._core.arrays",
+                                   "dumps");
+    PyObject *pair  = NULL;
+
+    if (dumps != NULL) {
+        pair = PyObject_CallFunction(dumps, "Oi", obj, min_apart);
+    }
+    if (pair != NULL &&
+        !PyArg_ParseTuple(pair, "SO!", pickle_p, &PyList_Type, buffers_p)) {
+        Py_CLEAR(pair);
+    }
+    return pair;
+}
+
+static PyObject *
+pack_with_arrays(mod_state *st, PyObject *const *args, Py_ssize_t room,
+                 Py_ssize_t size)
+{
+    PyObject *pickle, *buffers, *result = NULL;
+    PyObject *pair = dump_with_arrays(st, args[1], MIN_APART, &pickle,
+                                      &buffers);
+
+    if (pair != NULL) {
+        result = make_packed(args[0], pickle, buffers, room, size);
+        Py_DECREF(pair);
+    }
+    return result;
+}
+
 PyDoc_STRVAR(pack_doc,
              "pack_object(begin, obj, room, size, /)\n--\n\n"
              "Pickle an object. If the result and its head fit into `room`\n"
@@ -169,8 +287,9 @@ static PyObject *
 pack_object(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     mod_state *st = PyModule_GetState(module);
-    PyObject  *callback, *buffers, *pickle, *result;
+    PyObject  *callback, *pickle, *result;
     Py_ssize_t room, size;
+    int        has_arrays;
 
     if (nargs != 4 || !is_begin(args[0])) {
         return PyErr_Format(PyExc_TypeError,
@@ -181,6 +300,10 @@ pack_object(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if ((room == -1 || size == -1) && PyErr_Occurred()) {
         return NULL;
     }
+    has_arrays = may_have_arrays(st);
+    if (UNLIKELY(has_arrays != 0)) {
+        return (has_arrays > 0) ? pack_with_arrays(st, args, room, size) : NULL;
+    }
     callback = get_callback(st);
     if (callback == NULL) {
         return NULL;
@@ -190,16 +313,61 @@ pack_object(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         Py_DECREF(callback);
         return NULL;
     }
-    buffers = PyCFunction_GET_SELF(callback);
-    if (PyList_GET_SIZE(buffers) == 0 &&
-        PyBytes_GET_SIZE(pickle) <= room - HEAD_SIZE) {
-        result = make_head(args[0], pickle, size);
-    } else {
-        result = PyTuple_Pack(2, pickle, buffers);
-    }
+    result = make_packed(args[0], pickle, PyCFunction_GET_SELF(callback), room,
+                         size);
     Py_DECREF(pickle);
     put_callback(st, callback);
     return result;
+}
+
+PyDoc_STRVAR(frames_doc,
+             "pickle_frames(obj, /)\n--\n\n"
+             "Pickle an object: a list of the pickle and all buffers, none of\n"
+             "which is in it.");
+
+static PyObject *
+frames_with_arrays(mod_state *st, PyObject *obj)
+{
+    PyObject *pickle, *buffers;
+    PyObject *pair = dump_with_arrays(st, obj, 0, &pickle, &buffers);
+    bool      is_done;
+
+    if (pair == NULL) {
+        return NULL;
+    }
+    is_done = PyList_Insert(buffers, 0, pickle) == 0;
+    Py_INCREF(buffers);
+    Py_DECREF(pair);
+    if (!is_done) {
+        Py_CLEAR(buffers);
+    }
+    return buffers;
+}
+
+static PyObject *
+pickle_frames(PyObject *module, PyObject *obj)
+{
+    mod_state *st         = PyModule_GetState(module);
+    int        has_arrays = may_have_arrays(st);
+    PyObject  *frames, *callback = NULL, *pickle = NULL;
+
+    if (UNLIKELY(has_arrays != 0)) {
+        return (has_arrays > 0) ? frames_with_arrays(st, obj) : NULL;
+    }
+    frames = PyList_New(0);
+    if (frames == NULL || PyList_Append(frames, Py_None) < 0) {
+        Py_XDECREF(frames);
+        return NULL;
+    }
+    callback = PyCFunction_New(&keep_frame_def, frames);
+    if (callback != NULL) {
+        pickle = dump(st, obj, callback);
+        Py_DECREF(callback);
+    }
+    if (pickle == NULL || PyList_SetItem(frames, 0, pickle) < 0) {
+        Py_CLEAR(frames);
+    }
+    return frames;
 }
 
 /* ---- unpickling ----------------------------------------------------------
@@ -324,7 +492,7 @@ load_object(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         Py_DECREF(pickle);
         return NULL;
     }
-    loads  = get_function(&st->pickle_loads, "loads");
+    loads  = get_function(&st->pickle_loads, "pickle", "loads");
     result = (loads != NULL) ? PyObject_CallOneArg(loads, pickle) : NULL;
     Py_DECREF(pickle);
     return result;
@@ -333,6 +501,7 @@ load_object(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 PyMethodDef pickled_methods[] = {
     {"pack_object", (PyCFunction)(void (*)(void))pack_object, METH_FASTCALL,
      pack_doc},
+    {"pickle_frames", pickle_frames, METH_O, frames_doc},
     {"has_objects", (PyCFunction)(void (*)(void))has_objects, METH_FASTCALL,
      has_doc},
     {"load_object", (PyCFunction)(void (*)(void))load_object, METH_FASTCALL,

@@ -21,7 +21,7 @@ enum {
     FEW_FRAMES = 32 /* on the C stack */
 };
 
-static const op_type op_recv_multi;
+static const op_type op_recv_multi, op_recv_pickle;
 
 /* ---- memory --------------------------------------------------------------
  */
@@ -118,6 +118,21 @@ done:
     return rc;
 }
 
+/* Is the allocator of a receive for frames from memory of a device alone? */
+static inline bool
+is_for_device(const RequestObject *req)
+{
+    return req->type == &op_recv_pickle;
+}
+
+static PyObject *
+allocator_of(const RequestObject *req, const umx_frame *frame)
+{
+    return (!is_for_device(req) || frame->is_device) ?
+               TAIL_OF(req, frames_tail)->allocator :
+               NULL;
+}
+
 /* Memory for each frame: the list of its objects, held. */
 static PyObject *
 allocate_all(RequestObject *req, const umx_frames_info *info)
@@ -136,8 +151,7 @@ allocate_all(RequestObject *req, const umx_frames_info *info)
         PyObject        *object;
 
         *hold  = (buffer_hold){0};
-        object = request_allocate(req->worker,
-                                  TAIL_OF(req, frames_tail)->allocator,
+        object = request_allocate(req->worker, allocator_of(req, frame),
                                   frame->len, frame->is_device, hold);
         if (object == NULL) {
             frames_list_free(list);
@@ -221,15 +235,35 @@ make_result(RequestObject *req)
 /* ---- receiving -----------------------------------------------------------
  */
 
+static bool
+has_device_frame(const RequestObject *req)
+{
+    const umx_frames_info *info = umx_message_frames(req->message);
+    bool                   has  = false;
+
+    for (size_t i = 0; i < info->count && !has; i++) {
+        has = info->frames[i].is_device;
+    }
+    return has;
+}
+
+/* Is the receive's own allocator called? */
+static bool
+has_own_allocator(const RequestObject *req)
+{
+    return TAIL_OF(req, frames_tail)->allocator != NULL &&
+           (!is_for_device(req) || has_device_frame(req));
+}
+
 /* Does making the memory run code of the program's? */
 static bool
 frames_have_allocator(const RequestObject *req)
 {
     const WorkerObject *worker = req->worker;
 
-    return !is_into(req) && (TAIL_OF(req, frames_tail)->allocator != NULL ||
-                             worker->am_host_allocator != NULL ||
-                             worker->am_device_allocator != NULL);
+    return !is_into(req) &&
+           (has_own_allocator(req) || worker->am_host_allocator != NULL ||
+            worker->am_device_allocator != NULL);
 }
 
 /* op_type.start() */
@@ -510,19 +544,19 @@ PyObject *
 messages_recv_pickle(EndpointObject *self, uint16_t channel,
                      PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static const char *const keywords[] = {"decode"};
-    PyObject                *decode;
+    static const char *const keywords[] = {"decode", "allocator"};
+    PyObject                *values[2]  = {NULL};
     RequestObject           *req;
 
-    if (args_parse("_recv_pickle", args, nargs, kwnames, keywords, 1, 1, 1,
-                   &decode) < 0) {
+    if (args_parse("_recv_pickle", args, nargs, kwnames, keywords, 2, 2, 2,
+                   values) < 0) {
         return NULL;
     }
-    req = new_receive(self, channel, &op_recv_pickle, NULL);
+    req = new_receive(self, channel, &op_recv_pickle, values[1]);
     if (req == NULL) {
         return NULL;
     }
-    if (request_set_function(req, decode) < 0) {
+    if (request_set_function(req, values[0]) < 0) {
         Py_DECREF(req);
         return NULL;
     }

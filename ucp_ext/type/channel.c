@@ -99,7 +99,7 @@ PyDoc_STRVAR(recv_obj_doc, "recv_obj($self, tag=None, allocator=None)\n--\n\n"
                            "As Endpoint.recv_obj(), on this channel.");
 PyDoc_STRVAR(recv_multi_doc, "recv_multi($self, allocator=None)\n--\n\n"
                              "As Endpoint.recv_multi(), on this channel.");
-PyDoc_STRVAR(recv_pickle_doc, "_recv_pickle($self, decode)\n--\n\n"
+PyDoc_STRVAR(recv_pickle_doc, "_recv_pickle($self, decode, allocator)\n--\n\n"
                               "As that of Endpoint, on this channel.");
 
 /* ---- attributes ----------------------------------------------------------

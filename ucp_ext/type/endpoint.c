@@ -180,7 +180,7 @@ PyDoc_STRVAR(recv_multi_doc,
              "the list of its buffers: as recv_frames(), without the header.");
 
 PyDoc_STRVAR(recv_pickle_doc,
-             "_recv_pickle($self, decode)\n--\n\n"
+             "_recv_pickle($self, decode, allocator)\n--\n\n"
              "recv_frames() whose result is decode((header, frames)), called\n"
              "when it is handed out: the message does not come again.");
 
