@@ -149,7 +149,7 @@ def test_a_second_owner_of_the_package_is_a_problem(package, monkeypatch):
 def test_other_versions_of_ucx_than_the_tested_ones_are_noted():
     found = {"version": "1.99.0", "kind": "system", "path": "/lib/libucp.so.0"}
     (text,) = only(ucx._version(found), "note")
-    assert "ucp was tested with 1.13 to 1.22" in text
+    assert "ucp was tested with 1.13 to 1.23" in text
 
 
 def test_missing_transports_are_noted(monkeypatch):
