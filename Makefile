@@ -19,9 +19,12 @@
 # make stress     the whole of `make test` 20 times with busy loops on all cores
 # make wheels       an sdist, and a wheel for each CPython at hand, in dist/
 # make wheels-test  these in empty environments without a compiler; with other UCX
-# make ucx          ucp with UCX 1.18 to 1.22, of CUDA 12 and 13, and the system's
+# make ucx          ucp with UCX 1.18 to 1.22, of CUDA 12 and 13, Debian's and the
+#             system's
+# make matrix       builds and tests in a chroot of Debian's newest suite, with its
+#             gcc, Pythons, UCX and cmocka; needs root and debootstrap
 # make arm          tests in C of rooms without processes, compiled for aarch64 with
-#             a warning an error, under qemu; TESTS="test_ring": these
+#             a warning an error, and a wheel, under qemu; TESTS="test_ring": these
 # make gpu-bundle   a folder for a machine with a GPU and without a network, which
 #             `sh build/gpu-bundle/run check` and `run figures` use there
 # make gpu-check    messages between all kinds of memory, cancels, kills; needs a GPU
@@ -70,7 +73,7 @@ endif
 
 .PHONY: demo docs docs-test test test-c test-python soak fuzz coverage nomem bench compare lint lint-python \
         lint-c asan valgrind stress clean cmocka wheels wheels-test gpu-bundle gpu-check \
-        gpu-figures arm ucx ptx
+        gpu-figures arm ucx matrix ptx
 .NOTPARALLEL:
 
 demo: $(VENV)/.ucp
@@ -230,7 +233,13 @@ wheels-test: $(VENV)/.packaging
 ucx: $(VENV)/.ucp $(VENV)/.test
 	PYTHONPATH=tools $(safe) $(bin)/python -P tools/ucx_versions.py $(UCX_VERSIONS)
 
-arm: $(VENV)/.libucx
+# MATRIX_ARGS: options of the program, as MATRIX_ARGS="--suite testing --python 3.15".
+MATRIX_ARGS =
+
+matrix: $(VENV)/.made
+	PYTHONPATH=tools $(safe) $(bin)/python -P tools/matrix.py $(MATRIX_ARGS)
+
+arm: $(VENV)/.ucp
 	sh tools/arm.sh $(abspath $(bin)/python) $(TESTS)
 
 # GPU_PYTHON: a version, or a program: the Python that the machine with the GPU has.
@@ -309,8 +318,8 @@ $(VENV)/.libucx: pyproject.toml | $(VENV)/.made
 # Python files into the package, so those go first.
 $(VENV)/.ucp: $(sources) | $(VENV)/.made
 	@if [ -e $@ ]; then \
-	    find build -name '*.py*' ! -path 'build/compare/*' \
-	        ! -path 'build/gpu-bundle/*' -delete 2>/dev/null; \
+	    find build/release-* build/debug-* build/asan-* -name '*.py*' \
+	        -delete 2>/dev/null; \
 	    echo "installing ucp again"; \
 	    $(bin)/pip install -q --no-build-isolation --no-deps \
 	        --force-reinstall .; \

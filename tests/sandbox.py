@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs that the system gives no shared memory of System V."""
+"""Programs to which the system refuses shared memory of System V, or other calls."""
 
 import os
 import platform
@@ -7,8 +7,20 @@ import platform
 import pytest
 
 _NUMBERS = {
-    "x86_64": {"shmget": 29, "shmat": 30, "shmctl": 31},
-    "aarch64": {"shmget": 194, "shmat": 196, "shmctl": 195},
+    "x86_64": {
+        "shmget": 29,
+        "shmat": 30,
+        "shmctl": 31,
+        "process_vm_readv": 310,
+        "process_vm_writev": 311,
+    },
+    "aarch64": {
+        "shmget": 194,
+        "shmat": 196,
+        "shmctl": 195,
+        "process_vm_readv": 270,
+        "process_vm_writev": 271,
+    },
 }
 
 # In front of a program: ``refuse(number, error)`` makes a system call fail from then

@@ -2,30 +2,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Run the installed ucp with other UCX: what `make ucx` does.
 
-    tools/ucx_versions.py [VERSION ...]      such as libucx-cu12==1.20.* or system
+    tools/ucx_versions.py [VERSION ...]     such as libucx-cu12==1.20.*, debian, system
 
 For each UCX, the program of README.md, `python -m ucp doctor`, a barrier of two ranks,
-and the tests in TESTS. The packages are downloaded into build/ucx; `system` is the one
-that the dynamic linker finds, and is left out where there is none. The lines at the end
-say what has passed.
+and the tests in TESTS. The packages are downloaded into build/ucx, also `debian`, that
+of the suite in use, which is not installed; `system` is the one that the dynamic linker
+finds. What is not to be had is left out. The lines at the end say what has passed.
 """
 
 import ctypes.util
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from wheels_test import readme
+from wheels_test import debian_ucx, readme
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = (
     *(f"libucx-cu12==1.{minor}.*" for minor in range(18, 23)),
     "libucx-cu13==1.22.*",
+    "debian",
     "system",
 )
-TESTS = ("tests/channel/test_tags.py",)
+TESTS = ("tests/channel/test_tags.py", "tests/rma/test_rma.py")
 RANKS = """
 import asyncio
 import ucp
@@ -54,6 +56,14 @@ def environment(version: str) -> dict[str, str] | None:
     env = {k: v for k, v in os.environ.items() if k != "UCP_UCX"}
     if version == "system":
         return {**env, "UCP_UCX": "system"} if ctypes.util.find_library("ucp") else None
+    if version == "debian":
+        if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+            return None
+        folder = ROOT / "build/ucx/debian"
+        return {
+            **env,
+            "UCP_UCX": str(folder if folder.exists() else debian_ucx(folder)),
+        }
     folder = ROOT / "build/ucx" / version.replace("==", "-").removesuffix(".*")
     if not (folder / "libucx").exists():
         pip = ["-m", "pip", "install", "-q", "--no-deps", "-t", str(folder), version]

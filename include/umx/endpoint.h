@@ -197,7 +197,7 @@ UMX_API size_t umx_ep_ways(const umx_ep *ep, umx_way ways[UMX_WAYS_MAX]);
 typedef void (*umx_transport_fn)(const char *transport, const char *device,
                                  void *arg);
 
-/** Walk the lanes. UMX_ERR_UNSUPPORTED before UCX 1.15. */
+/** Walk the lanes. */
 UMX_API UMX_MUST_CHECK umx_status umx_ep_transports(const umx_ep    *ep,
                                                     umx_transport_fn fn,
                                                     void            *arg);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ucx_address.h: look at UCX's packed worker address before UCX does. UCX takes
  * one on trust: it has no length, and UCX reads where its bytes lead, or
- * aborts. The format is not part of UCX's interface; this is how 1.13 to 1.22
+ * aborts. The format is not part of UCX's interface; this is how 1.13 to 1.23
  * write it, versions 1 and 2. Bytes only. Thread: any. */
 #ifndef UMI_CODEC_UCX_ADDRESS_H
 #define UMI_CODEC_UCX_ADDRESS_H

@@ -2,6 +2,8 @@
 #include "core/ep_base.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/worker.h"
@@ -173,8 +175,50 @@ umi_transport_is_shm(const char *name)
 }
 
 enum {
-    MAX_LANES = 32
+    MAX_LANES = 32,
+    NAME_SIZE = 64
 };
+
+static void
+print_handle(FILE *stream, const void *arg)
+{
+    ucp_ep_print_info((ucp_ep_h)(uintptr_t)arg, stream);
+}
+
+/* What a line says, such as "#  lane[0]:  4:tcp/lo.0 md[0]  -> md[0]/tcp": the
+ * device ends before the last dot. */
+static void
+read_lane(const char *line, umx_transport_fn fn, void *arg)
+{
+    char  transport[NAME_SIZE], device[NAME_SIZE];
+    char *dot;
+
+    if (sscanf(line, "# lane[%*u]: %*u:%63[^/]/%63s", transport, device) == 2) {
+        dot = strrchr(device, '.');
+        if (dot != NULL) {
+            *dot = '\0';
+        }
+        fn(transport, device, arg);
+    }
+}
+
+/* UCX before 1.14 tells it in a text for people only. */
+static umx_status
+transports_of_text(ucp_ep_h handle, umx_transport_fn fn, void *arg)
+{
+    char      *text;
+    umx_status status = umi_print_to_text(print_handle, handle, &text);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    for (char *line = text; line != NULL; line = strchr(line, '\n')) {
+        line += (*line == '\n');
+        read_lane(line, fn, arg);
+    }
+    free(text);
+    return UMX_OK;
+}
 
 umx_status
 umi_transports(ucp_ep_h handle, umx_transport_fn fn, void *arg)
@@ -197,17 +241,14 @@ umi_transports(ucp_ep_h handle, umx_transport_fn fn, void *arg)
         return status;
     }
     if (attr.transports.num_entries > 0 && entries[0].transport_name == NULL) {
-        return UMX_ERR_UNSUPPORTED;
+        return transports_of_text(handle, fn, arg);
     }
     for (unsigned i = 0; i < attr.transports.num_entries; i++) {
         fn(entries[i].transport_name, entries[i].device_name, arg);
     }
     return UMX_OK;
 #else
-    (void)handle;
-    (void)fn;
-    (void)arg;
-    return UMX_ERR_UNSUPPORTED;
+    return transports_of_text(handle, fn, arg);
 #endif
 }
 

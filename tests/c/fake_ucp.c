@@ -708,7 +708,7 @@ void
 ucp_ep_print_info(ucp_ep_h ep, FILE *stream)
 {
     (void)ep;
-    fputs("endpoint\n", stream);
+    fputs(fake.description != NULL ? fake.description : "endpoint\n", stream);
 }
 
 /* ---- operations ----------------------------------------------------------

@@ -27,6 +27,7 @@ typedef struct fake_state {
     unsigned    completions;  /* of pending operations, so far */
     unsigned    fail_completion_at;
     const char *transport;       /* of every lane; NULL: it is not told */
+    const char *description;     /* of endpoints; NULL: a few words */
     unsigned    puts;            /* posted so far */
     unsigned    flushes;         /* of endpoints, likewise */
     unsigned    closed_in_flush; /* endpoints, while a flush was queued */

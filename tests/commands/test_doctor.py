@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/commands ucp/finding ucp/installation ucp/ucx ucp/memory ucp/system
-# tests: ucp/devices ucp/gpu ucp/network ucp/exchange ucp/startup
+# tests: ucp/commands ucp/finding ucp/installation ucp/ucx ucp/memory ucp/limits
+# tests: ucp/system ucp/devices ucp/gpu ucp/network ucp/exchange ucp/startup
 """``python -m ucp doctor``: findings, and what to do about them."""
 
 import asyncio
@@ -31,6 +31,7 @@ from ucp._commands import (
     exchange,
     gpu,
     installation,
+    limits,
     memory,
     network,
     service,
@@ -148,7 +149,7 @@ def test_a_second_owner_of_the_package_is_a_problem(package, monkeypatch):
 def test_other_versions_of_ucx_than_the_tested_ones_are_noted():
     found = {"version": "1.99.0", "kind": "system", "path": "/lib/libucp.so.0"}
     (text,) = only(ucx._version(found), "note")
-    assert "ucp was tested with 1.13 to 1.22" in text
+    assert "ucp was tested with 1.13 to 1.23" in text
 
 
 def test_missing_transports_are_noted(monkeypatch):
@@ -244,7 +245,7 @@ def test_little_locked_memory_is_a_problem_with_rdma(monkeypatch):
 @pytest.mark.parametrize(("soft", "level"), [(40, "problem"), (1024, "note")])
 def test_few_descriptors_are_told(monkeypatch, soft, level):
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, 1 << 20))
-    (text,) = only(system._descriptors(), level)
+    (text,) = only(limits._descriptors(), level)
     assert f"{soft} files may be open" in text and "'ulimit -n 65536'" in text
 
 
@@ -354,14 +355,106 @@ def test_a_process_that_has_changed_its_user_is_noted():
     assert f"is of user {ONE}, and has made shared memory as root: " in texts[1]
 
 
-def test_less_time_than_cpus_is_noted(monkeypatch, tmp_path):
-    file = tmp_path / "cpu.max"
-    file.write_text("50000 100000\n")
-    monkeypatch.setattr(
-        system, "_files", lambda name: [file] if name == "cpu.max" else []
-    )
-    (text,) = only(system._cgroup(), "note")
+@pytest.fixture
+def groups(monkeypatch, tmp_path):
+    """Has this process in control groups whose files are these."""
+
+    def make(own, **files):
+        (tmp_path / "cgroup").write_text(own)
+        for name, text in files.items():
+            file = tmp_path / name.replace("__", "/").replace("_of_", ".")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+
+        def path(first, *rest):
+            place = str(first)
+            if place == "/proc/self/cgroup":
+                return tmp_path / "cgroup"
+            if place == "/sys/fs/cgroup":
+                return tmp_path.joinpath(*rest)
+            return Path(first, *rest)
+
+        monkeypatch.setattr(limits, "Path", path)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("own", "files"),
+    [
+        (
+            "0::/a/b\n",
+            {"a__b__cpu_of_max": "max 100000", "a__cpu_of_max": "50000 100000"},
+        ),
+        (
+            "2:cpu,cpuacct:/a\n0::/\n",
+            {
+                "cpu__a__cpu_of_cfs_quota_us": "50000",
+                "cpu__a__cpu_of_cfs_period_us": "100000",
+                "cpu__cpu_of_cfs_quota_us": "-1",
+                "cpu__cpu_of_cfs_period_us": "100000",
+            },
+        ),
+        ("0::/../of/others\n", {"cpu_of_max": "50000 100000"}),
+    ],
+    ids=["version 2", "version 1", "container"],
+)
+def test_less_time_than_cpus_is_noted(groups, own, files):
+    groups(own, **files)
+    (text,) = only(limits._cpus(), "note")
     assert "It allows 0.5 CPUs of time" in text
+
+
+@pytest.mark.parametrize(
+    ("own", "files"),
+    [
+        (
+            "0::/a\n",
+            {"a__memory_of_max": "max", "memory_of_max": str(1 << 30)}
+            | dict.fromkeys(
+                ["a__memory_of_current", "memory_of_current"], str(1 << 30)
+            ),
+        ),
+        (
+            "4:memory:/\n",
+            {
+                "memory__memory_of_limit_in_bytes": str(1 << 30),
+                "memory__memory_of_usage_in_bytes": str((1 << 30) + 4096),
+            },
+        ),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_little_memory_of_the_control_group_is_noted(groups, own, files):
+    groups(own, **files)
+    (text,) = only(limits._memory(), "note")
+    assert text.startswith("It allows 1 GiB of memory, of which 0 B are left.")
+    assert "SIGKILL" in text and "--memory" in text
+
+
+def test_no_limit_of_memory_is_fine(groups):
+    groups(
+        "4:memory:/\n",
+        memory__memory_of_limit_in_bytes="9223372036854771712",
+        memory__memory_of_usage_in_bytes="4096",
+    )
+    assert only(limits._memory(), "ok") == ["It has no limit of memory "]
+
+
+@pytest.mark.parametrize(("room", "level"), [(9, "problem"), (200, "note")])
+def test_few_threads_are_told(groups, room, level):
+    groups("0::/a\n", a__pids_of_max=str(1000 + room), a__pids_of_current="1000")
+    (text,) = only(limits._threads(), level)
+    assert text.startswith(f"{room} more threads may be started (pids.max of the ")
+    assert "--pids-limit" in text
+
+
+def test_few_threads_of_a_user_are_told(groups, monkeypatch):
+    groups("")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1, 1))
+    (text,) = only(limits._threads(), "problem")
+    assert text.startswith("0 more threads may be started (RLIMIT_NPROC)")
 
 
 def test_a_gpu_without_its_parts_is_told(monkeypatch, tmp_path):

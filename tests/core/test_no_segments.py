@@ -5,6 +5,8 @@
 import textwrap
 
 import pytest
+from pages import blocks
+from paths import ROOT
 from sandbox import PRELUDE, limit, refuse
 from script import run_script
 from worlds import Ranks
@@ -155,6 +157,28 @@ def run_ranks(first, last):
 
 def test_layers_do_without_memory_that_others_map():
     run_ranks(refuse("shmget"), "asyncio.run(main(messages, heap, outputs))")
+
+
+LENDING = """
+ucp.init(config=ucp.Config(cma_min=4096, cma_max=2 << 20))
+asyncio.run(main(messages, heap, outputs))
+"""
+
+
+# What a strict filter of seccomp refuses a container.
+REFUSED = ("shmget", "process_vm_readv", "process_vm_writev")
+
+
+@pytest.mark.parametrize("error", ["EPERM", "ENOSYS"])
+def test_layers_do_without_reading_each_others_memory_too(error):
+    run_ranks("".join(refuse(call, error) for call in REFUSED), LENDING)
+
+
+def test_the_first_program_of_the_readme_runs_there():
+    page = blocks(ROOT / "README.md")
+    program = next(each.text for each in page if each.language == "python")
+    first = "".join(map(refuse, REFUSED))
+    assert run_script(PRELUDE + first + program) == "1999998.0\n"
 
 
 def test_where_there_is_a_limit_the_layers_name_it():

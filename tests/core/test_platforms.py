@@ -27,7 +27,7 @@ MACHINES = {
     ),
 }
 # Modules that would look at the system again come first.
-FIRST = "import asyncio, ctypes, importlib, os, sys, threading\n"
+FIRST = "import asyncio, ctypes, importlib, os, shutil, sys, tempfile, threading\n"
 
 
 def test_this_machine_is_taken():

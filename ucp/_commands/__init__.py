@@ -7,7 +7,7 @@
 #   info        UCX, transports, limits, addresses
 #   doctor      what is wrong here
 #     finding                     what it finds
-#     installation, ucx, memory, system, gpu, network, exchange
+#     installation, ucx, memory, limits, system, gpu, network, exchange
 #                                 what it looks at
 #   bench       what messages and operations cost
 #     chart                       its picture

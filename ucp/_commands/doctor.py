@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .._version import __version__
-from . import gpu, installation, memory, network, system, ucx
+from . import gpu, installation, limits, memory, network, system, ucx
 from .finding import Finding, Findings, note, problem
 
 
@@ -51,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
         report.add(_guarded("UCX", ucx.check))
         transports = ucx.transports()
     report.add(_guarded("memory", memory.check))
+    report.add(_guarded("limits", limits.check))
     report.add(_guarded("system", lambda: system.check(options.pid)))
     report.add(_guarded("GPU", lambda: gpu.check(transports)))
     report.add(_guarded("network", network.check))

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""doctor: limits of processes, and what separates them from each other."""
+"""doctor: what separates processes from each other."""
 
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
 
-from .finding import Finding, Findings, human, note, ok, problem
+from .finding import Finding, Findings, note, ok, problem
 from .memory import read_number, segments, user_name
 
-_FEW = 4096  # descriptors
 _LIMIT = 20.0  # seconds
 
 # What one process runs, and what another one runs that reads its memory.
@@ -41,37 +39,12 @@ print("same" if got.raw == b"this is what is read" else os.strerror(ctypes.get_e
 
 
 def check(pid: int | None = None) -> Findings:
-    """Look at this process, and at what separates it from the process ``pid``."""
-    yield from _descriptors()
+    """Look at what separates processes, and this one from the process ``pid``."""
     yield from _reading()
     yield from _container()
-    yield from _cgroup()
     if pid is not None:
         is_apart = yield from _users(pid)
         yield from _namespaces(pid, is_apart)
-
-
-def _descriptors() -> Findings:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(os.listdir("/proc/self/fd"))
-    most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
-    text = f"{soft} files may be open at a time (RLIMIT_NOFILE; at most {most})"
-    if soft - used < 64:
-        level = problem
-    elif soft < _FEW:
-        level = note
-    else:
-        yield ok("descriptors", text)
-        return
-    more = hard == resource.RLIM_INFINITY or hard > soft
-    wanted = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
-    yield level(
-        "descriptors",
-        f"{text}. A worker and each of its connections need several.",
-        (f"Run 'ulimit -n {wanted}' before the program. " if more else "")
-        + "For all, write 'nofile' into /etc/security/limits.conf, LimitNOFILE= into "
-        "the unit of systemd, or start the container with --ulimit nofile=65536.",
-    )
 
 
 def _reading() -> Findings:
@@ -150,53 +123,6 @@ def _container() -> Findings:
         )
     else:
         yield ok("container", "This is no container that is known")
-
-
-def _cgroup() -> Findings:
-    """Limits of the control group, of version 2."""
-    found = []
-    memory = _limit_of("memory.max")
-    if memory is not None:
-        found.append(f"{human(memory)} of memory")
-    tasks = _limit_of("pids.max")
-    if tasks is not None:
-        found.append(f"{tasks} tasks")
-    if found:
-        yield ok("control group", f"It allows {' and '.join(found)}")
-    cpus = _cpu_quota()
-    usable = len(os.sched_getaffinity(0))
-    if cpus is not None and cpus < usable:
-        yield note(
-            "control group",
-            f"It allows {cpus:.3g} CPUs of time, and {usable} CPUs are usable: a "
-            "process that has used its time up stands still for some milliseconds.",
-            "Start as many processes as there are CPUs of time; "
-            "ucp.init(config=ucp.Config(spin=0)) waits without using any.",
-        )
-
-
-def _files(name: str) -> list[Path]:
-    """The file of this process's control group and of those above it."""
-    root = Path("/sys/fs/cgroup")
-    try:
-        text = Path("/proc/self/cgroup").read_text()
-    except OSError:
-        return []
-    own = next((s[3:] for s in text.splitlines() if s.startswith("0::")), "/")
-    folder = root / own.strip("/")
-    files = [each / name for each in (folder, *folder.parents) if root in each.parents]
-    return [file for file in [*files, root / name] if file.exists()]
-
-
-def _limit_of(name: str) -> int | None:
-    texts = [file.read_text().strip() for file in _files(name)]
-    return min((int(text) for text in texts if text != "max"), default=None)
-
-
-def _cpu_quota() -> float | None:
-    words = [file.read_text().split() for file in _files("cpu.max")]
-    found = [int(each[0]) / int(each[1]) for each in words if each[0] != "max"]
-    return min(found, default=None)
 
 
 # What two processes need to share for messages through shared memory.

@@ -18,7 +18,7 @@ from typing import Any
 from .finding import Findings, ended, note, ok, problem
 
 # Oldest and newest UCX that ucp was tested with.
-_TESTED = (1, 13), (1, 22)
+_TESTED = (1, 13), (1, 23)
 _LIMIT = 60.0  # seconds
 
 # What the process of its own runs: a line of JSON is its last.

@@ -22,7 +22,6 @@ from .log import logger
 from .token import as_token, token_of_environment
 
 _NO_DEVICE = -14  # UCS_ERR_NO_DEVICE
-_UNSUPPORTED = -22  # UCS_ERR_UNSUPPORTED
 # UCX's options that leave it with fewer transports or devices.
 _CHOOSING = ("TLS", "NET_DEVICES", "SHM_DEVICES", "SELF_DEVICES", "ACC_DEVICES")
 
@@ -444,13 +443,8 @@ def get_devices() -> list[tuple[str, str]]:
 
 
 def get_lanes(ep: _ext.Endpoint) -> list[str]:
-    """What a connection uses, such as "tcp/lo"; nothing if UCX 1.13 does not tell."""
-    try:
-        return sorted("/".join(filter(None, lane)) for lane in ep.transports())
-    except UCXError as exc:
-        if exc.status != _UNSUPPORTED:
-            raise
-        return []
+    """What a connection uses, such as "tcp/lo"."""
+    return sorted("/".join(filter(None, lane)) for lane in ep.transports())
 
 
 def _resources(info: str) -> list[tuple[str, str]]:

@@ -284,9 +284,8 @@ async def _echo(ep: Endpoint) -> None:
 
 
 def _print_head(sizes: list[int], ep: Endpoint) -> None:
-    lanes = get_lanes(ep) or ["UCX 1.13 does not tell"]
     print(f"{len(_DTYPES)} dtypes x {len(sizes)} sizes: every byte verified")
-    print(f"lanes: {', '.join(lanes)}")
+    print(f"lanes: {', '.join(get_lanes(ep))}")
     print(f"{'size':>10} {'rounds':>8} {'us':>12} {'GB/s':>8}", flush=True)
 
 

@@ -383,6 +383,7 @@ args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p)
     value = PyFloat_AsDouble(seconds);
     if (value == -1.0 && PyErr_Occurred()) {
         if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear(); /* attributes are not looked up with an error set */
             PyErr_Format(PyExc_TypeError,
                          "a timeout is a number of seconds, not %R%s", seconds,
                          PyObject_HasAttrString(seconds, "total_seconds") ?

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/ucx_segment.h"
+#include "util/host.h"
 
 /* Recorded: UCX 1.22, one worker with self, tcp, posix, sysv and cma. */
 static const char v1[] =
@@ -205,7 +206,8 @@ state_for(uid_t uid, int shmid)
 static void
 test_segments_of_other_users_are_told(void **state)
 {
-    int             shmid = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
+    int             shmid  = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
+    uint32_t        pid_ns = umi_host_process_namespace();
     struct shmid_ds what;
     size_t          size;
     int             file;
@@ -226,11 +228,11 @@ test_segments_of_other_users_are_told(void **state)
     file = open("/dev/shm/ucx_shm_posix_7e57", O_CREAT | O_EXCL | O_RDWR, 0666);
     assert_true(file >= 0);
     assert_int_equal(
-        umi_segment_ucx_posix(POSIX_SHM_OPEN | 0x7e57, 0, 0, &size),
+        umi_segment_ucx_posix(POSIX_SHM_OPEN | 0x7e57, 0, pid_ns, &size),
         UMI_UCX_SEGMENT_OPEN);
     assert_int_equal(fchown(file, NOBODY, NOBODY), 0);
     assert_int_equal(
-        umi_segment_ucx_posix(POSIX_SHM_OPEN | 0x7e57, 0, 0, &size),
+        umi_segment_ucx_posix(POSIX_SHM_OPEN | 0x7e57, 0, pid_ns, &size),
         UMI_UCX_SEGMENT_FOREIGN);
     close(file);
     unlink("/dev/shm/ucx_shm_posix_7e57");
