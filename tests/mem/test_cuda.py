@@ -146,7 +146,8 @@ async with connected_pair() as (left, right):
 
 @by_ucx_too
 def test_a_stream_whose_bytes_cannot_be_copied_goes_on(run):
-    run("""
+    run(
+        """
 async with connected_pair() as (left, right):
     for size in (100, 5000):
         got = zeros(size)
@@ -160,7 +161,9 @@ async with connected_pair() as (left, right):
             await right.stream_recv(got, wait_all=True)
         standin.fail(None, 0)
         assert got == pattern(size)
-""", UCP_LOG_LEVEL="error")
+""",
+        UCP_LOG_LEVEL="error",
+    )
 
 
 @by_ucx_too
