@@ -96,6 +96,79 @@ def post_server(ep: Any, nbytes: int) -> Operation:
     return run
 
 
+async def awaited(operation: Awaitable[Any]) -> None:
+    await operation
+
+
+def tasks_client(ep: Any, nbytes: int) -> Operation:
+    buffers, answer = memories(nbytes), memory(8)
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as group:
+            for buffer in buffers:
+                group.create_task(awaited(ep.send(buffer)))
+        await ep.recv(answer)
+
+    return run
+
+
+def tasks_server(ep: Any, nbytes: int) -> Operation:
+    buffers, answer = memories(nbytes), memory(8)
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as group:
+            for buffer in buffers:
+                group.create_task(awaited(ep.recv(buffer)))
+        await ep.send(answer)
+
+    return run
+
+
+def many_client(ep: Any, nbytes: int) -> Operation:
+    buffers, answer = memories(nbytes), memory(8)
+
+    async def run() -> None:
+        await ep.send_many(buffers)
+        await ep.recv(answer)
+
+    return run
+
+
+def many_server(ep: Any, nbytes: int) -> Operation:
+    buffers, answer = memories(nbytes), memory(8)
+
+    async def run() -> None:
+        await ep.recv_many(buffers)
+        await ep.send(answer)
+
+    return run
+
+
+def streams_client(ep: Any, nbytes: int) -> Operation:
+    reader, writer = ucp.open_streams(ep)
+    data = bytes(nbytes)
+
+    async def run() -> None:
+        for _ in range(WINDOW):
+            writer.write(data)
+            await writer.drain()
+        await reader.readexactly(8)
+
+    return run
+
+
+def streams_server(ep: Any, nbytes: int) -> Operation:
+    reader, writer = ucp.open_streams(ep)
+
+    async def run() -> None:
+        for _ in range(WINDOW):
+            await reader.readexactly(nbytes)
+        writer.write(bytes(8))
+        await writer.drain()
+
+    return run
+
+
 # --- request and answer -------------------------------------------------------
 
 
@@ -176,6 +249,9 @@ SERVERS: dict[str, Idiom] = {
     "gather": gather_server,
     "ucp.gather": lambda ep, nbytes: gather_server(ep, nbytes, own_gather()),
     "post": post_server,
+    "TaskGroup": tasks_server,
+    "send_many": many_server,
+    "streams": streams_server,
     "request": request_server,
     "clients": request_server,
     "pickle": pickle_server,
@@ -186,6 +262,9 @@ CLIENTS_OF: dict[str, Idiom] = {
     "gather": gather_client,
     "ucp.gather": lambda ep, nbytes: gather_client(ep, nbytes, own_gather()),
     "post": post_client,
+    "TaskGroup": tasks_client,
+    "send_many": many_client,
+    "streams": streams_client,
     "request": request_client,
     "pickle": pickle_client,
     "array": array_client,

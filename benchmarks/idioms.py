@@ -7,6 +7,10 @@ Nothing is pinned, and nothing else is set. Microseconds, each for one of:
               an answer: a message
     ucp.gather  the same by `ucp.gather`: a message
     post      the same by posting all, then awaiting each: a message
+    TaskGroup  the same by a task for each: a message
+    send_many  the same by `send_many` and `recv_many`: a message
+    streams   64 writes to asyncio's streams over an endpoint, each drained, as many
+              reads of that length, and an answer: a write
     request   `send_obj` and `recv_obj`: a question and its answer
     clients   the same of 8 clients at a time, by gather: a question and its answer
     pickle    `send_pickle` and `recv_pickle` of a small object: there and back
@@ -45,6 +49,9 @@ KINDS = {
     "gather": "8,4K,64K",
     "ucp.gather": "8,4K,64K",
     "post": "8,4K,64K",
+    "TaskGroup": "8,4K,64K",
+    "send_many": "8,4K,64K",
+    "streams": "8,4K,64K",
     "request": "100,64K",
     "clients": "100",
     "pickle": "0",
@@ -57,7 +64,7 @@ KINDS = {
 PARTS = {
     "gather": 64,
     "ucp.gather": 64,
-    "post": 64,
+    **dict.fromkeys(("post", "TaskGroup", "send_many", "streams"), 64),
     "clients": 8,
 }  # of what is timed as one
 

@@ -179,15 +179,25 @@ rndv_lengths(const umx_ep *ep)
 /* ---- copies in memory of the host ----------------------------------------
  */
 
+/* True for active messages of programs, whose receiver allocates memory of the
+ * sender's kind first. */
+static bool
+is_user_am(const umi_channel *channel)
+{
+    unsigned number = channel->id & UINT16_MAX;
+
+    return channel->id >> 16 == UMI_KIND_AM &&
+           (number >= UMI_AM_USER || channel->id == UMI_CHANNEL_PLAIN_AM);
+}
+
 /* Few bytes of a device: to copy them takes less time than the notes of a
- * fetch. The receiver of an active message has to allocate memory of the same
- * kind first. */
+ * fetch. */
 static bool
 copied_may(const umx_request *req)
 {
     return umi_bounce_is_agreed(req->ep) && req->gather == NULL &&
            req->buf.len <= UMI_COPIED_MAX && umi_channel_is_of_device(req) &&
-           umi_send_of(req)->channel->id >> 16 != UMI_KIND_AM;
+           !is_user_am(umi_send_of(req)->channel);
 }
 
 static umx_status
