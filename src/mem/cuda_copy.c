@@ -55,11 +55,11 @@ umi_cuda_stream(int device, umi_cuda_direction direction, void **stream_p)
     pthread_mutex_lock(&lock);
     stream = &state_of(device)->streams[direction];
     if (*stream == NULL) {
-        result = umi_cuda.stream_create(stream, CU_NON_BLOCKING);
+        result = umi_cuda.stream_create(stream, CU_NON_BLOCKING, CU_FIRST);
     }
     *stream_p = *stream;
     pthread_mutex_unlock(&lock);
-    return umi_cuda_check(result, device, "cuStreamCreate");
+    return umi_cuda_check(result, device, "cuStreamCreateWithPriority");
 }
 
 static umx_status

@@ -142,10 +142,42 @@ test_long_messages_and_those_of_devices_are_announced(void **state)
     limit(p->client, UMI_OFFER_RNDV, 1000);
     req = send_of(p->client, &umi_channels_of(p->client)->channel0, 999);
     assert_false(umi_offer_must_announce(req));
-    req->buf.memtype = UMX_MEMTYPE_CUDA;
+    req->buf.len = 1000;
     assert_true(umi_offer_must_announce(req));
-    req->buf.memtype = UMX_MEMTYPE_HOST;
-    req->buf.len     = 1000;
+    limit(p->client, UMI_OFFER_RNDV, SIZE_MAX);
+    assert_false(umi_offer_must_announce(req));
+    req->buf.memtype = UMX_MEMTYPE_CUDA;
+    req->buf.len     = UMI_COPIED_MAX + 1;
+    assert_true(umi_offer_must_announce(req));
+    umi_request_free(req);
+}
+
+static void
+test_few_bytes_of_a_device_are_copied(void **state)
+{
+    pair        *p = *state;
+    umi_channel *channel;
+    umx_request *req;
+
+    pair_open(p);
+    req              = send_of(p->client, &umi_channels_of(p->client)->channel0,
+                               UMI_COPIED_MAX);
+    req->buf.memtype = UMX_MEMTYPE_CUDA;
+    assert_false(umi_offer_must_announce(req));
+    assert_int_equal(umi_offer_choose(req, false), UMI_OFFER_COPIED);
+    assert_int_equal(umi_offer_choose(req, true), UMI_OFFER_BOUNCE);
+    for (unsigned id = 0; id <= UMI_AM_USER; id += UMI_AM_USER) {
+        channel = umi_channel_get(
+            p->client, umi_header_channel_id(UMI_KIND_AM, (uint16_t)id));
+        assert_non_null(channel);
+        umi_send_of(req)->channel = channel;
+        assert_true(umi_offer_must_announce(req));
+    }
+    channel = umi_channel_get(p->client, UMI_CHANNEL_REPLIES);
+    assert_non_null(channel);
+    umi_send_of(req)->channel = channel;
+    assert_false(umi_offer_must_announce(req));
+    p->client->base.does_bounce = false; /* a peer that cannot fetch */
     assert_true(umi_offer_must_announce(req));
     umi_request_free(req);
 }
@@ -235,6 +267,7 @@ main(void)
         PAIR_TEST_ONCE(test_over_shared_memory_bytes_follow_their_header),
         PAIR_TEST_ONCE(test_only_plain_messages_follow),
         PAIR_TEST_ONCE(test_long_messages_and_those_of_devices_are_announced),
+        PAIR_TEST_ONCE(test_few_bytes_of_a_device_are_copied),
         PAIR_TEST_ONCE(test_shorter_messages_are_not_looked_at),
         PAIR_TEST(test_the_choice_is_kept_in_the_send),
         PAIR_TEST_ONCE(test_the_ways_are_told),

@@ -242,7 +242,7 @@ test_failures_of_the_driver_are_told(void **state)
         {"cuMemcpyHtoDAsync_v2", 999, UMX_ERR_IO_ERROR},
         {"cuDeviceGet", 101, UMX_ERR_IO_ERROR},
         {"cuDevicePrimaryCtxRetain", 2, UMX_ERR_NO_MEMORY},
-        {"cuStreamCreate", 2, UMX_ERR_NO_MEMORY},
+        {"cuStreamCreateWithPriority", 2, UMX_ERR_NO_MEMORY},
     };
     char first[LEN]; /* of a device without a context yet */
 
