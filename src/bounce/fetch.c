@@ -95,7 +95,7 @@ target_of(umi_fetch *fetch)
     umi_movable it = umi_bounce_movable(fetch->req, fetch->pinned);
 
     if (it.count > 1 && umi_bounce_device(&it, &fetch->device) != UMX_OK) {
-        it.count = 0; /* it is of several devices */
+        it.count = 0; /* it is of several devices, or contexts */
     }
     return it;
 }
@@ -499,6 +499,25 @@ drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
     if (status != UMX_OK) {
         umi_dma_end(&drain->copy, req->worker, status, on_drained);
     }
+}
+
+void
+umi_fetch_otherwise(umi_fetch *fetch, umx_status status)
+{
+    umx_worker *worker = fetch->ep->worker;
+    umi_drain  *drain;
+
+    if (status == UMX_OK) {
+        fetch_otherwise(fetch);
+        return;
+    }
+    drain = umi_pool_get(&worker->bounce->objects);
+    if (drain == NULL) {
+        umi_ep_base_refuse(fetch->ep, "out of memory for a fetch");
+        return;
+    }
+    *drain = (umi_drain){.worker = worker, .fetch = fetch};
+    umi_dma_end(&drain->copy, worker, status, on_drained);
 }
 
 /* ---- notes, inside UCX's callback ----------------------------------------

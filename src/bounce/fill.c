@@ -100,7 +100,7 @@ source_of(umi_fill *fill)
     umi_movable it = umi_bounce_movable(fill->req, fill->pinned);
 
     if (it.count > 1 && umi_bounce_device(&it, &fill->device) != UMX_OK) {
-        it.count = 0; /* it is of several devices */
+        it.count = 0; /* it is of several devices, or contexts */
     }
     return it;
 }

@@ -125,6 +125,7 @@ on_handed(umx_worker *worker, const umi_am_arrival *arrival)
     umi_ep_base        *ep;
     umi_fetch          *fetch;
     const umx_buffer   *run;
+    umx_status          status;
     ucs_status_ptr_t    result;
     ucp_request_param_t params;
 
@@ -142,9 +143,11 @@ on_handed(umx_worker *worker, const umi_am_arrival *arrival)
         fetch->filled != 0 || fetch->direct != NULL) {
         return UMI_AM_CONSUMED;
     }
-    run = umi_bounce_run(fetch->req);
-    if (run == NULL || umi_memory_enter(run) != UMX_OK) {
-        return UMI_AM_REFUSED;
+    run    = umi_bounce_run(fetch->req);
+    status = (run != NULL) ? umi_memory_enter(run) : UMX_OK;
+    if (run == NULL || status != UMX_OK) { /* its receive is cancelled */
+        umi_fetch_otherwise(fetch, status);
+        return UMI_AM_CONSUMED;
     }
     fill_params(&params, fetch->req, run, fetch);
     params.cb.recv_am = on_received;

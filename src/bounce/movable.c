@@ -71,7 +71,9 @@ umi_bounce_device(const umi_movable *it, int *device_p)
 
         status = umi_cuda_device_of(it->pieces[i].data, it->pieces[i].len,
                                     &its);
-        if (status == UMX_OK && i != 0 && its != device) {
+        if (status == UMX_OK && it->count > 1 &&
+            ((i != 0 && its != device) ||
+             !umi_cuda_is_primary(it->pieces[i].data, its))) {
             status = UMX_ERR_UNSUPPORTED;
         }
         device = its;

@@ -29,7 +29,7 @@ const umx_buffer *umi_bounce_run(const umx_request *req);
 umi_movable umi_bounce_pieces(const umx_request *req);
 
 /* Find the device of such memory, which `device_p` has if it is known.
- * UMX_ERR_UNSUPPORTED: the pieces are of several. */
+ * UMX_ERR_UNSUPPORTED: the pieces are of several, or of foreign contexts. */
 umx_status umi_bounce_device(const umi_movable *it, int *device_p);
 
 /* Find the pinned memory that all bytes of `req` are in now, and the device

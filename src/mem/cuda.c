@@ -224,6 +224,20 @@ primary_context(int device, cu_context *context_p)
     return status;
 }
 
+bool
+umi_cuda_is_primary(const void *data, int device)
+{
+    static const int attributes[] = {ATTR_CONTEXT};
+
+    cu_context own, its = NULL;
+    void      *values[] = {&its};
+
+    return primary_context(device, &own) == UMX_OK &&
+           umi_cuda.pointer_attributes(1, attributes, values,
+                                       (uintptr_t)data) == CU_OK &&
+           (its == NULL || its == own);
+}
+
 umx_status
 umi_cuda_enter_device(int device)
 {

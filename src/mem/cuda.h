@@ -15,6 +15,10 @@ umx_status umi_cuda_describe(const void *data, size_t len,
  * shorter. */
 umx_status umi_cuda_device_of(const void *data, size_t len, int *device_p);
 
+/* True if the memory is of the context of its device that the library uses, the
+ * primary one, or of none. The kernels of a context reach no other's. */
+bool umi_cuda_is_primary(const void *data, int device);
+
 /* True if another process can map the memory by a handle of
  * cuIpcGetMemHandle(): that of cuMemAlloc() can be, pools and what is mapped in
  * pieces cannot. */

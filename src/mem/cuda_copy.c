@@ -126,7 +126,8 @@ queue(int device, umi_cuda_direction direction, void *dst, const void *src,
 }
 
 /* Queue all of them. Few memories are moved one by one, and those of the host
- * always: a kernel may not reach them. */
+ * always: a kernel may not reach them. Where it cannot be launched, all are
+ * copied, also what it moves. */
 static umx_status
 queue_all(int device, umi_cuda_direction direction, const umi_cuda_move *moves,
           size_t count, cu_stream stream)
@@ -135,7 +136,11 @@ queue_all(int device, umi_cuda_direction direction, const umi_cuda_move *moves,
 
     if (direction == UMI_CUDA_ACROSS && umi_cuda_kernel_is_for(count) &&
         umi_cuda_kernel_is_ready(device)) {
-        return umi_cuda_kernel_queue(device, moves, count, stream);
+        status = umi_cuda_kernel_queue(device, moves, count, stream);
+        if (status == UMX_OK || status == UMX_ERR_DEVICE_FAILED) {
+            return status;
+        }
+        status = UMX_OK;
     }
     for (size_t i = 0; i < count && status == UMX_OK; i++) {
         status = queue(device, direction, moves[i].dst, moves[i].src,

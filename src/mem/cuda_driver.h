@@ -44,6 +44,8 @@ enum {
     CU_PORTABLE              = 1,
     CU_NON_BLOCKING          = 1,
     CU_FIRST                 = -100, /* the driver takes its highest priority */
+    ATTR_REGISTERS           = 4,    /* of a function; the others of pointers */
+    ATTR_CONTEXT             = 1,
     ATTR_MEMORY_TYPE         = 2,
     ATTR_IS_MANAGED          = 8,
     ATTR_DEVICE              = 9,
@@ -107,6 +109,8 @@ enum {
       (cu_module * module_p, const void *image))                              \
     X(module_function, "cuModuleGetFunction",                                 \
       (cu_function * function_p, cu_module module, const char *name))         \
+    X(function_attribute, "cuFuncGetAttribute",                               \
+      (int *value_p, int attribute, cu_function function))                    \
     X(launch, "cuLaunchKernel",                                               \
       (cu_function function, unsigned grid_x, unsigned grid_y,                \
        unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, \

@@ -80,6 +80,7 @@ static umx_status
 load(int device, kernel *k)
 {
     cu_module  module;
+    int        registers;
     umx_status status = umi_cuda_enter_device(device);
 
     if (status != UMX_OK) {
@@ -92,6 +93,11 @@ load(int device, kernel *k)
         status = umi_cuda_check(
             umi_cuda.module_function(&k->function, module, "umx_move"), device,
             "cuModuleGetFunction");
+    }
+    if (status == UMX_OK) { /* else the first launch may load it */
+        status = umi_cuda_check(umi_cuda.function_attribute(
+                                    &registers, ATTR_REGISTERS, k->function),
+                                device, "cuFuncGetAttribute");
     }
     umi_cuda_leave();
     return status;
@@ -139,6 +145,9 @@ umi_cuda_kernel_queue(int device, const umi_cuda_move *moves, size_t count,
         status = launch(device, moves, some, stream);
         moves += some;
         count -= some;
+    }
+    if (status != UMX_OK) {
+        (void)advance(&kernels[device], READY, MISSING);
     }
     return status;
 }

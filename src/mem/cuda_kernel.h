@@ -38,7 +38,8 @@ void umi_cuda_kernel_unload(int device);
 /* True if the kernel is there. */
 bool umi_cuda_kernel_is_ready(int device);
 
-/* Queue the moves, each from memory of a device that the device reaches into
+/* Queue the moves, or some of them if it fails: then there is no kernel any
+ * more. Each is from memory of a device that the device reaches into
  * memory of its own, or the other way round. The context of `device` has been
  * entered. */
 umx_status umi_cuda_kernel_queue(int device, const umi_cuda_move *moves,

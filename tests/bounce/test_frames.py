@@ -217,3 +217,102 @@ def test_frames_that_are_given_up_come_whole_or_not_at_all(ipc):
     env = standin.settings(STANDIN_IPC=ipc, STANDIN_STEP_US="200")
     said = run_script(source, UCP_LOG_LEVEL="error", **env)
     assert int(said) > 2
+
+
+# A receive ends while UCX brings the bytes: they go to the next one all the same.
+AGAIN = """
+async def main():
+    peer, ep = await begin()
+    await peer.do(GIVEN_UP)
+    for number in range(12):
+        sizes = [[151_108], [101_091, 151_108, 189_575]][number % 2]
+        frames = [("device", size) for size in sizes]
+        delay = number // 2 * 0.0005
+        begun = peer.begin(f"await take_all(ep, {frames!r}, ({number},), {delay})")
+        parts = [memory(*frame) for frame in frames]
+        fill(parts, number)
+        await ep.send_frames(parts)
+        got = await peer.result(begun)
+        assert got in ([number], [-1, number]), (number, got)
+    print(ep.ways()["cuda_ipc"]["sent"])
+    peer.kill()
+
+asyncio.run(main())
+"""
+
+
+def test_what_ucx_brings_for_a_receive_that_has_ended_comes_again():
+    source = f"{PROGRAM}{GIVEN_UP}GIVEN_UP = {GIVEN_UP!r}\n{AGAIN}"
+    said = run_script(source, UCP_LOG_LEVEL="error", **standin.settings(True))
+    assert int(said.splitlines()[-1]) > 0
+
+
+# Memory of another context of the device than the library's, as PyCUDA makes it.
+FOREIGN = """
+class Foreign(gpu.Memory):
+    def __init__(self, nbytes):
+        context = ctypes.c_void_p()
+        gpu.call("cuCtxCreate_v2", ctypes.byref(context), 0, 0)
+        address = ctypes.c_void_p()
+        gpu.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(nbytes))
+        gpu.call("cuCtxPopCurrent_v2", ctypes.byref(context))
+        self.nbytes, self.kind, self.device, self.stream = nbytes, "freed", 0, None
+        self.address = address.value
+
+    def write(self, data):
+        self.kind = "device"
+        super().write(data)
+        self.kind = "freed"  # it lives as long as the program
+
+async def main():
+    peer, ep = await begin()
+    frames = [("device", 5000)] * 40
+    await exchange(peer, ep, frames, frames)
+    await asyncio.sleep(0.1)  # the kernel is loaded
+    await exchange(peer, ep, frames, frames)
+    launches = standin.state().launches
+    sent = [Foreign(5000) for _ in range(40)]
+    for n, frame in enumerate(sent):
+        frame.write(bytes_of(n, frame.nbytes))
+    await peer.do(f"task = asyncio.ensure_future(receive(ep, {frames!r}))")
+    await ep.send_frames(sent)
+    assert not await peer.do("await task")
+    print(launches > 0, standin.state().launches == launches)
+    peer.kill()
+
+asyncio.run(main())
+"""
+
+
+def test_no_kernel_reaches_into_another_context():
+    said = run_script(
+        f"import ctypes\n{PROGRAM}{FOREIGN}",
+        UCP_LOG_LEVEL="error",
+        **standin.settings(),
+    )
+    assert said == "True True\n"
+
+
+# Later launches fail: the frames are copied.
+LAUNCH = """
+async def main():
+    peer, ep = await begin()
+    frames = [("device", 5000)] * 40
+    await exchange(peer, ep, frames, frames)
+    await asyncio.sleep(0.1)
+    await exchange(peer, ep, frames, frames)
+    standin.fail("cuLaunchKernel", 701, 1)
+    await exchange(peer, ep, frames, frames)
+    failed = standin.calls()["cuLaunchKernel"]
+    await exchange(peer, ep, frames, frames)
+    print(failed > 0, standin.calls()["cuLaunchKernel"] == failed)
+    peer.kill()
+
+asyncio.run(main())
+"""
+
+
+def test_where_the_kernel_cannot_be_launched_all_is_copied():
+    source = f"{PROGRAM}{LAUNCH}"
+    said = run_script(source, UCP_LOG_LEVEL="error", **standin.settings())
+    assert said == "True True\n"

@@ -177,6 +177,20 @@ async with connected_pair() as (left, right):
 """)
 
 
+def test_bytes_that_change_while_an_object_is_pickled_go_as_they_were():
+    run("""
+class Log:
+    def __reduce__(self):
+        data.clear()
+        return list, ()
+
+data = bytearray(b"a" * 200_000)
+async with connected_pair() as (left, right):
+    got = await sent(left, right, [data, Log()])
+    assert got == [bytearray(b"a" * 200_000), []]
+""")
+
+
 def test_classes_that_are_derived_pickle_themselves():
     run("""
 import copyreg

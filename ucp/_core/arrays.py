@@ -63,12 +63,10 @@ class _Dumper:
         "_pickler",
         "_placed",
         "_reducers",
-        "write",
     )
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []  # of the pickle
-        self.write = self._chunks.append  # the pickler calls it
         self._buffers: list[Any] = []
         self._placed: dict[int, tuple[pickle.PickleBuffer, Frame]] = {}
         self._min_apart = 0
@@ -76,11 +74,15 @@ class _Dumper:
         self._reducers: dict[type, Callable[[Any], Any]] = {}
         self._pickler = pickle.Pickler(self, 5, buffer_callback=self._keep)
 
+    def write(self, data: Any) -> None:
+        """The pickler calls it; what is not bytes may be the program's bytearray."""
+        self._chunks.append(data if type(data) is bytes else bytes(data))
+
     def dump(self, obj: object, min_apart: int) -> tuple[bytes, list[Any]]:
         """As ``dumps()``. After an exception this object is of no use."""
         if self._num_modules != len(sys.modules):
-            self._num_modules = len(sys.modules)
             self._reducers = _reducers(self._place)
+            self._num_modules = 0 if _is_half_imported() else len(sys.modules)
         self._min_apart = min_apart
         self._pickler.dispatch_table = {**copyreg.dispatch_table, **self._reducers}
         self._pickler.dump(obj)
@@ -145,6 +147,13 @@ def _reducers(place: Callable[[Frame], Any]) -> dict[type, Callable[[Any], Any]]
         if isinstance(kind, type):
             found[kind] = partial(reduce, place)
     return found
+
+
+def _is_half_imported() -> bool:
+    return any(
+        module in sys.modules and not hasattr(sys.modules[module], name)
+        for module, name, _ in _TYPES
+    )
 
 
 def _axes(

@@ -130,6 +130,8 @@ typedef void (*cu_callback)(cu_stream *stream, int result, void *arg);
     X(cuModuleLoadData, (cu_module * *module_p, const void *image))           \
     X(cuModuleGetFunction,                                                    \
       (cu_function * *function_p, cu_module * module, const char *name))      \
+    X(cuFuncGetAttribute,                                                     \
+      (int *value_p, int attribute, cu_function *function))                   \
     X(cuLaunchKernel,                                                         \
       (cu_function * function, unsigned grid_x, unsigned grid_y,              \
        unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, \
