@@ -24,7 +24,7 @@ from script import run_script
 from worlds import Ranks, free_port, free_root, good_world, sync_world, world
 
 import ucp
-from ucp._commands.system import _cpu_quota
+from ucp._commands.limits import _cpu_quota
 from ucp.testing import live_objects, until
 
 SIZES = (1, 2, 3, 4)
