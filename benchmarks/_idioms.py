@@ -44,101 +44,63 @@ def memories(nbytes: int) -> list[Any]:
     return [memory(nbytes) for _ in range(WINDOW)]
 
 
-# --- gather, and posting all before awaiting each -----------------------------
+# --- many messages: a window of them, and an answer ----------------------------
+
+# Moves all buffers by the method for one, or for many.
+Move = Callable[[Any, Any, list[Any]], Awaitable[Any]]
 
 
-def own_gather() -> Any:
-    """``ucp.gather()``; asyncio's where there is none yet."""
-    import ucp
+def gathered(gather: Any) -> Move:
+    async def move(one: Any, _many: Any, buffers: list[Any]) -> None:
+        await gather(*(one(buffer) for buffer in buffers))
 
-    return getattr(ucp, "gather", asyncio.gather)
-
-
-def gather_client(ep: Any, nbytes: int, gather: Any = asyncio.gather) -> Operation:
-    buffers, answer = memories(nbytes), memory(8)
-
-    async def run() -> None:
-        await gather(*(ep.send(buffer) for buffer in buffers))
-        await ep.recv(answer)
-
-    return run
+    return move
 
 
-def gather_server(ep: Any, nbytes: int, gather: Any = asyncio.gather) -> Operation:
-    buffers, answer = memories(nbytes), memory(8)
-
-    async def run() -> None:
-        await gather(*(ep.recv(buffer) for buffer in buffers))
-        await ep.send(answer)
-
-    return run
-
-
-def post_client(ep: Any, nbytes: int) -> Operation:
-    buffers, answer = memories(nbytes), memory(8)
-
-    async def run() -> None:
-        for request in [ep.send(buffer) for buffer in buffers]:
-            await request
-        await ep.recv(answer)
-
-    return run
-
-
-def post_server(ep: Any, nbytes: int) -> Operation:
-    buffers, answer = memories(nbytes), memory(8)
-
-    async def run() -> None:
-        for request in [ep.recv(buffer) for buffer in buffers]:
-            await request
-        await ep.send(answer)
-
-    return run
+async def posted(one: Any, _many: Any, buffers: list[Any]) -> None:
+    for request in [one(buffer) for buffer in buffers]:
+        await request
 
 
 async def awaited(operation: Awaitable[Any]) -> None:
     await operation
 
 
-def tasks_client(ep: Any, nbytes: int) -> Operation:
+async def in_tasks(one: Any, _many: Any, buffers: list[Any]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for buffer in buffers:
+            group.create_task(awaited(one(buffer)))
+
+
+async def at_once(_one: Any, many: Any, buffers: list[Any]) -> None:
+    await many(buffers)
+
+
+MOVES: dict[str, Move] = {
+    "gather": gathered(asyncio.gather),
+    # An old ucp has none.
+    "ucp.gather": gathered(getattr(ucp, "gather", asyncio.gather)),
+    "post": posted,
+    "TaskGroup": in_tasks,
+    "send_many": at_once,
+}
+
+
+def window_client(move: Move, ep: Any, nbytes: int) -> Operation:
     buffers, answer = memories(nbytes), memory(8)
 
     async def run() -> None:
-        async with asyncio.TaskGroup() as group:
-            for buffer in buffers:
-                group.create_task(awaited(ep.send(buffer)))
+        await move(ep.send, ep.send_many, buffers)
         await ep.recv(answer)
 
     return run
 
 
-def tasks_server(ep: Any, nbytes: int) -> Operation:
+def window_server(move: Move, ep: Any, nbytes: int) -> Operation:
     buffers, answer = memories(nbytes), memory(8)
 
     async def run() -> None:
-        async with asyncio.TaskGroup() as group:
-            for buffer in buffers:
-                group.create_task(awaited(ep.recv(buffer)))
-        await ep.send(answer)
-
-    return run
-
-
-def many_client(ep: Any, nbytes: int) -> Operation:
-    buffers, answer = memories(nbytes), memory(8)
-
-    async def run() -> None:
-        await ep.send_many(buffers)
-        await ep.recv(answer)
-
-    return run
-
-
-def many_server(ep: Any, nbytes: int) -> Operation:
-    buffers, answer = memories(nbytes), memory(8)
-
-    async def run() -> None:
-        await ep.recv_many(buffers)
+        await move(ep.recv, ep.recv_many, buffers)
         await ep.send(answer)
 
     return run
@@ -246,11 +208,7 @@ def sync_server(ep: Any, nbytes: int) -> Operation:
 
 
 SERVERS: dict[str, Idiom] = {
-    "gather": gather_server,
-    "ucp.gather": lambda ep, nbytes: gather_server(ep, nbytes, own_gather()),
-    "post": post_server,
-    "TaskGroup": tasks_server,
-    "send_many": many_server,
+    **{name: functools.partial(window_server, move) for name, move in MOVES.items()},
     "streams": streams_server,
     "request": request_server,
     "clients": request_server,
@@ -259,11 +217,7 @@ SERVERS: dict[str, Idiom] = {
     "sync": sync_server,
 }
 CLIENTS_OF: dict[str, Idiom] = {
-    "gather": gather_client,
-    "ucp.gather": lambda ep, nbytes: gather_client(ep, nbytes, own_gather()),
-    "post": post_client,
-    "TaskGroup": tasks_client,
-    "send_many": many_client,
+    **{name: functools.partial(window_client, move) for name, move in MOVES.items()},
     "streams": streams_client,
     "request": request_client,
     "pickle": pickle_client,

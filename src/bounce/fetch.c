@@ -92,12 +92,7 @@ link_of(const umi_fetch *fetch)
 static umi_movable
 target_of(umi_fetch *fetch)
 {
-    umi_movable it = umi_bounce_movable(fetch->req, fetch->pinned);
-
-    if (it.count > 1 && umi_bounce_device(&it, &fetch->device) != UMX_OK) {
-        it.count = 0; /* it is of several devices, or contexts */
-    }
-    return it;
+    return umi_bounce_movable(fetch->req, fetch->pinned, &fetch->device);
 }
 
 /* What the receiver can do, by the memory that it has now. */
@@ -256,10 +251,8 @@ ask_from_here(umi_fetch *fetch)
     (void)ask(fetch); /* else the connection has failed */
 }
 
-/* Ask anew, for slots that can be mapped, or as the memory is another one now.
- */
-static void
-fetch_otherwise(umi_fetch *fetch)
+void
+umi_fetch_otherwise(umi_fetch *fetch)
 {
     tell_stop(fetch);
     ask_from_here(fetch);
@@ -307,6 +300,22 @@ ask_again(umi_fetch *fetch)
     (void)ask(fetch); /* else the connection has failed */
 }
 
+/* Make a drain of a fetch. NULL: out of memory, and the connection has failed.
+ */
+static umi_drain *
+new_drain(umi_fetch *fetch)
+{
+    umx_worker *worker = fetch->ep->worker;
+    umi_drain  *drain  = umi_pool_get(&worker->bounce->objects);
+
+    if (drain == NULL) {
+        umi_ep_base_refuse(fetch->ep, "out of memory for a fetch");
+        return NULL;
+    }
+    *drain = (umi_drain){.worker = worker, .fetch = fetch};
+    return drain;
+}
+
 /* The direction of a copy by a device, to which one of both belongs. */
 static umi_cuda_direction
 direction_of(const umx_buffer *to, bool is_from_device)
@@ -325,16 +334,14 @@ read_step(umi_fetch *fetch)
     umx_request *req   = fetch->req;
     umi_movable  to    = target_of(fetch);
     size_t       left  = fetch->len - fetch->drained, max;
-    umi_drain   *drain = umi_pool_get(&req->worker->bounce->objects);
+    umi_drain   *drain = new_drain(fetch);
     umi_movable  from  = {.count = 1};
     umi_shift    shift = {.offset = fetch->drained};
     umx_status   status;
 
     if (drain == NULL) {
-        umi_ep_base_refuse(fetch->ep, "out of memory for a fetch");
         return;
     }
-    *drain      = (umi_drain){.worker = req->worker, .fetch = fetch};
     from.pieces = (to.count != 0) ? umi_direct_lock(fetch->direct) : NULL;
     if (from.pieces == NULL) { /* it has ended, or its receive is cancelled */
         umi_pool_put(&req->worker->bounce->objects, drain);
@@ -465,21 +472,18 @@ drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
 {
     umx_request *req    = fetch->req;
     umi_movable  to     = target_of(fetch);
-    umi_drain   *drain  = umi_pool_get(&req->worker->bounce->objects);
+    umi_drain   *drain  = new_drain(fetch);
     size_t       offset = (size_t)note->offset;
     const char  *from;
     umx_status   status = UMX_OK;
 
     if (drain == NULL) {
-        umi_ep_base_refuse(fetch->ep, "out of memory for a fetch");
         return;
     }
-    *drain = (umi_drain){.worker = req->worker,
-                         .fetch  = fetch,
-                         .table  = link_of(fetch)->data,
-                         .slot   = note->slot,
-                         .turn   = note->turn,
-                         .len    = (size_t)note->len};
+    drain->table = link_of(fetch)->data;
+    drain->slot  = note->slot;
+    drain->turn  = note->turn;
+    drain->len   = (size_t)note->len;
     if (to.count != 0) {
         status = umi_bounce_device(&to, &fetch->device);
     }
@@ -487,7 +491,7 @@ drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
         from = find_slot(fetch, to.count == 0, note);
         if (from == NULL) {
             umi_pool_put(&req->worker->bounce->objects, drain);
-            fetch_otherwise(fetch);
+            umi_fetch_otherwise(fetch);
             return;
         }
         if (is_for_device(fetch, &to, note->slot)) {
@@ -502,22 +506,13 @@ drain_slot(umi_fetch *fetch, const umi_bounce_note *note)
 }
 
 void
-umi_fetch_otherwise(umi_fetch *fetch, umx_status status)
+umi_fetch_fail(umi_fetch *fetch, umx_status status)
 {
-    umx_worker *worker = fetch->ep->worker;
-    umi_drain  *drain;
+    umi_drain *drain = new_drain(fetch);
 
-    if (status == UMX_OK) {
-        fetch_otherwise(fetch);
-        return;
+    if (drain != NULL) {
+        umi_dma_end(&drain->copy, drain->worker, status, on_drained);
     }
-    drain = umi_pool_get(&worker->bounce->objects);
-    if (drain == NULL) {
-        umi_ep_base_refuse(fetch->ep, "out of memory for a fetch");
-        return;
-    }
-    *drain = (umi_drain){.worker = worker, .fetch = fetch};
-    umi_dma_end(&drain->copy, worker, status, on_drained);
 }
 
 /* ---- notes, inside UCX's callback ----------------------------------------

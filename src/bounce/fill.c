@@ -92,17 +92,11 @@ end_fill(umi_fill *fill)
 /* ---- filling -------------------------------------------------------------
  */
 
-/* What copies of a device read for a fill, which has to be known; nothing: the
- * CPU reads it. */
+/* What copies of a device read for a fill; nothing: the CPU reads it. */
 static umi_movable
 source_of(umi_fill *fill)
 {
-    umi_movable it = umi_bounce_movable(fill->req, fill->pinned);
-
-    if (it.count > 1 && umi_bounce_device(&it, &fill->device) != UMX_OK) {
-        it.count = 0; /* it is of several devices, or contexts */
-    }
-    return it;
+    return umi_bounce_movable(fill->req, fill->pinned, &fill->device);
 }
 
 /* True if the fill has slots in that state. */

@@ -143,10 +143,14 @@ on_handed(umx_worker *worker, const umi_am_arrival *arrival)
         fetch->filled != 0 || fetch->direct != NULL) {
         return UMI_AM_CONSUMED;
     }
-    run    = umi_bounce_run(fetch->req);
-    status = (run != NULL) ? umi_memory_enter(run) : UMX_OK;
-    if (run == NULL || status != UMX_OK) { /* its receive is cancelled */
-        umi_fetch_otherwise(fetch, status);
+    run = umi_bounce_run(fetch->req);
+    if (run == NULL) { /* its receive is cancelled */
+        umi_fetch_otherwise(fetch);
+        return UMI_AM_CONSUMED;
+    }
+    status = umi_memory_enter(run);
+    if (status != UMX_OK) {
+        umi_fetch_fail(fetch, status);
         return UMI_AM_CONSUMED;
     }
     fill_params(&params, fetch->req, run, fetch);

@@ -104,15 +104,20 @@ umi_bounce_pinned(const umx_request *req, int *device_p)
 }
 
 umi_movable
-umi_bounce_movable(const umx_request *req, const void *pinned)
+umi_bounce_movable(const umx_request *req, const void *pinned, int *device_p)
 {
     const umx_buffer *buf;
+    umi_movable       it;
 
-    if (pinned == NULL) {
-        return umi_bounce_pieces(req);
+    if (pinned != NULL) {
+        buf = one_run(req);
+        return (umi_movable){buf, buf != NULL && buf->data == pinned};
     }
-    buf = one_run(req);
-    return (umi_movable){buf, buf != NULL && buf->data == pinned};
+    it = umi_bounce_pieces(req);
+    if (it.count > 1 && umi_bounce_device(&it, device_p) != UMX_OK) {
+        it.count = 0;
+    }
+    return it;
 }
 
 /* ---- copies --------------------------------------------------------------

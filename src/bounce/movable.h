@@ -39,8 +39,10 @@ umx_status umi_bounce_device(const umi_movable *it, int *device_p);
 const void *umi_bounce_pinned(const umx_request *req, int *device_p);
 
 /* Find what copies of a device move: `pinned`, if that is not NULL, and `req`
- * has it still. */
-umi_movable umi_bounce_movable(const umx_request *req, const void *pinned);
+ * has it still. Several pieces are moved by one device, which `device_p` has
+ * then, or by none. */
+umi_movable umi_bounce_movable(const umx_request *req, const void *pinned,
+                               int *device_p);
 
 /* True if the CPU has moved it before one could hear of copies. */
 static inline bool

@@ -89,9 +89,13 @@ umx_status umi_hand_listen(umx_worker *worker);
 /* End a fetch: fetch.c. The announcement is released, so that the sender's part
  * ends, too. */
 void umi_fetch_finish(struct umi_fetch *fetch, umx_status status);
-/* For hand.c: the memory of a fetch is another one now, which is asked for
- * anew; or it cannot be had, by `status`, which ends the fetch later. */
-void umi_fetch_otherwise(struct umi_fetch *fetch, umx_status status);
+/* Ask anew for a message: the slots cannot be mapped, or the memory of the
+ * fetch is another one now. */
+void umi_fetch_otherwise(struct umi_fetch *fetch);
+
+/* End a fetch later, outside UCX: its bytes cannot be received. */
+void umi_fetch_fail(struct umi_fetch *fetch, umx_status status);
+
 struct umi_fetch *umi_fetch_find(const umi_ep_base *ep, uint64_t id);
 
 /* fill.c, for hand.c: UCX has given the memory back. */

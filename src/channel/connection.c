@@ -292,14 +292,6 @@ unread_kind(uint32_t id)
     }
 }
 
-/* True for the active messages of the library itself. */
-static bool
-is_internal(uint32_t id)
-{
-    return id >> 16 == UMI_KIND_AM && (uint16_t)id < UMI_AM_USER &&
-           (uint16_t)id != UMX_AM_ID_PLAIN;
-}
-
 bool
 umi_channels_find_unread(const umx_ep *ep, umx_unread *unread)
 {
@@ -307,7 +299,7 @@ umi_channels_find_unread(const umx_ep *ep, umx_unread *unread)
     {
         const umx_recv_info *info;
 
-        if (is_internal(channel->id) ||
+        if (umi_channel_is_of_library(channel->id) ||
             umi_list_is_empty(&channel->unexpected)) {
             continue;
         }

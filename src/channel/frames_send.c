@@ -56,18 +56,22 @@ is_alone(const plan *p, const umx_buffer *buf)
            (is_of_device(buf) && !p->is_fetched);
 }
 
+/* True if the bytes of a frame that has some are in the head. */
+static bool
+is_in_head(const plan *p, const umx_buffer *buf)
+{
+    return p->is_packed && !is_of_device(buf) && !is_alone(p, buf);
+}
+
 static unsigned
 place_of(const plan *p, walk *w, const umx_buffer *buf)
 {
-    if (buf->len == 0) {
+    if (buf->len == 0 || is_in_head(p, buf)) {
         return UMI_FRAME_IN_HEAD;
     }
     if (is_alone(p, buf)) {
         w->run = 0;
         return UMI_FRAME_BEGINS;
-    }
-    if (p->is_packed && !is_of_device(buf)) {
-        return UMI_FRAME_IN_HEAD;
     }
     if (w->run == 0 || w->is_of_device != is_of_device(buf) ||
         w->run + buf->len > RUN_MAX) {
@@ -188,8 +192,7 @@ write_head(const plan *p, uint8_t *pos)
 static bool
 is_packed(const plan *p, size_t i)
 {
-    return p->is_packed && p->buffers[i].len != 0 &&
-           !is_alone(p, &p->buffers[i]) && !is_of_device(&p->buffers[i]);
+    return p->buffers[i].len != 0 && is_in_head(p, &p->buffers[i]);
 }
 
 static umx_status

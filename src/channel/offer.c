@@ -182,12 +182,9 @@ rndv_lengths(const umx_ep *ep)
 /* True for active messages of programs, whose receiver allocates memory of the
  * sender's kind first. */
 static bool
-is_user_am(const umi_channel *channel)
+is_user_am(uint32_t id)
 {
-    unsigned number = channel->id & UINT16_MAX;
-
-    return channel->id >> 16 == UMI_KIND_AM &&
-           (number >= UMI_AM_USER || channel->id == UMI_CHANNEL_PLAIN_AM);
+    return id >> 16 == UMI_KIND_AM && !umi_channel_is_of_library(id);
 }
 
 /* Few bytes of a device: to copy them takes less time than the notes of a
@@ -197,7 +194,7 @@ copied_may(const umx_request *req)
 {
     return umi_bounce_is_agreed(req->ep) && req->gather == NULL &&
            req->buf.len <= UMI_COPIED_MAX && umi_channel_is_of_device(req) &&
-           !is_user_am(umi_send_of(req)->channel);
+           !is_user_am(umi_send_of(req)->channel->id);
 }
 
 static umx_status
