@@ -357,6 +357,12 @@ umx_status umi_channel_send(umx_ep *ep, const umi_outgoing *what,
                             const umx_buffer *buf, const umx_op_params *params,
                             umx_request **req_p);
 
+/* Send a message without a user's header that UCX takes in the call, from the
+ * host's memory: inject.c. UMX_INPROGRESS: nothing has been done, which
+ * umi_channel_send() does, or its failure tells why. */
+umx_status umi_channel_inject(umx_ep *ep, uint32_t channel, uint8_t flags,
+                              uint64_t tag, const void *data, size_t len);
+
 /* umx_channel_recv_message() and umx_channel_probe() for every kind; `small` as
  * umx_am_recv(), or NULL. */
 umx_status

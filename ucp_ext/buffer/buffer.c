@@ -530,6 +530,32 @@ buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
     return acquire_whole(st, obj, is_writable, hold);
 }
 
+bool
+buffer_peek(const mod_state *st, PyObject *obj, const void **data_p,
+            size_t *len_p)
+{
+    PyArrayObject *array = (PyArrayObject *)obj;
+
+    if (PyByteArray_CheckExact(obj)) {
+        *data_p = PyByteArray_AS_STRING(obj);
+        *len_p  = (size_t)PyByteArray_GET_SIZE(obj);
+        return true;
+    }
+    if (PyBytes_CheckExact(obj)) {
+        *data_p = PyBytes_AS_STRING(obj);
+        *len_p  = (size_t)PyBytes_GET_SIZE(obj);
+        return true;
+    }
+    if (!LIKELY(st->numpy) || !PyArray_CheckExact(obj) ||
+        !PyArray_IS_C_CONTIGUOUS(array) || PyArray_BASE(array) != NULL ||
+        PyDataType_REFCHK(PyArray_DESCR(array))) {
+        return false;
+    }
+    *data_p = PyArray_DATA(array);
+    *len_p  = (size_t)PyArray_NBYTES(array);
+    return true;
+}
+
 int
 buffer_check_room(const buffer_hold *hold, size_t len)
 {

@@ -36,6 +36,12 @@ typedef int buffer_acquire_fn(mod_state *st, PyObject *obj, bool is_writable,
 int buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
                    buffer_hold *hold);
 
+/* Find the bytes of an object whose memory is plain: bytes, a bytearray, or an
+ * array of NumPy in C order that owns its memory. Nothing is held: they are
+ * good for as long as nothing of the program runs. */
+bool buffer_peek(const mod_state *st, PyObject *obj, const void **data_p,
+                 size_t *len_p);
+
 /* A stream of a device, whose work memory waits for; `handle` 0: none. */
 typedef struct buffer_stream {
     uintptr_t handle;

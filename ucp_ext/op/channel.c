@@ -262,6 +262,26 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     return request_post(req);
 }
 
+/* Send a short message that goes in the call: nothing holds its buffer. False:
+ * nothing has been done. */
+static inline bool
+inject(RequestObject *req, PyObject *obj)
+{
+    WorkerObject *worker = req->worker;
+    const void   *data;
+    size_t        len;
+
+    if (!worker_is_mine(worker) || worker->umx == NULL ||
+        req->endpoint->umx == NULL ||
+        !buffer_peek(worker->st, obj, &data, &len) || len > UMX_INJECT_MAX ||
+        umx_channel_inject(req->endpoint->umx, req->channel, &req->match, data,
+                           len) != UMX_OK) {
+        return false;
+    }
+    request_end_in_call(req);
+    return true;
+}
+
 PyObject *
 messages_send(EndpointObject *self, uint16_t channel, PyObject *const *args,
               Py_ssize_t nargs, PyObject *kwnames)
@@ -275,13 +295,15 @@ messages_send(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
+    req->match.mask  = UINT64_MAX; /* the tag is 0 */
+    req->match.flags = UMX_MATCH_UNTAGGED;
+    if (LIKELY(inject(req, args[0]))) {
+        return (PyObject *)req;
+    }
     if (UNLIKELY(acquire_plain(req, args[0], false) < 0)) {
         Py_DECREF(req);
         return NULL;
     }
-    req->match.tag   = 0;
-    req->match.mask  = UINT64_MAX;
-    req->match.flags = UMX_MATCH_UNTAGGED;
     return request_post(req);
 }
 
@@ -302,8 +324,7 @@ messages_recv(EndpointObject *self, uint16_t channel, PyObject *const *args,
         Py_DECREF(req);
         return NULL;
     }
-    req->match.tag   = 0;
-    req->match.mask  = UINT64_MAX;
+    req->match.mask  = UINT64_MAX; /* the tag is 0 */
     req->match.flags = UMX_MATCH_UNTAGGED | UMX_MATCH_EXACT;
     return request_post(req);
 }

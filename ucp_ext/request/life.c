@@ -57,6 +57,12 @@ request_alloc(mod_state *st)
     return req;
 }
 
+/* What is false or 0 in a new request; a few stores clear it. */
+enum {
+    FLAGS_BEGIN = offsetof(RequestObject, is_told),
+    FLAGS_END   = offsetof(RequestObject, status)
+};
+
 /* Not tracked by the collector before it is part of something: a request that
  * is done at once never is. */
 RequestObject *
@@ -80,26 +86,9 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
     req->endpoint      = (EndpointObject *)Py_XNewRef(endpoint);
     req->type          = type;
     req->status        = UMX_INPROGRESS;
-    req->is_told       = false;
-    req->state         = REQUEST_PENDING;
-    req->num_wakers    = 0;
-    req->is_refused    = false;
-    req->has_yielded   = false;
-    req->is_blocking   = false;
-    req->is_taken      = false;
-    req->has_listeners = false;
-    req->has_let_loop  = false;
-    req->is_waiting    = false;
-    req->is_handed_out = false;
-    req->is_seen       = false;
-    req->is_held       = false;
-    req->can_unrecv    = false;
-    req->is_making     = false;
-    req->is_decoded    = false;
-    req->is_again      = false;
-    req->has_odd_end   = 0;
-    req->channel       = 0;
-    req->info.length   = 0;
+    memset((char *)req + FLAGS_BEGIN, 0, FLAGS_END - FLAGS_BEGIN);
+    req->state       = REQUEST_PENDING;
+    req->info.length = 0;
     memset(req->tail, 0, sizeof(req->tail));
     return req;
 }

@@ -305,6 +305,10 @@ void request_track(RequestObject *req);
  * `req` is gone. */
 PyObject *request_post(RequestObject *req);
 
+/* Note that the operation of a new request was done in the call of libumx that
+ * began it, and that it holds no buffer. */
+void request_end_in_call(RequestObject *req);
+
 /* Make and post an operation without arguments. NULL with an exception. */
 PyObject *request_begin(WorkerObject *worker, EndpointObject *endpoint,
                         const op_type *type);
