@@ -43,23 +43,6 @@ umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
                  const umx_buffer *buf, const umx_op_params *params,
                  umx_request **req_p);
 
-/** Longest message that umx_channel_inject() sends, in bytes. */
-#define UMX_INJECT_MAX 128
-
-/**
- * Send `len` bytes of the host's memory as one message, if that can be done in
- * this call: without waiting for credit or for room, and without a request.
- * umx_channel_send() does the same for messages that short, and sends the others
- * as well; this is for callers that prepare a request only if they need one.
- *
- * @return UMX_OK: sent, and `data` may be reused. UMX_INPROGRESS: nothing has
- *         been done; umx_channel_send() will send the message, or tell why it
- *         cannot be sent.
- */
-UMX_API UMX_MUST_CHECK umx_status
-umx_channel_inject(umx_ep *ep, uint16_t channel, const umx_match *match,
-                   const void *data, size_t len);
-
 /**
  * Receive the next matching message of at most `buf->len` bytes. If it is
  * longer, the receive ends: nothing is written, UMX_ERR_MESSAGE_TRUNCATED and

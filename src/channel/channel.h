@@ -357,9 +357,12 @@ umx_status umi_channel_send(umx_ep *ep, const umi_outgoing *what,
                             const umx_buffer *buf, const umx_op_params *params,
                             umx_request **req_p);
 
-/* Send a message without a user's header that UCX takes in the call, from the
- * host's memory: inject.c. UMX_INPROGRESS: nothing has been done, which
- * umi_channel_send() does, or its failure tells why. */
+/* inject.c: send a message of at most UMI_INJECT_MAX bytes of the host's memory,
+ * without a user's header, if UCX takes it in the call. UMX_INPROGRESS: nothing
+ * has been done; umi_channel_send() sends it, or tells why it cannot be sent. */
+enum {
+    UMI_INJECT_MAX = 128
+};
 umx_status umi_channel_inject(umx_ep *ep, uint32_t channel, uint8_t flags,
                               uint64_t tag, const void *data, size_t len);
 

@@ -60,26 +60,3 @@ umi_channel_inject(umx_ep *ep, uint32_t id, uint8_t flags, uint64_t tag,
     stats->sent_bytes += len;
     return UMX_OK;
 }
-
-UMI_LOCKED(umx_status, umx_channel_inject, umi_endpoint_worker(ep),
-           (umx_ep * ep, uint16_t channel, const umx_match *match,
-            const void *data, size_t len),
-           (ep, channel, match, data, len))
-
-umx_status
-umx_channel_inject(umx_ep *ep, uint16_t channel, const umx_match *match,
-                   const void *data, size_t len)
-{
-    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
-        return umx_channel_inject_locked(ep, channel, match, data, len);
-    }
-    bool is_untagged = (match->flags & UMX_MATCH_UNTAGGED) != 0;
-
-    if (len > UMX_INJECT_MAX || (data == NULL && len != 0)) {
-        return UMX_INPROGRESS;
-    }
-    return umi_channel_inject(
-        ep, umi_header_channel_id(UMI_KIND_MESSAGE, channel),
-        is_untagged ? UMI_FLAG_UNTAGGED : 0, is_untagged ? 0 : match->tag, data,
-        len);
-}

@@ -464,7 +464,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
 static inline bool
 may_inject(const umx_buffer *buf, const umx_op_params *params)
 {
-    return buf->len <= UMX_INJECT_MAX && buf->memtype == UMX_MEMTYPE_HOST &&
+    return buf->len <= UMI_INJECT_MAX && buf->memtype == UMX_MEMTYPE_HOST &&
            buf->layout == NULL && buf->memh == NULL && buf->data != NULL &&
            (params == NULL ||
             (params->field_mask &

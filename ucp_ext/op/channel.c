@@ -8,6 +8,7 @@
 #include "op/event.h"
 #include "op/many.h"
 #include "op/tag.h"
+#include "request/event.h"
 #include "worker/worker.h"
 
 #include <inttypes.h>
@@ -107,14 +108,14 @@ channel_describe_recv(const RequestObject *req, umx_status status,
 
 const op_type op_send = {
     .name     = "send",
-    .flags    = OP_SEND | OP_PLAIN,
+    .flags    = OP_SEND | OP_PLAIN | OP_BARE,
     .post     = send_post,
     .describe = channel_describe_send,
 };
 
 const op_type op_recv = {
     .name     = "recv",
-    .flags    = OP_RECV | OP_PLAIN | OP_UNRECV | OP_UNRECV_LATE | OP_STAYS,
+    .flags    = OP_RECV | OP_PLAIN | OP_BARE | OP_UNRECV | OP_UNRECV_LATE | OP_STAYS,
     .post     = recv_post,
     .describe = channel_describe_recv,
     .unrecv   = recv_unrecv,
@@ -262,23 +263,28 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     return request_post(req);
 }
 
-/* Send a short message that goes in the call: nothing holds its buffer. False:
- * nothing has been done. */
+/* Send memory that is plain, which is held only if libumx has it after the call.
+ * False: the memory is not, and nothing has been done. */
 static inline bool
-inject(RequestObject *req, PyObject *obj)
+send_plain(RequestObject *req, PyObject *obj)
 {
     WorkerObject *worker = req->worker;
-    const void   *data;
-    size_t        len;
+    umx_op_params params = event_op_params(req);
+    umx_status    status;
 
     if (!worker_is_mine(worker) || worker->umx == NULL ||
         req->endpoint->umx == NULL ||
-        !buffer_peek(worker->st, obj, &data, &len) || len > UMX_INJECT_MAX ||
-        umx_channel_inject(req->endpoint->umx, req->channel, &req->match, data,
-                           len) != UMX_OK) {
+        !buffer_find_plain(worker->st, obj, &req->hold.buf)) {
         return false;
     }
-    request_end_in_call(req);
+    status = umx_channel_send(req->endpoint->umx, req->channel, &req->match,
+                              &req->hold.buf, &params, &req->op);
+    if (LIKELY(status == UMX_OK)) {
+        request_end_in_call(req);
+    } else {
+        buffer_hold_plain(obj, &req->hold);
+        (void)request_posted(req, status);
+    }
     return true;
 }
 
@@ -297,7 +303,7 @@ messages_send(EndpointObject *self, uint16_t channel, PyObject *const *args,
     }
     req->match.mask  = UINT64_MAX; /* the tag is 0 */
     req->match.flags = UMX_MATCH_UNTAGGED;
-    if (LIKELY(inject(req, args[0]))) {
+    if (LIKELY(send_plain(req, args[0]))) {
         return (PyObject *)req;
     }
     if (UNLIKELY(acquire_plain(req, args[0], false) < 0)) {

@@ -39,7 +39,9 @@ enum {
      * is handed out: the message does not come again */
     OP_DECODES = 1 << 17,
     OP_BLOCK =
-        1 << 18 /* bytes come into memory of its own, not that of `hold` */
+        1 << 18, /* bytes come into memory of its own, not that of `hold` */
+    OP_BARE = 1 << 19 /* OP_PLAIN that has nothing but its buffer: no result(),
+                         release(), forget(), clear() */
 };
 
 /* umx_request_cancel(), or umx_request_abandon(). */
