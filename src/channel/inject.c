@@ -6,8 +6,8 @@
 #include "endpoint/endpoint.h"
 #include "ops/am.h"
 
-/* True if a message of `len` bytes goes eagerly and at once, as far as this side
- * knows: there is credit, and nothing that was sent before waits. */
+/* True if a message of `len` bytes goes eagerly and at once, as far as this
+ * side knows: there is credit, and nothing that was sent before waits. */
 static inline bool
 may_inject(const umx_ep *ep, const umi_channel *channel, size_t len)
 {

@@ -467,8 +467,8 @@ may_inject(const umx_buffer *buf, const umx_op_params *params)
     return buf->len <= UMI_INJECT_MAX && buf->memtype == UMX_MEMTYPE_HOST &&
            buf->layout == NULL && buf->memh == NULL && buf->data != NULL &&
            (params == NULL ||
-            (params->field_mask &
-             (UMX_OP_FIELD_FLAGS | UMX_OP_FIELD_STREAM)) == 0);
+            (params->field_mask & (UMX_OP_FIELD_FLAGS | UMX_OP_FIELD_STREAM)) ==
+                0);
 }
 
 UMI_LOCKED(umx_status, umx_channel_send, umi_endpoint_worker(ep),

@@ -36,8 +36,8 @@ typedef int buffer_acquire_fn(mod_state *st, PyObject *obj, bool is_writable,
 int buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
                    buffer_hold *hold);
 
-/* Find the memory of an object that is plain: bytes, a bytearray, or an array of
- * NumPy in C order that owns its memory. Nothing is held: the memory is good
+/* Find the memory of an object that is plain: bytes, a bytearray, or an array
+ * of NumPy in C order that owns its memory. Nothing is held: the memory is good
  * until something of the program runs, or buffer_hold_plain() has held it. */
 bool buffer_find_plain(const mod_state *st, PyObject *obj, umx_buffer *buf);
 void buffer_hold_plain(PyObject *obj, buffer_hold *hold);

@@ -114,8 +114,9 @@ const op_type op_send = {
 };
 
 const op_type op_recv = {
-    .name     = "recv",
-    .flags    = OP_RECV | OP_PLAIN | OP_BARE | OP_UNRECV | OP_UNRECV_LATE | OP_STAYS,
+    .name  = "recv",
+    .flags = OP_RECV | OP_PLAIN | OP_BARE | OP_UNRECV | OP_UNRECV_LATE |
+             OP_STAYS,
     .post     = recv_post,
     .describe = channel_describe_recv,
     .unrecv   = recv_unrecv,
@@ -263,8 +264,8 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     return request_post(req);
 }
 
-/* Send memory that is plain, which is held only if libumx has it after the call.
- * False: the memory is not, and nothing has been done. */
+/* Send memory that is plain, which is held only if libumx has it after the
+ * call. False: the memory is not, and nothing has been done. */
 static inline bool
 send_plain(RequestObject *req, PyObject *obj)
 {

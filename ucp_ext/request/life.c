@@ -82,10 +82,10 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
         }
     }
     st->num_requests++;
-    req->worker        = (WorkerObject *)Py_NewRef(worker);
-    req->endpoint      = (EndpointObject *)Py_XNewRef(endpoint);
-    req->type          = type;
-    req->status        = UMX_INPROGRESS;
+    req->worker   = (WorkerObject *)Py_NewRef(worker);
+    req->endpoint = (EndpointObject *)Py_XNewRef(endpoint);
+    req->type     = type;
+    req->status   = UMX_INPROGRESS;
     memset((char *)req + FLAGS_BEGIN, 0, FLAGS_END - FLAGS_BEGIN);
     req->state       = REQUEST_PENDING;
     req->info.length = 0;
