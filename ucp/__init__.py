@@ -316,4 +316,11 @@ def __getattr__(name: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ON_DEMAND_IN_DIR, *_NAMES})
+    modules = [name for name in _ON_DEMAND_IN_DIR if not name.startswith("_")]
+    imported = [
+        name
+        for name, value in globals().items()
+        if isinstance(value, ModuleType) and not name.startswith("_")
+        if value.__name__ == f"{__name__}.{name}"
+    ]
+    return sorted({*__all__, *modules, *imported})
