@@ -4,6 +4,7 @@
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -56,12 +57,40 @@ def test_info_has_stable_keys(capsys):
     facts = json.loads(capsys.readouterr().out)
     assert list(facts) == [
         *("ucp", "ucx", "python", "cpus", "transports", "interfaces", "limits"),
+        "environment",
     ]
     assert facts["ucx"]["version"] == ucp.__ucx_version__
     assert {"name": "lo", "addresses": info.addresses("lo")} in facts["interfaces"]
     assert facts["limits"]["frames_max"] == 65536
     page = (ROOT / "docs/commands.md").read_text()
     assert all(f"`{key}`" in page for key in facts)
+
+
+def test_info_names_limits_in_units_and_what_is_set(monkeypatch, capsys):
+    for name in [name for name in os.environ if name.startswith(info._PREFIXES)]:
+        monkeypatch.delenv(name)
+    assert commands.main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert "\nchanged    nothing: no variable UCX_*, UCP_* or UCXPY_* is set\n" in text
+    assert re.search(r"\n +credit_bytes +4 MiB\n", text)
+    assert re.search(r"\n +close_timeout +10 s\n", text)
+    assert re.search(r"\n +heartbeat +0 s \(a peer may be silent forever\)\n", text)
+    monkeypatch.setenv("UCP_TOKEN", "a secret")
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    assert info.environment() == {
+        "UCP_TOKEN": {"value": "(secret)", "default": None},
+        "UCX_TLS": {"value": "tcp", "default": "all"},
+    }
+    assert os.environ["UCX_TLS"] == "tcp"
+    assert info._changed(info.environment())[1] == "UCX_TLS=tcp (default: all)"
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [(0, "0 s"), (7, "7 ns"), (50_000, "50 us"), (1.5e9, "1.5 s")],
+)
+def test_durations_have_units(nanoseconds, text):
+    assert info._duration(int(nanoseconds)) == text
 
 
 def test_output_that_nobody_reads_is_no_error():
@@ -127,7 +156,7 @@ PAUSE = "print(); import signal; signal.pause()"
 # Programs, by what they are; all print a line before they are through.
 PROGRAMS = {
     "demo": ((*UCP, "demo", "--max-mib", "1"), -SIGINT),
-    "doctor": ((*UCP, "doctor"), -SIGINT),
+    "doctor": ((*UCP, "doctor", "-v"), -SIGINT),
     "bench": ((*UCP, "bench", "--tests", "latency"), -SIGINT),
     "listen": ((*UCP, "bench", "--listen", "127.0.0.1:0"), -SIGINT),
     "top": ((*UCP, "top"), -SIGINT),

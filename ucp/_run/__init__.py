@@ -8,4 +8,6 @@
 #   process_tree  all that ranks start, and its end
 #   demo          two processes that exchange arrays
 #   progress      a bar on a terminal
+#   keys          single keys of a terminal
+#   terminal      colours, and lines as wide as a terminal
 #   ending        how programs end: Ctrl-C, output that nobody reads
