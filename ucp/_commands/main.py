@@ -30,7 +30,7 @@ _COMMANDS = {
         "exchange NumPy arrays between two processes and verify",
         """\
   python -m ucp demo
-  python -m ucp demo --max-mib 16     arrays of up to 16 MiB
+  python -m ucp demo --max-mib 256    arrays of up to 256 MiB
   UCX_TLS=tcp python -m ucp demo      without shared memory""",
     ),
     "run": _Command(
