@@ -165,6 +165,7 @@ def test_the_error_of_an_import_names_doctor():
         (["-m", "doctor"], ["python", "-m", "other", "doctor"], None),
         (["-m"], ["python", "-m", "ucp"], None),
         (["program.py", "doctor"], ["python", "program.py", "doctor"], None),
+        (["/opt/venv/bin/ucp", "top"], ["python", "/opt/venv/bin/ucp", "top"], "top"),
     ],
 )
 def test_the_command_is_known_before_it_is_run(monkeypatch, argv, orig_argv, command):

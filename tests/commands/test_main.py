@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/info ucp/ending ucp/progress
+# tests: ucp/info ucp/ending ucp/progress ucp/completion
 """``python -m ucp``: help, ends by Ctrl-C, output that nobody reads."""
 
 import json
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 from command import ucp_command
 from paths import EXAMPLES, ROOT
 
 import ucp
-from ucp._commands import info
+from ucp._commands import completion, info
 from ucp._commands import main as commands
 from ucp._run import progress
 
@@ -26,13 +29,19 @@ def test_without_a_command_all_are_listed(capsys):
     assert commands.main([]) == 2
     lines = capsys.readouterr().err.splitlines()
     for name, command in commands._COMMANDS.items():
-        assert f"  {name:10}{command.summary}" in lines
+        assert f"  {name:12}{command.summary}" in lines
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_wrong_command_is_named(capsys):
     assert commands.main(["dctor"]) == 2
+    assert capsys.readouterr().err == (
+        "python -m ucp: there is no command 'dctor'; did you mean doctor?\n"
+        "python -m ucp --help lists all commands.\n"
+    )
+    assert commands.main(["frobnicate"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("python -m ucp: there is no command 'dctor'\n")
+    assert error.startswith("python -m ucp: there is no command 'frobnicate'\n")
     assert "\n  doctor    " in error
 
 
@@ -148,6 +157,127 @@ def test_the_demo_refuses_a_size(size, capsys):
     with pytest.raises(SystemExit):
         commands.main(["demo", f"--max-mib={size}"])
     assert f"expected 1 or more, not '{size}'" in capsys.readouterr().err
+
+
+# The command ucp, as pip installs it.
+
+
+SCRIPT = Path(sysconfig.get_path("scripts"), "ucp")
+
+
+def script(*arguments, **env):
+    """Run the script ``ucp``."""
+    return subprocess.run(
+        [sys.executable, SCRIPT, *arguments],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_script_runs_commands_and_names_itself():
+    assert script("--version").stdout == f"ucp {ucp.__version__}\n"
+    done = script("dctor")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("ucp: there is no command 'dctor'; did you mean")
+    assert "\n  ucp bench HOST:13337 " in script("bench", "--help").stdout
+    assert script("info", UCP_STATS="1").stdout == ucp_command("info").stdout
+
+
+def test_the_script_starts_processes_that_find_ucp_elsewhere(tmp_path):
+    folder = tmp_path / "ucp"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "demo", "--max-mib", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_script_says_why_ucp_cannot_be_imported():
+    done = script("doctor", UCP_UCX="/nonexistent")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "'import ucp' fails: ImportError: UCP_UCX=/nonexistent" in done.stdout
+
+
+# Completion.
+
+
+def completions(shell_words):
+    """What bash completes of a line whose last word is under way."""
+    source = "".join(f"{line}\n" for line in completion._bash(commands.parsers()))
+    words = " ".join(f"'{word}'" for word in shell_words)
+    source += f"COMP_WORDS=({words}); COMP_CWORD={len(shell_words) - 1}; _ucp\n"
+    source += 'echo "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", source], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["ucp", "do"], ["doctor"]),
+        (["ucp", "--v"], ["--version"]),
+        (["ucp", "top", "--so"], ["--sort"]),
+        (["ucp", "top", "--sort", "p"], ["pending", "pid"]),
+        (["ucp", "top", "--once", "--j"], ["--json"]),
+        (["ucp", "bench", "--json", ""], []),  # bash completes names of files
+        (["ucp", "completion", "z"], ["zsh"]),
+        (["ucp", "run", "-n", "4", ""], []),
+        (["ucp", "run", "--t"], ["--timestamps"]),
+    ],
+)
+def test_bash_completes(line, words):
+    assert completions(line) == words
+
+
+def test_every_option_is_in_both_scripts(capsys):
+    found = {}
+    for shell in ("bash", "zsh"):
+        assert commands.main(["completion", shell]) == 0
+        found[shell] = capsys.readouterr().out
+    for name, parser in commands.parsers().items():
+        options = re.findall(r"(--[a-z][\w-]*)", parser.format_usage())
+        for option in options:
+            assert re.search(rf"^ +\*' {name} '.*[ ']{option}[ ']", found["bash"], re.M)
+            assert f"'{option}[" in found["zsh"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+def test_zsh_completes(tmp_path):
+    (tmp_path / "_ucp").write_text("\n".join(completion._zsh(commands.parsers())))
+    controller, terminal = os.openpty()
+    process = subprocess.Popen(
+        ["zsh", "-f", "-i"],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env={**os.environ, "TERM": "dumb", "PS1": "> "},
+        start_new_session=True,
+    )
+    os.close(terminal)
+    try:
+        fpath = f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D"
+        os.write(controller, f"{fpath}; echo re''ady\n".encode())
+        read_until(controller, b"\nready")
+        os.write(controller, b"ucp doc\t")
+        read_until(controller, b"ucp doctor ")
+        os.write(controller, b"--verb\t")
+        read_until(controller, b"--verbose ")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(controller)
+
+
+def read_until(fd, text):
+    found = b""
+    while text not in found:
+        found += os.read(fd, 1 << 16)
 
 
 UCP = ("-P", "-m", "ucp")

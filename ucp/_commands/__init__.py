@@ -14,3 +14,4 @@
 #     chart                       its picture
 #   pair        processes that measure              service   the one that is told
 #   top         what processes are doing
+#   completion  what bash and zsh complete

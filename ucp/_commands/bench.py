@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 from .._communicator import environment
 from .._communicator.communicator import Communicator
-from .._core import loader
+from .._core import loader, startup
 from .._core.connect import create_endpoint
 from .._core.context import get_lanes
 from .._run.progress import Progress
@@ -194,22 +194,25 @@ def machine() -> dict[str, Any]:
 def run(options: argparse.Namespace) -> int:
     """Measure, or be measured; returns the exit status."""
     if (reason := _why_not_written(options)) is not None:
-        print(f"python -m ucp bench: {reason}", file=sys.stderr)
+        print(f"{startup.program()} bench: {reason}", file=sys.stderr)
         return 2
     if options.listen is not None and options.peer is not None:
-        print("python -m ucp bench: --listen or HOST:PORT, not both", file=sys.stderr)
+        print(
+            f"{startup.program()} bench: --listen or HOST:PORT, not both",
+            file=sys.stderr,
+        )
         return 2
     try:
         options.before = _before(options)
     except BeforeError as exc:
-        print(f"python -m ucp bench: {exc}", file=sys.stderr)
+        print(f"{startup.program()} bench: {exc}", file=sys.stderr)
         return 2
     try:
         asyncio.run(_work(options))
     except (UCXBaseException, PairError, OSError) as exc:
         if isinstance(exc, BrokenPipeError):
             raise
-        print(f"python -m ucp bench: {exc}", file=sys.stderr)
+        print(f"{startup.program()} bench: {exc}", file=sys.stderr)
         return 1
     return 0
 

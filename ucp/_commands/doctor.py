@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
+from .._core import startup
 from .._run.progress import Progress
 from .._run.terminal import Terminal
 from .._version import __version__
@@ -93,7 +94,10 @@ def _two_processes() -> Findings:
 def _between_hosts(options: argparse.Namespace) -> int:
     """Listen, or look at the way to who listens."""
     if options.listen is not None and options.peer is not None:
-        print("python -m ucp doctor: --listen or HOST:PORT, not both", file=sys.stderr)
+        print(
+            f"{startup.program()} doctor: --listen or HOST:PORT, not both",
+            file=sys.stderr,
+        )
         return 2
     report = _Report(options, steps=1)
     try:
@@ -110,7 +114,7 @@ def _between_hosts(options: argparse.Namespace) -> int:
         else:
             host, port = service.peer(options.peer)
     except argparse.ArgumentTypeError as exc:
-        print(f"python -m ucp doctor: {exc}", file=sys.stderr)
+        print(f"{startup.program()} doctor: {exc}", file=sys.stderr)
         return 2
     report.add(network.ports(exchange.WORKERS_HERE))
     if report.has_problem():

@@ -12,7 +12,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from .._core import neighbours
+from .._core import neighbours, startup
 from .._version import __version__
 from .finding import Findings, ended, note, ok, problem
 
@@ -101,10 +101,9 @@ def _owners() -> Findings:
 
 def _import() -> Findings:
     """Import the package in a process of its own: it may crash."""
-    python = [sys.executable, *(["-P"] if sys.flags.safe_path else [])]
     try:
         done = subprocess.run(
-            [*python, "-c", "import ucp"],
+            [*startup.python(), "-c", "import ucp"],
             capture_output=True,
             text=True,
             errors="replace",

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._core import startup
 from .._core.statistics import WorkerStatistics
 from .._observe import page
 from .._run.keys import Keys
@@ -113,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     wanted = list(dict.fromkeys(options.pids))
     before = _look(wanted)
     for pid, why in before.errors.items():
-        print(f"python -m ucp top: {why}", file=sys.stderr)
+        print(f"{startup.program()} top: {why}", file=sys.stderr)
         wanted.remove(pid)
     if options.pids and not wanted:
         return _STATUS_NONE
@@ -128,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
             rows = [_row(each, old.get(each.key), seconds) for each in now.workers]
             _show(rows, options, keys.are_read)
             for pid, why in now.errors.items():
-                print(f"python -m ucp top: {why}", file=sys.stderr)
+                print(f"{startup.program()} top: {why}", file=sys.stderr)
                 wanted.remove(pid)
             if options.once or (options.pids and not wanted):
                 break

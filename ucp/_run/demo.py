@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .._core import startup
 from .._core.connect import create_endpoint, create_listener
 from .._core.context import get_lanes
 from .._core.endpoint import Endpoint
@@ -135,10 +136,8 @@ async def _child_process(*ports: int) -> Any:
 
     It also ends when its standard input does, so it never outlives us.
     """
-    safe_path = ["-P"] if sys.flags.safe_path else []
     child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *safe_path,
+        *startup.python(),
         *("-m", "ucp", "demo", "--peer", *map(str, ports)),
         stdin=asyncio.subprocess.PIPE,
         process_group=0,  # Ctrl-C is for the parent, which ends the child
