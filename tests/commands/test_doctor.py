@@ -145,10 +145,14 @@ def test_a_pipe_gets_neither_colours_nor_other_lines(capsys):
 
 
 def test_doctor_notices_a_source_tree():
-    done = ucp_command("doctor", cwd=ROOT, safe_path=False)
+    command = [sys.executable, "-S", "-m", "ucp", "doctor"]  # nothing is installed
+    env = {name: os.environ[name] for name in os.environ if name != "PYTHONSAFEPATH"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "")
-    assert f"{ROOT / 'ucp'} is a source tree" in done.stdout
-    assert "-> Start Python with the option -P" in done.stdout
+    assert f"{ROOT / 'ucp'} is a source tree without a compiled" in done.stdout
+    python = ROOT / ".venv/bin/python"
+    remedy = f"Start {python}, where" if python.exists() else "Run 'make demo' in"
+    assert f"-> {remedy} " in done.stdout
 
 
 def test_the_error_of_an_import_names_doctor():
