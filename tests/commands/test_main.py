@@ -91,6 +91,9 @@ def test_info_names_limits_in_units_and_what_is_set(monkeypatch, capsys):
         "UCX_TLS": {"value": "tcp", "default": "all"},
     }
     assert os.environ["UCX_TLS"] == "tcp"
+    monkeypatch.setenv("UCX_NET_DEVICES", "\udcff")  # what is no UTF-8
+    assert "UCX_NET_DEVICES=\\udcff" in info._changed(info.environment())[1]
+    monkeypatch.delenv("UCX_NET_DEVICES")
     assert info._changed(info.environment())[1] == "UCX_TLS=tcp (default: all)"
 
 

@@ -116,8 +116,7 @@ def test_top_ends_with_the_last_process(monkeypatch, capsys):
         ]
     )
     monkeypatch.setattr(top, "_look", lambda pids: next(looks))
-    monkeypatch.setattr(top.time, "sleep", lambda seconds: None)
-    assert top.run(options("7")) == 0
+    assert top.run(options("7", "--interval", "0.01")) == 0
     assert "there is no process 7" in capsys.readouterr().err
 
 

@@ -204,11 +204,10 @@ def run(options: argparse.Namespace) -> int:
         return 2
     try:
         options.before = _before(options)
+        asyncio.run(_work(options))
     except BeforeError as exc:
         print(f"{startup.program()} bench: {exc}", file=sys.stderr)
         return 2
-    try:
-        asyncio.run(_work(options))
     except (UCXBaseException, PairError, OSError) as exc:
         if isinstance(exc, BrokenPipeError):
             raise
@@ -241,8 +240,10 @@ def _why_not_written(options: argparse.Namespace) -> str | None:
 
 
 def _before(options: argparse.Namespace) -> Before | None:
-    """What ``--compare`` names; None: nothing, or another rank reads it."""
-    if options.compare is None or os.environ.get("UCP_RANK", "0") != "0":
+    """What ``--compare`` names; None: nothing, or rank 0 reads it."""
+    if options.compare is None:
+        return None
+    if _is_rank() and environment.from_environment().rank != 0:
         return None
     return Before(options.compare)
 

@@ -147,7 +147,8 @@ def _changed(variables: dict[str, dict[str, str | None]]) -> list[str]:
     for name, each in variables.items():
         default = each["default"]
         behind = "" if default is None else f" (default: {default})"
-        lines.append(f"{name}={each['value']}{behind}")
+        line = f"{name}={each['value']}{behind}"
+        lines.append(line.encode(errors="backslashreplace").decode())  # any bytes
     return lines or ["nothing: no variable UCX_*, UCP_* or UCXPY_* is set"]
 
 
