@@ -220,6 +220,7 @@ def report_file(tmp_path, *results):
         ("us", [2.0, 4.0], [3.0, 5.0], "same"),
         ("bytes/s", [2e9, 2e9], [3e9, 3e9], "50 % faster"),
         ("messages/s", [100.0], [20.0], "5 x slower"),
+        ("messages/s", [120.0], [1.0], "120 x slower"),
     ],
 )
 def test_results_are_compared_with_those_of_a_run_before(

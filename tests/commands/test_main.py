@@ -45,6 +45,21 @@ def test_a_wrong_command_is_named(capsys):
     assert "\n  doctor    " in error
 
 
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [("--jsno", "; did you mean --json?"), ("--verbos=1", "; did you mean --verbose?")],
+)
+def test_a_wrong_option_is_compared_with_those_that_there_are(option, meant, capsys):
+    with pytest.raises(SystemExit):
+        commands.main(["doctor", option])
+    assert capsys.readouterr().err.endswith(
+        f"python -m ucp doctor: error: unrecognized arguments: {option}{meant}\n"
+    )
+    with pytest.raises(SystemExit):
+        commands.main(["doctor", "--xyzzy"])
+    assert "did you mean" not in capsys.readouterr().err
+
+
 def test_help_and_version(capsys):
     assert commands.main(["--help"]) == 0
     assert "\n  doctor    " in capsys.readouterr().out

@@ -185,9 +185,19 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     return found
 
 
+class _Parser(argparse.ArgumentParser):
+    """Answers an option that does not exist with one that was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        word = message.partition("unrecognized arguments: ")[2].partition("=")[0]
+        known = [name for action in self._actions for name in action.option_strings]
+        similar = difflib.get_close_matches(word, known, 1) if word else []
+        super().error(message + (f"; did you mean {similar[0]}?" if similar else ""))
+
+
 def _parser(name: str, module: Any) -> argparse.ArgumentParser:
     command = _COMMANDS[name]
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"{startup.program()} {name}",
         description=f"{command.summary[0].upper()}{command.summary[1:]}.",
         epilog=f"examples:\n{_examples(command)}",

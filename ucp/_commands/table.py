@@ -154,7 +154,9 @@ def _change(was: Result, now: Result) -> tuple[str, str]:
 
 def _percent(ratio: float) -> str:
     """How much more that is: "12 %", and "3.4 x" from twice on."""
-    return f"{ratio:.2g} x" if ratio >= 2 else f"{(ratio - 1) * 100:.0f} %"
+    if ratio < 2:
+        return f"{(ratio - 1) * 100:.0f} %"
+    return f"{ratio:.2g} x" if ratio < 10 else f"{min(ratio, 9999):.0f} x"
 
 
 def notes(tests: Iterable[str], windows: dict[str, int]) -> str:
