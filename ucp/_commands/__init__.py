@@ -13,3 +13,4 @@
 #     chart                       its picture
 #   pair        processes that measure              service   the one that is told
 #   top         what processes are doing
+#   metrics     the same for Prometheus
