@@ -2,9 +2,10 @@
 # python examples/dask_cupy.py [SIDE]
 """A Dask cluster that adds a matrix and its transpose, block by block, over UCX.
 
-With --device the blocks are CuPy's, and go from the memory of one GPU to that of
-another; without it they are NumPy's, and the program is the same. The matrix has SIDE
-rows, in 16 blocks. A worker needs a block of another one for most of its own.
+With --device the blocks are CuPy's, and go from worker to worker in memory of the GPU;
+without it they are NumPy's, and the program is the same. Both workers use one GPU;
+LocalCUDACluster of dask-cuda gives each worker one of its own. The matrix has SIDE rows,
+in 16 blocks: a worker needs the other worker's for about half of its own.
 """
 
 import sys
