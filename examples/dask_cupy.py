@@ -4,8 +4,8 @@
 
 With --device the blocks are CuPy's, and go from worker to worker in memory of the GPU;
 without it they are NumPy's, and the program is the same. Both workers use one GPU;
-LocalCUDACluster of dask-cuda gives each worker one of its own. The matrix has SIDE rows,
-in 16 blocks: a worker needs the other worker's for about half of its own.
+LocalCUDACluster of dask-cuda gives each worker one of its own. The matrix has SIDE
+rows, in 16 blocks: a worker needs the other worker's for about half of its own.
 """
 
 import sys

@@ -117,7 +117,8 @@ def prometheus_collector(
     Args:
         registry: a ``CollectorRegistry``; None: the default one, which
             ``prometheus_client.start_http_server()`` serves.
-        peers: as that of ``metrics()``.
+        peers: as that of ``metrics()``: for a server that runs in the event loop
+            whose endpoints are to be seen.
 
     Returns:
         the collector, for ``registry.unregister()``.
