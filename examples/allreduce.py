@@ -8,6 +8,7 @@ are averaged over the ranks.
 """
 
 import sys
+import time
 
 import numpy as np
 
@@ -24,13 +25,16 @@ def main():
         inputs = random.normal(size=(1000, 3))
         outputs = inputs @ TRUE_WEIGHTS
         weights = np.zeros(3)
+        begun = time.perf_counter()
         for _ in range(STEPS):
             errors = inputs @ weights - outputs
             gradient = 2 * inputs.T @ errors / len(inputs)
             comm.allreduce(gradient)
             weights -= RATE * gradient / comm.size
+        seconds = (time.perf_counter() - begun) / STEPS
         if comm.rank == 0:
             print("weights", " ".join(f"{weight:.3f}" for weight in weights))
+            print(f"{seconds * 1e6:.0f} us a step")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ The program need not synchronise: a send waits for the stream that an array name
 
 import asyncio
 import sys
+import time
 
 import cupy as cp
 
@@ -22,12 +23,15 @@ async def double(ep):
 
 async def main():
     matrix = cp.random.random((1000, 1000))
-    result = cp.empty_like(matrix)
+    result = cp.zeros_like(matrix)
     async with ucp.create_listener(double, host="127.0.0.1") as listener:
         async with ucp.connect("127.0.0.1", listener.port) as ep:
+            begun = time.perf_counter()
             await ep.send(matrix)
             await ep.recv(result)
+            seconds = time.perf_counter() - begun
     print("same" if cp.array_equal(result, 2 * matrix) else "different")
+    print(f"there and back in {seconds * 1e3:.1f} ms: 16 MB and a product")
 
 
 try:

@@ -7,6 +7,7 @@ its outermost cells (the halo) with its neighbours before each step.
 
 import asyncio
 import sys
+import time
 
 import numpy as np
 
@@ -33,14 +34,17 @@ async def main():
         rod = np.zeros(CELLS + 2)
         if comm.rank == 0:
             rod[1] = 1000.0
+        begun = time.perf_counter()
         for _ in range(STEPS):
             rod[0], rod[-1] = rod[1], rod[-2]  # no heat leaves at the ends
             await exchange(comm, rod)
             rod[1:-1] += 0.25 * (rod[:-2] - 2 * rod[1:-1] + rod[2:])
+        seconds = (time.perf_counter() - begun) / STEPS
         heat = np.array([rod[1:-1].sum()])
         await comm.reduce(heat, total := np.zeros(1))
         if comm.rank == 0:
             print(f"heat {total[0]:.3f}")
+            print(f"{seconds * 1e6:.0f} us a step")
 
 
 try:

@@ -3,15 +3,20 @@
  *
  * ./hello connect HOST PORT: send a line, print what comes back, close
  *
+ * ./hello --self: both, in two processes
+ *
  * HOST is numeric, PORT 0 is the system's choice. Both sides may also be a
  * Python program: messages are those of `ep.send()` and `ep.recv()`. */
+#define _POSIX_C_SOURCE 200809L /* fork() */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <umx/umx.h>
+#include <unistd.h>
 
 #define TIMEOUT_NS (UINT64_C(10) * 1000000000)
 
@@ -273,33 +278,91 @@ parse(int argc, char **argv, bool *is_listen_p, struct sockaddr_in *addr)
            port <= 65535 && inet_pton(AF_INET, host, &addr->sin_addr) == 1;
 }
 
-int
-main(int argc, char **argv)
+static int
+run(bool is_listen, const struct sockaddr_in *addr)
 {
-    struct sockaddr_in addr;
-    umx_context       *context;
-    umx_worker        *worker;
-    umx_status         status;
-    bool               is_listen;
+    umx_context *context;
+    umx_worker  *worker;
+    umx_status   status = umx_context_create(NULL, &context, NULL);
 
-    if (!parse(argc, argv, &is_listen, &addr)) {
-        fprintf(stderr, "usage: hello listen PORT\n"
-                        "       hello connect HOST PORT\n");
-        return 2;
-    }
-    status = umx_context_create(NULL, &context, NULL);
     if (status != UMX_OK) {
         failed("context", status);
         return 1;
     }
     status = umx_worker_create(context, &worker);
     if (status == UMX_OK) {
-        status = is_listen ? listen_on(worker, &addr) :
-                             connect_to(worker, &addr);
+        status = is_listen ? listen_on(worker, addr) : connect_to(worker, addr);
         umx_worker_destroy(worker);
     } else {
         failed("worker", status);
     }
     umx_context_release(context);
     return (status == UMX_OK) ? 0 : 1;
+}
+
+/* Start this program as the side that listens. Returns its process, and what
+ * it prints: its port. */
+static pid_t
+start_listener(char *program, FILE **output_p)
+{
+    char  listen[] = "listen", port[] = "0";
+    char *arguments[] = {program, listen, port, NULL};
+    int   fds[2];
+    pid_t pid;
+
+    if (pipe(fds) != 0) {
+        return -1;
+    }
+    pid = fork();
+    if (pid == 0) {
+        dup2(fds[1], STDOUT_FILENO);
+        close(fds[0]);
+        close(fds[1]);
+        execv("/proc/self/exe", arguments);
+        _exit(127);
+    }
+    close(fds[1]);
+    *output_p = fdopen(fds[0], "r");
+    return (*output_p != NULL) ? pid : -1;
+}
+
+static int
+run_both(char *program)
+{
+    struct sockaddr_in addr;
+    FILE              *output;
+    unsigned           port;
+    int                rc, status;
+    pid_t              pid = start_listener(program, &output);
+
+    if (pid < 0 || fscanf(output, "%u", &port) != 1) {
+        fprintf(stderr, "hello: the other side has not started\n");
+        return 1;
+    }
+    memset(&addr, 0, sizeof(addr));
+    addr.sin_family      = AF_INET;
+    addr.sin_port        = htons((uint16_t)port);
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    rc                   = run(false, &addr);
+    waitpid(pid, &status, 0);
+    fclose(output);
+    return (rc == 0 && WIFEXITED(status)) ? WEXITSTATUS(status) : 1;
+}
+
+int
+main(int argc, char **argv)
+{
+    struct sockaddr_in addr;
+    bool               is_listen;
+
+    if (argc == 2 && strcmp(argv[1], "--self") == 0) {
+        return run_both(argv[0]);
+    }
+    if (!parse(argc, argv, &is_listen, &addr)) {
+        fprintf(stderr, "usage: hello listen PORT\n"
+                        "       hello connect HOST PORT\n"
+                        "       hello --self\n");
+        return 2;
+    }
+    return run(is_listen, &addr);
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # python examples/kv_cache.py            the prefill process: prints where it listens
 # python examples/kv_cache.py HOST PORT  the decode process
+# python examples/kv_cache.py --self     both sides, in two processes
 """Pages of a key-value cache go from one process to another, as inference servers do.
 
 The process that has computed a prompt (prefill) keeps the keys and values of its
@@ -14,7 +15,9 @@ as an array of CuPy; numbers of pages are of the host. Each process may choose.
 
 import asyncio
 import struct
+import subprocess
 import sys
+import time
 
 import numpy as np
 
@@ -23,8 +26,11 @@ import ucp
 if "--device" in sys.argv:
     sys.argv.remove("--device")
     import cupy as xp
+
+    DEVICE = ["--device"]
 else:
     xp = np
+    DEVICE = []
 
 KIND = "host" if xp is np else "cuda"
 PAGE = 8192  # bytes
@@ -62,20 +68,40 @@ async def decode(host, port):
     free = np.random.default_rng(2).permutation(PAGES).astype("u8")
     async with ucp.connect(host, port) as ep:
         remote = ep.remote(await ep.recv_obj())
+        seconds = 0.0
         for _ in REQUESTS:
             said = bytes(await ep.recv_obj())
             request, count = HEAD.unpack_from(said)
             theirs = np.frombuffer(said, dtype="u8", offset=HEAD.size)
             ours = free[:count]
+            begun = time.perf_counter()
             await remote.get_many(cache, theirs * PAGE, PAGE, ours * PAGE)
+            seconds += time.perf_counter() - begun
             await ep.send(b"done")
             came = cache[xp.asarray(ours.astype("i8"))]
             assert (came == values(request, count)[:, None]).all()
             print(f"request {request}: {count} pages are here")
+        size = PAGE * sum(count for _, count in REQUESTS)
+        print(f"pages came at {size / seconds / 1e9:.1f} GB/s")
+
+
+def both_sides():
+    """Start the other side as a process, and connect to it."""
+    command = [sys.executable, "-P", __file__, *DEVICE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            host, port = other.stdout.readline().split()[-1].split(":")
+            asyncio.run(decode(host, int(port)))
+            print(other.stdout.read(), end="")
+        except BaseException:
+            other.kill()
+            raise
 
 
 try:
-    if len(sys.argv) == 1:
+    if sys.argv[1:] == ["--self"]:
+        both_sides()
+    elif len(sys.argv) == 1:
         asyncio.run(prefill())
     else:
         asyncio.run(decode(sys.argv[1], int(sys.argv[2])))

@@ -4,6 +4,7 @@
 
 import asyncio
 import sys
+import time
 
 import numpy as np
 
@@ -19,12 +20,15 @@ async def double(ep):
 
 async def main():
     matrix = np.random.default_rng(0).random((1000, 1000))
-    result = np.empty_like(matrix)
+    result = np.zeros_like(matrix)
     async with ucp.create_listener(double, host="127.0.0.1") as listener:
         async with ucp.connect("127.0.0.1", listener.port) as ep:
+            begun = time.perf_counter()
             await ep.send(matrix)
             await ep.recv(result)
+            seconds = time.perf_counter() - begun
     print("same" if np.array_equal(result, 2 * matrix) else "different")
+    print(f"there and back in {seconds * 1e3:.1f} ms: 16 MB and a product")
 
 
 try:

@@ -11,6 +11,7 @@ exchanged once.
 
 import asyncio
 import sys
+import time
 
 import numpy as np
 
@@ -70,6 +71,7 @@ async def main(pages):
         await exchange.begin(first)
         scores = np.full(end - first, 1 / pages)
         steps, change = 0, np.array([1.0, 1.0])  # of all scores; their sum
+        begun = time.perf_counter()
         while change[0] >= ENOUGH and steps < STEPS:
             gifts = (scores / LINKS)[sources - first]
             found = await exchange.add(gifts, end - first)
@@ -78,12 +80,14 @@ async def main(pages):
             await comm.allreduce(change)
             scores = found
             steps += 1
+        seconds = (time.perf_counter() - begun) / steps
         best = await comm.gather_pickle(
             (scores.max(), int(first + scores.argmax())), allow_pickle=True
         )
         if comm.rank == 0:
             score, page = max(best)
             print(f"{steps} steps, sum {change[1]:.6f}, page {page} has {score:.6f}")
+            print(f"{seconds * 1e3:.1f} ms a step")
 
 
 try:

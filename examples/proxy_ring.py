@@ -10,6 +10,7 @@ proxy puts its blocks into the memory of rank 1, and counts each by a signal.
 import asyncio
 import sys
 import threading
+import time
 
 import numpy as np
 
@@ -39,9 +40,12 @@ async def main() -> None:
             if comm.rank == 0:
                 numbers[:] = np.arange(len(numbers))
                 producer = threading.Thread(target=produce, args=[ring])
+                begun = time.perf_counter()
                 producer.start()
                 await asyncio.to_thread(producer.join)
+                seconds = time.perf_counter() - begun
                 print(ring.statistics)
+                print(f"{seconds / BLOCKS * 1e6:.1f} us a block")
             elif comm.rank == 1:
                 await memory.wait_until(COUNT, "==", BLOCKS)
                 assert (numbers == np.arange(len(numbers))).all()

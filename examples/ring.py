@@ -6,6 +6,7 @@ python -m ucp run -n 4 examples/ring.py
 
 import asyncio
 import sys
+import time
 
 import numpy as np
 
@@ -16,12 +17,16 @@ async def main():
     async with await ucp.Communicator.from_env() as comm:
         right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
         number = np.zeros(1, "i8")
+        await comm.barrier()  # all have come
         if comm.rank == 0:
+            begun = time.perf_counter()
             sending = comm.send(number, right)
             total = np.zeros(1, "i8")
             await comm.recv(total, left)
             await sending
+            seconds = (time.perf_counter() - begun) / comm.size
             print(f"{comm.size} ranks have the sum {total[0]}")
+            print(f"{seconds * 1e6:.0f} us from rank to rank")
         else:
             await comm.recv(number, left)
             number += comm.rank

@@ -6,6 +6,7 @@
 
 import asyncio
 import sys
+import time
 
 import numpy as np
 
@@ -25,6 +26,7 @@ async def main(blocks):
         emptied = await heap.zeros(1, "u8")  # blocks that the right rank has read
         right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
         total = 0
+        begun = time.perf_counter()
 
         for block in range(1, blocks + 1):
             if block > SLOTS:
@@ -37,8 +39,11 @@ async def main(blocks):
             total += int(slot.local.sum())
             await heap.atomic_set(emptied, block, left)
 
+        seconds = time.perf_counter() - begun
         assert total == LENGTH * (blocks * left + blocks * (blocks + 1) // 2)
         print(f"rank {comm.rank}: {blocks} blocks of rank {left}, sum {total}")
+        if comm.rank == 0:
+            print(f"{8 * LENGTH * blocks / seconds / 1e9:.2f} GB/s")
 
 
 try:

@@ -5,6 +5,7 @@
 # python -m ucp run -n 3 examples/shmem_queue.py [tasks]
 
 import sys
+import time
 
 import numpy as np
 
@@ -29,6 +30,7 @@ def main(tasks):
         done = heap.zeros(1, "u8")  # results that have come to rank 0
         results = heap.zeros(tasks, "u8")
         mine = 0
+        begun = time.perf_counter()
 
         while (task := heap.atomic_fetch_add(head, 1, 0)) < tasks:
             result = np.array([work(task + 1)], "u8")
@@ -38,8 +40,10 @@ def main(tasks):
         print(f"rank {comm.rank}: {mine} tasks")
         if comm.rank == 0:
             done.wait_until("==", tasks)
+            seconds = time.perf_counter() - begun
             longest = int(results.local.argmax())
             print(f"{longest + 1} takes {results.local[longest]} steps")
+            print(f"{tasks / seconds:,.0f} tasks a second")
             assert [int(it) for it in results.local[:6]] == [0, 1, 7, 2, 5, 8]
 
 

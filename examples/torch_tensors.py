@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # python examples/torch_tensors.py            the trainer: prints where it listens
 # python examples/torch_tensors.py HOST PORT  a process that gets tensors from it
+# python examples/torch_tensors.py --self     both sides, in two processes
 """Tensors of torch go between processes; with --device they are on GPUs.
 
 A tensor is sent as it is, and received into one that exists. A dictionary of tensors,
@@ -10,7 +11,9 @@ other arguments, of both processes.
 """
 
 import asyncio
+import subprocess
 import sys
+import time
 
 import torch
 
@@ -18,9 +21,9 @@ import ucp
 
 if "--device" in sys.argv:
     sys.argv.remove("--device")
-    DEVICE = "cuda"
+    DEVICE, OPTIONS = "cuda", ["--device"]
 else:
-    DEVICE = "cpu"
+    DEVICE, OPTIONS = "cpu", []
 
 
 async def trainer():
@@ -38,15 +41,32 @@ async def reader(host, port):
     batch = torch.empty(1000, 1000, device=DEVICE)
     async with ucp.connect(host, port) as ep:
         await ep.recv(batch)
+        begun = time.perf_counter()
         state = await ep.recv_pickle(allow_pickle=True)
+        seconds = time.perf_counter() - begun
     assert torch.equal(state["weight"].reshape(1000, 1000), batch * 2)
     assert state["weight"].device.type == DEVICE
     total = float((batch[0] + state["bias"]).sum())
-    print(f"step {state['step']}: {total:.0f}")
+    print(f"step {state['step']}: {total:.0f}, a state in {seconds * 1e3:.1f} ms")
+
+
+def both_sides():
+    """Start the other side as a process, and connect to it."""
+    command = [sys.executable, "-P", __file__, *OPTIONS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            host, port = other.stdout.readline().split()[-1].split(":")
+            asyncio.run(reader(host, int(port)))
+            print(other.stdout.read(), end="")
+        except BaseException:
+            other.kill()
+            raise
 
 
 try:
-    if len(sys.argv) == 1:
+    if sys.argv[1:] == ["--self"]:
+        both_sides()
+    elif len(sys.argv) == 1:
         asyncio.run(trainer())
     else:
         asyncio.run(reader(sys.argv[1], int(sys.argv[2])))

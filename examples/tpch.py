@@ -92,12 +92,12 @@ async def main(count):
         seconds = time.perf_counter() - started
 
         if comm.rank == 0:
-            print(f"{seconds:.3f} s on {comm.size} ranks", file=sys.stderr)
             for name, value in zip(PRIORITIES, sums, strict=True):
                 print(f"{name:16}{value / 10_000:20,.2f}", file=sys.stderr)
             alone = answer_alone(comm.size, count)
             same = "the same as" if (sums == alone).all() else "NOT that of"
             print(f"the answer is {same} one process's")
+            print(f"{seconds:.3f} s on {comm.size} ranks")
 
 
 try:

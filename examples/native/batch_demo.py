@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # In examples/native, once README.md's command has built the modules:
 #
-#   python -P batch_demo.py
+#   python batch_demo.py
 """Python connects, C posts, Python awaits: batch.pyx."""
 
 import asyncio

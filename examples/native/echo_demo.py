@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # In examples/native, once README.md's command has built the modules:
 #
-#   python -P echo_demo.py
+#   python echo_demo.py
 """Active messages that C answers in the progress thread, while Python computes.
 
 A server process computes in slices of 20 ms, and lets its event loop run between

@@ -22,7 +22,10 @@ typedef struct umx_worker_numbers {
     uint64_t         number;     /**< of the worker in this process, from 1 */
     uint64_t         begun_ns;   /**< when it was made: CLOCK_REALTIME */
     uint64_t         drained_ns; /**< its last umx_worker_drain(); 0: none */
-    umx_worker_stats stats; /**< the requests are those of the last drain */
+    umx_worker_stats stats;     /**< the requests are those of the last drain */
+    uint64_t         rank;      /**< umx_observe_rank() */
+    uint64_t         num_ranks; /**< 0: the worker is no rank */
+    char             communicator[64]; /**< its name */
 } umx_worker_numbers;
 
 /**
@@ -30,6 +33,16 @@ typedef struct umx_worker_numbers {
  * @return how many workers there are
  */
 UMX_API size_t umx_observe_workers(umx_worker_numbers *numbers, size_t max);
+
+/**
+ * Say to those who read the counters of `worker` that it is `rank` of the
+ * `num_ranks` ranks of the communicator `name`, of which 63 bytes are kept.
+ * umx_comm_create() does.
+ *
+ * Thread: the worker's owner.
+ */
+UMX_API void umx_observe_rank(umx_worker *worker, const char *name, int rank,
+                              int num_ranks);
 
 /** The number of a worker: umx_worker_numbers.number. */
 UMX_API uint64_t umx_worker_number(const umx_worker *worker);

@@ -188,6 +188,15 @@ typedef struct umx_worker_stats {
     uint64_t pending_bytes;
     uint64_t waiting_sends; /* of those: for credit or the handshake's end */
     uint64_t rendezvous;    /* of sent_messages: announced first, or lent */
+    /* Operations that were under way, by their ends: with an error that is none
+     * of the next two, and no close of either side; by a limit in time of the
+     * library's; by umx_request_cancel(). */
+    uint64_t failed_operations;
+    uint64_t timed_out_operations;
+    uint64_t cancelled_operations;
+    uint64_t failed_connections; /* endpoints that failed, also at connecting */
+    uint64_t refused_connections; /* a listener's: refused, or not completed */
+    uint64_t missed_heartbeats;   /* questions that a silent peer left open */
 } umx_worker_stats;
 
 /** Fill in what the worker has counted so far. */

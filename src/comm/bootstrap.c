@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <umx/observe.h>
 
 #include "comm/bootstrap.h"
 #include "comm/communicator.h"
@@ -151,6 +152,8 @@ umi_comm_bootstrap_make_world(umi_comm_bootstrap *bootstrap)
     free(all);
     umi_comm_group_start(group);
     umi_comm_register(bootstrap->comm);
+    umx_observe_rank(group->dispatch->worker, umx_comm_name(bootstrap->comm),
+                     group->rank, group->size);
     return UMX_OK;
 }
 

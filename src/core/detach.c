@@ -160,6 +160,7 @@ report(umx_request *req)
 
     umi_node_remove(&req->detached_node);
     req->is_done = true;
+    umi_observe_failure(req, (umx_status)req->user_status);
     if (req->is_observed) {
         umi_observe_end(req, (umx_status)req->user_status);
     }

@@ -83,6 +83,7 @@ refuse_one(umx_listener *listener)
     close(listener->spare);
     fd = accept_one(listener);
     if (fd >= 0) {
+        listener->worker->stats->refused_connections++;
         listener->worker->hooks->on_busy(fd);
     }
     listener->spare = open_spare();

@@ -18,6 +18,40 @@ umx_observe_workers(umx_worker_numbers *numbers, size_t max)
     return umi_page_read(numbers, max);
 }
 
+void
+umx_observe_rank(umx_worker *worker, const char *name, int rank, int num_ranks)
+{
+    UMI_GUARD(worker);
+    umi_page_set_rank(worker->slot, name, (uint64_t)rank, (uint64_t)num_ranks);
+}
+
+void
+umi_observe_failure(const umx_request *req, umx_status status)
+{
+    umx_worker_stats *stats = req->worker->stats;
+
+    if (req->is_internal) {
+        return; /* it is a part of one that is counted */
+    }
+    switch (status) {
+    case UMX_OK:
+    case UMX_ERR_CLOSED:
+    case UMX_ERR_PEER_CLOSED:
+    case UMX_ERR_WITHDRAWN: /* the receive goes on */
+        break;
+    case UMX_ERR_CANCELED:
+        stats->cancelled_operations++;
+        break;
+    case UMX_ERR_TIMED_OUT:
+    case UMX_ERR_ENDPOINT_TIMEOUT:
+        stats->timed_out_operations++;
+        break;
+    default:
+        stats->failed_operations++;
+        break;
+    }
+}
+
 uint64_t
 umx_worker_number(const umx_worker *worker)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* observe.h: what is recorded of operations while UMI_IS_OBSERVED(), see
- * util/trace.h. Each function here is called only then. Thread: the worker's
- * owner. */
+ * util/trace.h. Each function here is called only then, but for
+ * umi_observe_failure(). Thread: the worker's owner. */
 #ifndef UMI_OBSERVE_H
 #define UMI_OBSERVE_H
 
@@ -17,6 +17,10 @@ void umi_observe_begin(umx_request *req);
 /* An observed request has ended: its user is told next. UMX_INPROGRESS: its
  * posting call has ended it. */
 void umi_observe_end(umx_request *req, umx_status status);
+
+/* Count a request that has ended with an error: its user is told next. It need
+ * not be observed. */
+void umi_observe_failure(const umx_request *req, umx_status status);
 
 /* An operation that needs no request has been done at once. */
 void umi_observe_at_once(const struct umi_ep_base *ep, const char *name,

@@ -211,6 +211,14 @@ umi_request_is_odd(const umx_request *req)
             req->is_observed) != 0;
 }
 
+/* True if its end needs more than most, as that with an error: one branch. */
+static inline bool
+umi_request_has_odd_end(const umx_request *req)
+{
+    return ((req->user & UMI_USER_DETACHED) | req->is_observed |
+            (unsigned)req->status) != 0;
+}
+
 /* The user waits for the buffer of a cancelled operation; again, or not. */
 static inline void
 umi_request_defer(umx_request *req)

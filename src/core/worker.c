@@ -602,7 +602,10 @@ end_odd(umx_request *req)
         umi_request_end_detached(req);
         return true;
     }
-    umi_observe_end(req, req->status);
+    umi_observe_failure(req, req->status);
+    if (req->is_observed) {
+        umi_observe_end(req, req->status);
+    }
     return false;
 }
 
@@ -617,9 +620,7 @@ run_done(umx_worker *worker)
         if (req->ops->finish != NULL && !req->ops->finish(req)) {
             continue;
         }
-        if (__builtin_expect(umi_request_is_detached(req) || req->is_observed,
-                             0) &&
-            end_odd(req)) {
+        if (__builtin_expect(umi_request_has_odd_end(req), 0) && end_odd(req)) {
             continue;
         }
         if (__builtin_expect(worker->is_in_thread, 0)) {

@@ -531,6 +531,16 @@ umi_endpoint_observe_open(umx_ep *ep, umx_status status)
     ep->begun = 0;
 }
 
+static void
+count_failure(umx_worker *worker, bool is_unaccepted)
+{
+    if (is_unaccepted) {
+        worker->stats->refused_connections++;
+    } else {
+        worker->stats->failed_connections++;
+    }
+}
+
 void
 umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
 {
@@ -565,6 +575,7 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_ep_base_end_raw(&ep->base, pending_status(ep));
     if (state == UMX_EP_FAILED) {
         umi_tag_doubt(umi_endpoint_worker(ep));
+        count_failure(umi_endpoint_worker(ep), is_unaccepted);
     }
     umi_socket_close(&ep->socket);
     umi_link_detach(&ep->base,

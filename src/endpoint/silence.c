@@ -63,6 +63,9 @@ umi_silence_count(umx_ep *ep, umi_silence *silence, bool is_alive,
         umi_silence_forget(ep, silence);
         return true;
     }
+    if (silence->num_silent != 0) { /* it was asked, and has not answered */
+        umi_endpoint_worker(ep)->stats->missed_heartbeats++;
+    }
     if (++silence->num_silent < SILENT_QUARTERS) {
         return true;
     }

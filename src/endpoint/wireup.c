@@ -226,6 +226,7 @@ umi_handshake_on_connection(umx_listener *listener, int fd)
     /* UCX needs some, too, for a connection that works. */
     if (!umi_descriptors_are_left_after(fd)) {
         umi_listener_tell_few(listener);
+        worker->stats->refused_connections++;
         umi_handshake_on_busy(fd);
         return;
     }
@@ -233,6 +234,7 @@ umi_handshake_on_connection(umx_listener *listener, int fd)
     if (listener->num_handshakes >= listener->backlog) {
         umi_log(UMI_LOG_WARN, "connection refused: %u handshakes in progress",
                 listener->num_handshakes);
+        worker->stats->refused_connections++;
         refuse(fd, "too many handshakes in progress");
         return;
     }
@@ -240,6 +242,7 @@ umi_handshake_on_connection(umx_listener *listener, int fd)
     if (status != UMX_OK) {
         umi_log(UMI_LOG_ERROR, "connection refused: %s",
                 umx_status_string(status));
+        worker->stats->refused_connections++;
         refuse(fd, umx_status_string(status));
         return;
     }

@@ -34,9 +34,11 @@ static const char names[] =
     "unexpected_messages,unexpected_bytes,protocol_errors,stray_messages,"
     "wakeups,spins,spin_hits,loans,renewals,extended_turns,sent_messages,"
     "sent_bytes,received_messages,received_bytes,pending_sends,pending_bytes,"
-    "waiting_sends,rendezvous";
+    "waiting_sends,rendezvous,failed_operations,timed_out_operations,"
+    "cancelled_operations,failed_connections,refused_connections,"
+    "missed_heartbeats,rank,num_ranks,communicator";
 
-_Static_assert(sizeof(umx_worker_stats) == 23 * sizeof(uint64_t),
+_Static_assert(sizeof(umx_worker_stats) == 29 * sizeof(uint64_t),
                "enter the new member into `names`");
 
 /* A slot without a file. */
@@ -284,6 +286,9 @@ fill_slot(umi_page_slot *slot)
     slot->begun_ns = now_ns();
     slot->drained  = 0;
     memset(&slot->stats, 0, sizeof(slot->stats));
+    slot->rank      = 0;
+    slot->num_ranks = 0;
+    memset(slot->communicator, 0, sizeof(slot->communicator));
     __atomic_store_n(&slot->turn, slot->turn + 1, __ATOMIC_RELEASE);
 }
 
@@ -324,6 +329,21 @@ umi_page_give_back(umi_page_slot *slot)
     pthread_mutex_unlock(&self.lock);
 }
 
+void
+umi_page_set_rank(umi_page_slot *slot, const char *name, uint64_t rank,
+                  uint64_t num_ranks)
+{
+    pthread_mutex_lock(&self.lock);
+    __atomic_store_n(&slot->num_ranks, 0, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    slot->rank = rank;
+    memset(slot->communicator, 0, sizeof(slot->communicator));
+    memcpy(slot->communicator, name,
+           strnlen(name, sizeof(slot->communicator) - 1));
+    __atomic_store_n(&slot->num_ranks, num_ranks, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&self.lock);
+}
+
 /* ---- reading -------------------------------------------------------------
  */
 
@@ -353,6 +373,10 @@ read_slot(const umi_page_slot *slot, umx_worker_numbers *numbers)
     for (size_t i = 0; i < sizeof(slot->stats) / sizeof(*from); i++) {
         to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
     }
+    numbers->rank      = slot->rank;
+    numbers->num_ranks = slot->num_ranks;
+    memcpy(numbers->communicator, slot->communicator,
+           sizeof(numbers->communicator));
 }
 
 size_t

@@ -55,6 +55,9 @@ typedef struct umi_page_slot {
     uint64_t         begun_ns; /* CLOCK_REALTIME */
     uint64_t         drained;  /* ticks of the last drain; 0: none */
     umx_worker_stats stats;
+    uint64_t         rank;
+    uint64_t         num_ranks;        /* 0: the worker is no rank */
+    char             communicator[64]; /* its name, with a zero */
 } umi_page_slot;
 
 _Static_assert(sizeof(umi_page_header) <= UMI_PAGE_HEADER_SIZE, "it fits");
@@ -67,5 +70,9 @@ size_t umi_page_read(umx_worker_numbers *numbers, size_t max);
  * memory. */
 umi_page_slot *umi_page_take(void);
 void           umi_page_give_back(umi_page_slot *slot);
+
+/* The worker is `rank` of the `num_ranks` ranks of a communicator. */
+void umi_page_set_rank(umi_page_slot *slot, const char *name, uint64_t rank,
+                       uint64_t num_ranks);
 
 #endif

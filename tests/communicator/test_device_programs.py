@@ -3,6 +3,7 @@
 the tests' own driver, where NumPy computes for CuPy."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -26,11 +27,11 @@ def command(*arguments, is_on_device=False):
     return [sys.executable, "-P", *arguments, *device]
 
 
-def run(*arguments, is_on_device):
+def run(*arguments, is_on_device, env=None):
     done = subprocess.run(
         command(*arguments, is_on_device=is_on_device),
         cwd=ROOT,
-        env=environment(is_on_device),
+        env=env or environment(is_on_device),
         capture_output=True,
         text=True,
         timeout=50,
@@ -71,12 +72,26 @@ def run_both(name, listens_on_device, connects_on_device, env):
 @pytest.mark.parametrize("is_on_device", [False, True])
 def test_the_join_has_the_rows_of_pandas(is_on_device):
     out = run(*RUN, "examples/gpu_join.py", "20000", is_on_device=is_on_device)
-    assert out == "[0] 40087 rows joined\n[0] pandas has the same\n"
+    *result, figure = out.splitlines()
+    assert result == ["[0] 40087 rows joined", "[0] pandas has the same"]
+    assert re.fullmatch(r"\[0\] \d+\.\d million rows a second", figure)
 
 
 def test_the_join_does_not_depend_on_its_batches():
-    out = run(*RUN, "examples/gpu_join.py", "3000", "1", is_on_device=False)
-    assert out == run(*RUN, "examples/gpu_join.py", "3000", "9", is_on_device=False)
+    outs = [
+        run(*RUN, "examples/gpu_join.py", "3000", batches, is_on_device=False)
+        for batches in ("1", "9")
+    ]
+    few, many = (out.splitlines()[:-1] for out in outs)
+    assert few == many
+
+
+@pytest.mark.parametrize("is_on_device", [False, True])
+def test_arrays_go_between_ranks(is_on_device):
+    out = run(*RUN, "examples/cupy_ranks.py", "1", is_on_device=is_on_device)
+    right, figure = out.splitlines()
+    assert right == "[0] 2 ranks have sent, gathered and added arrays"
+    assert re.fullmatch(r"\[0\] \d+\.\d GB/s to the neighbour", figure)
 
 
 @pytest.mark.parametrize("is_on_device", [False, True])
@@ -90,11 +105,13 @@ def test_records_are_sorted(is_on_device):
 )
 def test_pages_go_between_caches_of_devices_and_of_the_host(prefill, decode):
     out = run_both("kv_cache.py", prefill, decode, environment(True))
-    assert out.splitlines() == [
+    *requests, figure = out.splitlines()
+    assert requests == [
         "request 7: 1000 pages are here",
         "request 8: 33 pages are here",
         "request 9: 2500 pages are here",
     ]
+    assert re.fullmatch(r"pages came at \d+\.\d GB/s", figure)
 
 
 def test_tensors_go_between_processes():
@@ -102,4 +119,6 @@ def test_tensors_go_between_processes():
     if find_spec("torch") is None:
         env["PYTHONPATH"] = str(TESTS / "fakes")
     out = run_both("torch_tensors.py", False, False, env)
-    assert out == "step 7: 500500\n"
+    assert re.fullmatch(r"step 7: 500500, a state in \d+\.\d ms\n", out)
+    done = run("examples/torch_tensors.py", "--self", is_on_device=False, env=env)
+    assert done.startswith("step 7: 500500, ")

@@ -2,6 +2,7 @@
 """Examples of ranks, as their users run them."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -31,16 +32,20 @@ def run(*command, **options):
 
 def test_the_pagerank_example_does_not_depend_on_the_ranks():
     program = ["examples/pagerank.py", "5000"]
-    found = {
+    outs = [
         run("-m", "ucp", "run", "-n", number, *program, cwd=ROOT) for number in "13"
-    }
+    ]
+    assert all(re.search(r"^\[0\] \d+\.\d ms a step$", out, re.M) for out in outs)
+    found = {out.splitlines()[0] for out in outs}
     assert len(found) == 1
     assert "sum 1.000000, page 0 has" in found.pop()
 
 
 def test_the_ray_example_adds():
     out = run(EXAMPLES / "ray_ranks.py", "3", env=environment("ray"))
-    assert out.splitlines()[-1] == "3 ranks have the sums 6.0 6.0 6.0"
+    result, figure = out.splitlines()[-2:]
+    assert result == "3 ranks have the sums 6.0 6.0 6.0"
+    assert re.fullmatch(r"8 MB were added in \d+\.\d ms", figure)
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -65,5 +70,9 @@ def test_the_torch_example_gathers(size):
             rank.communicate()
     numbers = 1000 * size * (size + 1) // 2
     total = sum(1000 * (rank + 1) * rank for rank in range(size))
-    first = f"{size} ranks have {numbers} numbers, sum {total}\n"
-    assert outs == [(first if rank == 0 else "", "") for rank in range(size)]
+    first, *others = outs
+    result, figure = first[0].splitlines()
+    assert result == f"{size} ranks have {numbers} numbers, sum {total}"
+    assert re.fullmatch(r"they came in \d+ us", figure)
+    assert first[1] == ""
+    assert others == [("", "")] * (size - 1)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Programs with Dask and its clusters over ucp, in processes of their own."""
 
+import re
 import subprocess
 import sys
 
@@ -43,7 +44,21 @@ def test_the_example_computes():
         text=True,
     )
     assert (done.returncode, complaints(done.stderr)) == (0, "")
-    assert done.stdout == "scheduler at ucp://127.0.0.1\nsum: 31999996000000\n"
+    place, total, figure = done.stdout.splitlines()
+    assert (place, total) == ("scheduler at ucp://127.0.0.1", "sum: 31999996000000")
+    assert re.fullmatch(r"64 MB were moved and added in \d+ ms", figure)
+
+
+def test_the_example_of_blocks_computes():
+    done = subprocess.run(
+        [sys.executable, "-P", ROOT / "examples/dask_cupy.py", "400"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, complaints(done.stderr)) == (0, "")
+    right, figure = done.stdout.splitlines()
+    assert right == "x + x.T of 400 x 400 numbers: right"
+    assert re.fullmatch(r"\d+\.\d\d GB/s", figure)
 
 
 # ---- clusters ----------------------------------------------------------------

@@ -212,7 +212,7 @@ def library_of_a_device(name):
 def test_the_cupy_example_runs():
     library_of_a_device("cupy")
     example = EXAMPLES / "cupy_roundtrip.py"
-    assert run_script(example.read_text()) == "same\n"
+    assert run_script(example.read_text()).startswith("same\nthere and back in ")
 
 
 @pytest.mark.parametrize("library", ["cupy", "torch"])

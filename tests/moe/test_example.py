@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The example of experts, as its users run it."""
 
+import re
 import subprocess
 import sys
 
@@ -13,4 +14,6 @@ def test_the_layer_of_ranks_is_that_of_one():
         [*command, "examples/moe_layer.py"], cwd=ROOT, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("on 3 ranks: right\n")
+    right, figure = done.stdout.splitlines()
+    assert right.endswith("on 3 ranks: right")
+    assert re.fullmatch(r"\[0\] \d+\.\d ms a layer", figure)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Metrics are OpenMetrics, and what the workers have counted."""
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -86,6 +87,24 @@ async def test_the_text_has_the_numbers_of_workers():
         assert buckets[-1] == 1
         assert values["ucp_build_info", f'version="{ucp.__version__}",'
                       f'ucx_version="{ucp.which_ucx().version}"'] == 1  # fmt: skip
+
+
+async def test_the_text_has_bytes_by_peer_if_that_is_asked_for():
+    async with connected_pair() as (client, server):
+        await exchange(client, server)
+        _, values = parsed(ucp.metrics(peers=True))
+        host, port = client.peer[:2]
+        label = f'endpoint="{client.uid}",peer="{host}:{port}"'
+        assert values["ucp_peer_sent_bytes_total", label] == 4
+        assert values["ucp_peer_sent_messages_total", label] == 1
+        assert values["ucp_peer_received_bytes_total", label] == 0
+        lanes = {transport for transport, _ in client.transports()}
+        name = f'{label},transports="{",".join(sorted(lanes))}"'
+        assert values["ucp_peer_info", name] == 1
+        assert "ucp_peer_" not in ucp.metrics()
+        elsewhere = await asyncio.to_thread(ucp.metrics, peers=True)
+        assert "ucp_peer_info{" not in elsewhere
+    assert "ucp_peer_info{" not in ucp.metrics(peers=True)
 
 
 def test_labels_are_escaped():

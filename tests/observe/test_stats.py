@@ -8,6 +8,8 @@ import json
 import os
 import threading
 
+import pytest
+
 import ucp
 from ucp.testing import connected_pair
 
@@ -63,3 +65,39 @@ def test_any_thread_reads_workers_of_all_threads():
     for thread in threads:
         thread.join()
     assert all(count > 0 for count in last)
+
+
+async def test_what_ends_badly_is_counted_once():
+    async with (
+        connected_pair() as (client, server),
+        ucp.Communicator.connect("tcp://127.0.0.1:1", 0, 1, name="world"),
+    ):
+        before = client.worker.statistics
+        server.recv(bytearray(4)).cancel()
+        receives = [server.recv(bytearray(1), tag=7) for _ in range(2)]
+        await client.send(b"longer", tag=7)
+        with pytest.raises(ucp.UCXError):
+            await receives[0]
+        client.abort()
+        with pytest.raises(ucp.UCXError):
+            await receives[1]
+        [worker] = [
+            each
+            for each in ucp.stats()["workers"]
+            if each["statistics"]["cancelled_operations"]
+        ]
+        after = worker["statistics"]
+    assert (worker["rank"], worker["communicator"]) == (0, "world")
+    assert after["cancelled_operations"] - before.cancelled_operations == 1
+    assert after["failed_operations"] - before.failed_operations == 2
+    assert after["failed_connections"] - before.failed_connections == 1
+
+
+async def test_a_listener_counts_whom_it_does_not_take():
+    async with ucp.create_listener(lambda ep: None, host="127.0.0.1") as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        await reader.read()
+        statistics = ucp.current_worker().statistics
+        assert (statistics.refused_connections, statistics.failed_connections) == (1, 0)
+        writer.close()

@@ -138,8 +138,9 @@ def test_server_and_client_of_the_quickstart_talk():
 
 # ---- commands, as somebody types them in the checkout --------------------------
 
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-COMMAND = re.compile(r"^(?:# |    )?(python .*examples/\w+\.py.*)$", re.MULTILINE)
+FOLDER = ROOT / "examples"
+EXAMPLES = sorted([*FOLDER.glob("*.py"), *FOLDER.glob("compat/*.py")])
+COMMAND = re.compile(r"^(?:# |    )?(python .*examples/[\w/]+\.py.*)$", re.MULTILINE)
 
 
 def commands(example: Path) -> list[str]:
@@ -158,10 +159,26 @@ def typed(command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_an_example_says_how_it_is_started_in_the_checkout(example):
-    assert all(f"examples/{example.name}" in line for line in commands(example))
+    name = example.relative_to(ROOT)
+    assert all(f" {name}" in line for line in commands(example))
     assert commands(example) != []
     for line in commands(example):
         assert (" -m " in line) == line.startswith("python -m ucp run -n ")
+
+
+def test_examples_with_two_sides_start_both_by_one_command():
+    for example in EXAMPLES:
+        lines = commands(example)
+        if any(line.endswith(" HOST PORT") or " HOST PORT " in line for line in lines):
+            assert any(f"{example.name} --self" in line for line in lines), example.name
+
+
+def test_the_list_of_examples_has_every_one():
+    text = (FOLDER / "README.md").read_text()
+    listed = set(re.findall(r"`((?:compat/)?\w+\.(?:py|c))`", text))
+    there = {str(path.relative_to(FOLDER)) for path in EXAMPLES}
+    there |= {path.name for path in FOLDER.glob("*.c")}
+    assert listed == there
 
 
 RANKS = [example for example in EXAMPLES if " -m ucp run " in commands(example)[0]]

@@ -113,6 +113,7 @@ def test_a_program_in_c_is_built_and_talks_to_python(lib, compiler, build, tmp_p
         with budget.uncounted(), ucp.sync.connect("127.0.0.1", port) as client:
             client.send(b"from Python")
             assert client.recv_obj() == b"from Python"
+    assert run(program, "--self") == "hello from C\n"
 
 
 @pytest.mark.parametrize("version, is_found", [("0.1", True), ("0.2", False)])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # tests: ucp/main ucp/streams
-"""``python -m ucp`` and the examples, as a user runs them."""
+"""``python -m ucp``, as a user runs it."""
 
 import asyncio
 import os
@@ -12,8 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paths import EXAMPLES
-from script import run_script
 
 from ucp._commands import main
 from ucp._run import demo, streams
@@ -106,96 +104,3 @@ def test_info_names_ucx_transports_and_interfaces():
     assert re.search(r"^UCX +\d+\.\d+\.\d+ \(", done.stdout, re.M)
     assert re.search(r"^ +tcp .*\blo\b", done.stdout, re.M)
     assert re.search(r"^interfaces +lo +127\.0\.0\.1", done.stdout, re.M)
-
-
-def test_the_echo_examples_talk_to_each_other():
-    server = subprocess.Popen(
-        [sys.executable, "-P", EXAMPLES / "echo_server.py", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        port = server.stdout.readline().split(":")[-1].strip()
-        client = subprocess.run(
-            [sys.executable, "-P", EXAMPLES / "echo_client.py", "127.0.0.1", port],
-            capture_output=True,
-            text=True,
-        )
-        assert (client.returncode, client.stderr) == (0, "")
-        assert client.stdout == "5 messages came back\n"
-    finally:
-        server.terminate()
-        server.wait()
-        server.stdout.close()
-
-
-def test_the_numpy_example_runs():
-    source = (EXAMPLES / "numpy_roundtrip.py").read_text()
-    assert "same" in run_script(source)
-
-
-CACHED = [(7, 1000), (8, 33), (9, 2500)]
-
-
-def run_both(name):
-    """The output of an example's waiting side and of its connecting side."""
-    program = [sys.executable, "-P", EXAMPLES / name]
-    server = subprocess.Popen(
-        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        host, port = server.stdout.readline().split()[-1].split(":")
-        client = subprocess.run([*program, host, port], capture_output=True, text=True)
-        out, err = server.communicate()
-        assert (client.returncode, client.stderr) == (0, "")
-        assert (server.returncode, err) == (0, "")
-        return out.splitlines(), client.stdout.splitlines()
-    finally:
-        server.kill()
-        server.communicate()
-
-
-def test_the_address_example_says_hello():
-    assert run_both("hello_address.py") == (["hello world"], ["HELLO WORLD"])
-
-
-def test_the_probe_example_receives_every_size():
-    out, _ = run_both("probe.py")
-    assert out == [
-        f"{size} bytes from {sender}: intact"
-        for sender, size in enumerate((0, 5, 10_000, 3_000_000))
-    ]
-
-
-def test_the_put_get_example_works_in_the_peers_memory():
-    out, client = run_both("put_get.py")
-    assert out == ["first 999999 last 0 counter 10"]
-    assert client == ["sum 499999500000"]
-
-
-def test_the_low_level_example_answers():
-    assert run_both("low_level_tags.py") == ([], ["12 squared is 144"])
-
-
-def test_the_low_level_get_example_reads_every_block():
-    assert run_both("low_level_get.py") == (
-        [],
-        ["blocks of 3000 0 150000 5 bytes", "intact"],
-    )
-
-
-def test_the_cache_example_moves_its_pages():
-    assert run_both("kv_cache.py") == (
-        [],
-        [f"request {n}: {count} pages are here" for n, count in CACHED],
-    )
-
-
-def test_the_all_pairs_example_sums():
-    done = subprocess.run(
-        [sys.executable, "-P", EXAMPLES / "all_pairs.py", "5"],
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "5 processes, 25 endpoints: each has the sum {15}\n"

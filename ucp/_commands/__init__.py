@@ -14,4 +14,5 @@
 #     chart                       its picture
 #   pair        processes that measure              service   the one that is told
 #   top         what processes are doing
+#   metrics     the same for Prometheus
 #   completion  what bash and zsh complete

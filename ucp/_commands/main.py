@@ -70,6 +70,14 @@ _COMMANDS = {
   python -m ucp top 4711 4712
   python -m ucp top --once --json     one table, for programs""",
     ),
+    "metrics": _Command(
+        "_commands.metrics",
+        "print or serve the counters of this host's processes, for Prometheus",
+        """\
+  python -m ucp metrics               print them once
+  python -m ucp metrics --listen :9400           serve them on all addresses
+  python -m ucp metrics --listen 127.0.0.1:9400  serve them to this host""",
+    ),
     "info": _Command(
         "_commands.info",
         "show UCX, its transports, the limits in force and this host",

@@ -77,6 +77,17 @@ class WorkerStatistics(Statistics):
             until the connection is made.
         rendezvous: sent messages whose bytes the receiver has fetched, or read as
             a loan, when it had a buffer for them.
+        failed_operations: operations that were under way and have ended with an
+            error, other than a limit in time, a cancellation, or a close of either
+            side.
+        timed_out_operations: those that a limit in time of ``ucp`` has ended, as
+            ``connect_timeout``, or a heartbeat. ``asyncio.timeout()`` cancels.
+        cancelled_operations: those that were cancelled.
+        failed_connections: endpoints that have failed, also while they connected.
+        refused_connections: connections that a listener has refused, or whose
+            handshake has not come to its end.
+        missed_heartbeats: questions for a sign of life that a silent peer has not
+            answered in time: four in ``Config.heartbeat``.
     """
 
     requests_in_use: int
@@ -102,6 +113,12 @@ class WorkerStatistics(Statistics):
     pending_bytes: int
     waiting_sends: int
     rendezvous: int
+    failed_operations: int
+    timed_out_operations: int
+    cancelled_operations: int
+    failed_connections: int
+    refused_connections: int
+    missed_heartbeats: int
 
 
 def warn_of_stats() -> None:

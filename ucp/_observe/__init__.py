@@ -6,6 +6,7 @@
 #   page      the counters of a process, which others read while it runs or hangs
 #   stats     ucp.stats(): all counters of this process, and latencies
 #   latency   histograms of how long operations take
+#   families  the names and values of metrics
 #   metrics   ucp.metrics(): OpenMetrics text, and a collector for Prometheus
 #   trace     ucp.trace(): a timeline of this process
 #   timeline  the events of a trace, as JSON that Perfetto opens

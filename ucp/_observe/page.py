@@ -10,6 +10,7 @@ the other may be of two moments.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
@@ -43,12 +44,17 @@ class WorkerCounters(Statistics):
             if it never has. A worker with nothing to do does not look.
         statistics: what ``Worker.statistics`` is; requests are those of the last
             look.
+        rank: its rank in the communicator that was made last; None if there is none,
+            or the process uses an older version of ucp.
+        communicator: the name of that communicator; "" if it has none.
     """
 
     number: int
     started: float
     drained: float | None
     statistics: WorkerStatistics
+    rank: int | None = None
+    communicator: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,6 +101,50 @@ def read(pid: int) -> list[ProcessStatistics]:
         ) from None
     found = [_read_file(pid, path) for path in paths if _is_page(path)]
     return [each for each in found if each is not None]
+
+
+def read_all() -> list[ProcessStatistics]:
+    """Return the counters of all processes of this host that this one may read.
+
+    Those of other users are among them if this process is root's.
+    """
+    found: list[ProcessStatistics] = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                found += read(int(entry.name))
+    return found
+
+
+def program_of(pid: int) -> str:
+    """What a process runs: a script's or module's name if it is an interpreter.
+
+    "" if there is no such process.
+    """
+    name = name_of(pid)
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace")
+    except OSError:
+        return name
+    words = line.split("\0")
+    if not name.startswith("python"):  # also one that has named itself
+        return name
+    return printable(_script_of(words[1:]) or name)
+
+
+def _script_of(words: list[str]) -> str:
+    """The script or module in the arguments of an interpreter; "" if none is."""
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("-m"):
+            return word[2:] or next(rest, "")
+        if word in ("-W", "-X"):
+            next(rest, "")
+        elif not word or word.startswith("-c") or word == "-":
+            return ""
+        elif not word.startswith("-"):
+            return Path(word).name
+    return ""
 
 
 def name_of(pid: int) -> str:
@@ -159,7 +209,8 @@ def _read_memory(
     )
     names.insert(0, "turn")
     workers = tuple(
-        _worker(dict(zip(names, slot, strict=False)), *clock) for slot in slots
+        _worker(dict(zip(names, slot, strict=False)), _name_in(slot, names), *clock)
+        for slot in slots
     )
     return ProcessStatistics(
         pid=pid,
@@ -184,8 +235,21 @@ def _is_in_use(
     return read_word is None or read_word(start) == turn
 
 
+def _name_in(slot: memoryview, names: list[str]) -> str:
+    """The text of a slot, which is the last of what has a name."""
+    if names[-1] != "communicator":  # of another version
+        return ""
+    return printable(
+        bytes(slot[len(names) - 1 :]).partition(b"\0")[0].decode("utf-8", "replace")
+    )
+
+
 def _worker(
-    slot: dict[str, int], ticks: int, ticks_ns: int, ticks_per_second: int
+    slot: dict[str, int],
+    communicator: str,
+    ticks: int,
+    ticks_ns: int,
+    ticks_per_second: int,
 ) -> WorkerCounters:
     drained = None
     if slot["drained"]:
@@ -195,6 +259,8 @@ def _worker(
         started=slot["begun_ns"] / 1e9,
         drained=drained,
         statistics=statistics_of(slot),
+        rank=slot["rank"] if slot.get("num_ranks") else None,
+        communicator=communicator,
     )
 
 

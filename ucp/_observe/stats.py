@@ -20,6 +20,8 @@ def workers() -> list[WorkerCounters]:
             started=each["begun_ns"] / 1e9,
             drained=each["drained_ns"] / 1e9 or None,
             statistics=statistics_of(each["statistics"]),
+            rank=each["rank"] if each["num_ranks"] else None,
+            communicator=each["communicator"],
         )
         for each in _ext.read_workers()
     ]
@@ -36,8 +38,9 @@ def stats() -> dict[str, Any]:
     - ``"pid"``, ``"name"``: of the process;
     - ``"version"``, ``"ucx_version"``: of ucp and UCX;
     - ``"workers"``: of each worker ``"number"``, ``"started"`` and ``"drained"`` in
-      seconds of ``time.time()``, and ``"statistics"``, the fields of
-      ``ucp.WorkerStatistics``;
+      seconds of ``time.time()``, ``"statistics"``, the fields of
+      ``ucp.WorkerStatistics``, and ``"rank"`` and ``"communicator"``, its rank in the
+      communicator that was made last, or None, and the name of that communicator;
     - ``"latencies"``: what ``ucp.latencies()`` has, by ``as_dict()`` of each
       histogram, in seconds.
 

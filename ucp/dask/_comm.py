@@ -41,7 +41,7 @@ from ucp import _ext
 
 from .._core.resolve import SockAddr, resolve
 from .._core.worker import Worker
-from . import _config, _devices, _memory
+from . import _config, _devices, _memory, _metrics
 from ._blocks import blocks
 
 logger = logging.getLogger(__name__)
@@ -581,6 +581,7 @@ class UCPListener(BaseListener, _Plain):
         self._listener = self._listen()
         self.bound_address = (self._listener.host, self._listener.port)
         _memory.worker_starts(_server(self.comm_handler))
+        _metrics.register()
 
     def _listen(self) -> ucp.Listener:
         place = f"{self.ip}:{self.port}"

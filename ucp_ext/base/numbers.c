@@ -34,6 +34,12 @@ static const struct {
     FIELD(pending_bytes),
     FIELD(waiting_sends),
     FIELD(rendezvous),
+    FIELD(failed_operations),
+    FIELD(timed_out_operations),
+    FIELD(cancelled_operations),
+    FIELD(failed_connections),
+    FIELD(refused_connections),
+    FIELD(missed_heartbeats),
 #undef FIELD
 };
 

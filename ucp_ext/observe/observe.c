@@ -23,9 +23,13 @@ worker_as_dict(const umx_worker_numbers *numbers)
     if (dict == NULL) {
         return NULL;
     }
-    whole = Py_BuildValue("{s:K,s:K,s:K,s:O}", "number", numbers->number,
-                          "begun_ns", numbers->begun_ns, "drained_ns",
-                          numbers->drained_ns, "statistics", dict);
+    whole = Py_BuildValue(
+        "{s:K,s:K,s:K,s:K,s:K,s:N,s:O}", "number", numbers->number, "begun_ns",
+        numbers->begun_ns, "drained_ns", numbers->drained_ns, "rank",
+        numbers->rank, "num_ranks", numbers->num_ranks, "communicator",
+        PyUnicode_DecodeUTF8(numbers->communicator,
+                             strlen(numbers->communicator), "replace"),
+        "statistics", dict);
     Py_DECREF(dict);
     return whole;
 }

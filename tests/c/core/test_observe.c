@@ -200,6 +200,62 @@ test_counters_are_those_of_the_worker(void **state)
     assert_true(numbers[i].drained_ns >= numbers[i].begun_ns);
 }
 
+static umx_worker_stats
+stats_of(const umx_worker *worker)
+{
+    umx_worker_stats stats;
+
+    umx_worker_query(worker, &stats);
+    return stats;
+}
+
+static void
+test_operations_that_end_badly_are_counted(void **state)
+{
+    pair            *p = *state;
+    char             data[4];
+    op               recv;
+    umx_worker_stats stats;
+
+    pair_open(p);
+    op_recv(&recv, p->server, 0, pair_tag(7), data, 4);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(7), "four", 4),
+                     UMX_OK);
+    assert_int_equal(op_wait(p, &recv), UMX_OK);
+    stats = stats_of(p->server_worker);
+    assert_int_equal(stats.failed_operations, 0);
+    assert_int_equal(stats.cancelled_operations, 0);
+
+    op_recv(&recv, p->server, 0, pair_tag(7), data, 4);
+    op_cancel(recv.req);
+    assert_int_equal(op_wait(p, &recv), UMX_ERR_CANCELED);
+    op_recv(&recv, p->server, 0, pair_tag(7), data, 1);
+    (void)pair_send(p, p->client, 0, pair_tag(7), "four", 4);
+    assert_int_equal(op_wait(p, &recv), UMX_ERR_MESSAGE_TRUNCATED);
+    stats = stats_of(p->server_worker);
+    assert_int_equal(stats.failed_operations, 1);
+    assert_int_equal(stats.cancelled_operations, 1);
+    assert_int_equal(stats.timed_out_operations, 0);
+}
+
+static void
+test_what_a_close_ends_has_not_failed(void **state)
+{
+    pair            *p = *state;
+    char             data[4];
+    op               recv, close;
+    umx_worker_stats stats;
+
+    pair_open(p);
+    op_recv(&recv, p->server, 0, pair_tag(7), data, 4);
+    op_close(&close, p->client, SECOND_NS);
+    assert_int_equal(op_wait(p, &recv), UMX_ERR_PEER_CLOSED);
+    assert_int_equal(op_wait(p, &close), UMX_OK);
+    stats = stats_of(p->server_worker);
+    assert_int_equal(stats.failed_operations, 0);
+    assert_int_equal(stats.failed_connections, 0);
+}
+
 int
 main(void)
 {
@@ -211,6 +267,8 @@ main(void)
         PAIR_TEST_ONCE(test_connections_and_wakeups_are_spans),
         PAIR_TEST_ONCE(test_latencies_go_with_their_worker),
         PAIR_TEST_ONCE(test_counters_are_those_of_the_worker),
+        PAIR_TEST_ONCE(test_operations_that_end_badly_are_counted),
+        PAIR_TEST_ONCE(test_what_a_close_ends_has_not_failed),
     };
 
     return UNIT_RUN(tests);

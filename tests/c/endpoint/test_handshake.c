@@ -495,8 +495,9 @@ test_a_mute_peer_is_dropped_at_its_deadline(void **state)
 static void
 test_the_backlog_bounds_handshakes(void **state)
 {
-    pair   *p = *state;
-    umx_ep *mute;
+    pair            *p = *state;
+    umx_worker_stats stats;
+    umx_ep          *mute;
 
     listen_with(p, 1, 60 * SECOND_NS);
     connect_mute(p);
@@ -504,6 +505,10 @@ test_the_backlog_bounds_handshakes(void **state)
     mute = p->client;
     pair_connect(p, 0);
     check_failed(p, UMX_ERR_REJECTED);
+    umx_worker_query(p->server_worker, &stats);
+    assert_int_equal(stats.refused_connections, 1);
+    umx_worker_query(p->client_worker, &stats);
+    assert_int_equal(stats.failed_connections, 1);
     drop_client(p);
     umx_ep_abort(mute);
     umx_ep_destroy(mute);

@@ -56,10 +56,11 @@ expect_text(const umx_ep *ep, const char *expected)
 static void
 test_a_silent_peer_is_given_up(void **state)
 {
-    pair      *p = *state;
-    umx_config config;
-    char       byte;
-    op         o;
+    pair            *p = *state;
+    umx_config       config;
+    umx_worker_stats stats;
+    char             byte;
+    op               o;
 
     open_with_heartbeat(p, &config);
     op_recv(&o, p->client, 0, pair_any, &byte, 1);
@@ -72,6 +73,10 @@ test_a_silent_peer_is_given_up(void **state)
     expect_text(p->client, "the peer has been silent for 0.0 s: "
                            "Connection timed out (errno 110)");
     assert_int_equal(umx_ep_errno(p->client), ETIMEDOUT);
+    umx_worker_query(p->client_worker, &stats);
+    assert_int_equal(stats.missed_heartbeats, 4);
+    assert_int_equal(stats.timed_out_operations, 1);
+    assert_int_equal(stats.failed_connections, 1);
 }
 
 /* What is sent once arrives, if anything does: a peer that does not read is not

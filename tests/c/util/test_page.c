@@ -88,7 +88,10 @@ test_each_number_has_a_name(void **state)
     for (const char *c = header->names; *c != '\0'; c++) {
         n += *c == ',';
     }
-    assert_int_equal(n * sizeof(uint64_t), sizeof(*slot) - sizeof(slot->turn));
+    /* The last is that of a text. */
+    assert_int_equal((n - 1) * sizeof(uint64_t),
+                     offsetof(umi_page_slot, communicator) -
+                         sizeof(slot->turn));
     munmap(header, UMI_PAGE_HEADER_SIZE);
     umi_page_give_back(slot);
 }
@@ -114,6 +117,33 @@ test_a_slot_is_used_again_with_zeros(void **state)
     umi_page_give_back(first);
     umi_page_give_back(second);
     assert_int_equal(count_workers(), 0);
+}
+
+static void
+test_a_rank_is_told_until_its_slot_is_another_workers(void **state)
+{
+    char               name[101];
+    umi_page_slot     *first  = umi_page_take();
+    umi_page_slot     *second = umi_page_take();
+    umx_worker_numbers numbers[2];
+
+    (void)state;
+    memset(name, 'n', 100);
+    name[100] = '\0';
+    umi_page_set_rank(first, "world", 2, 4);
+    umi_page_set_rank(second, name, 0, 1);
+    assert_int_equal(umi_page_read(numbers, 2), 2);
+    assert_int_equal(numbers[0].rank, 2);
+    assert_int_equal(numbers[0].num_ranks, 4);
+    assert_string_equal(numbers[0].communicator, "world");
+    assert_int_equal(strlen(numbers[1].communicator), 63);
+    umi_page_give_back(first);
+    first = umi_page_take();
+    assert_int_equal(umi_page_read(numbers, 2), 2);
+    assert_int_equal(numbers[0].num_ranks, 0);
+    assert_string_equal(numbers[0].communicator, "");
+    umi_page_give_back(first);
+    umi_page_give_back(second);
 }
 
 static void
@@ -241,6 +271,7 @@ main(void)
         cmocka_unit_test(test_others_read_what_the_owner_writes),
         cmocka_unit_test(test_each_number_has_a_name),
         cmocka_unit_test(test_a_slot_is_used_again_with_zeros),
+        cmocka_unit_test(test_a_rank_is_told_until_its_slot_is_another_workers),
         cmocka_unit_test(test_more_workers_than_slots_are_counted),
         cmocka_unit_test(test_without_a_file_slots_are_memory),
         cmocka_unit_test(test_a_child_has_a_file_of_its_own),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python examples/hello_address.py            one side: prints where it listens
-# python examples/hello_address.py HOST PORT  the other side
+# python examples/compat/hello_address.py            one side: prints where it listens
+# python examples/compat/hello_address.py HOST PORT  the other side
+# python examples/compat/hello_address.py --self     both sides, in two processes
 """Hello world without a listener: the sides exchange worker addresses over a socket.
 
 A program may exchange worker addresses by any means. This one uses a TCP
@@ -9,6 +10,7 @@ worker of the other side. Tags distinguish the messages.
 """
 
 import asyncio
+import subprocess
 import sys
 
 import ucp
@@ -50,8 +52,23 @@ async def greet(host, port):
     await ep.close()
 
 
+def both_sides():
+    """Start the other side as a process, and connect to it."""
+    command = [sys.executable, "-P", __file__]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            host, port = other.stdout.readline().split()[-1].split(":")
+            asyncio.run(greet(host, int(port)))
+            print(other.stdout.read(), end="")
+        except BaseException:
+            other.kill()
+            raise
+
+
 try:
-    if len(sys.argv) == 1:
+    if sys.argv[1:] == ["--self"]:
+        both_sides()
+    elif len(sys.argv) == 1:
         asyncio.run(wait_for_one())
     else:
         asyncio.run(greet(sys.argv[1], int(sys.argv[2])))

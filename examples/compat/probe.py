@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python examples/probe.py            receive: prints where it listens
-# python examples/probe.py HOST PORT  send
+# python examples/compat/probe.py            receive: prints where it listens
+# python examples/compat/probe.py HOST PORT  send
+# python examples/compat/probe.py --self     both sides, in two processes
 """Messages of unknown length: look at the tag, take the message, receive its bytes.
 
 The upper half of a tag is the kind of the message, the lower half its sender.
 """
 
 import asyncio
+import subprocess
 import sys
 
 import ucp
@@ -40,8 +42,23 @@ async def send(host, port):
     await ep.close()
 
 
+def both_sides():
+    """Start the other side as a process, and connect to it."""
+    command = [sys.executable, "-P", __file__]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            host, port = other.stdout.readline().split()[-1].split(":")
+            asyncio.run(send(host, int(port)))
+            print(other.stdout.read(), end="")
+        except BaseException:
+            other.kill()
+            raise
+
+
 try:
-    if len(sys.argv) == 1:
+    if sys.argv[1:] == ["--self"]:
+        both_sides()
+    elif len(sys.argv) == 1:
         asyncio.run(receive())
     else:
         asyncio.run(send(sys.argv[1], int(sys.argv[2])))

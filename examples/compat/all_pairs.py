@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python examples/all_pairs.py [PROCESSES]
+# python examples/compat/all_pairs.py [PROCESSES]
 """Every process connects to every other one, as an MPI library does at its start.
 
 The parent gives the worker addresses of all processes to each of them, as a

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python examples/low_level_get.py            the owner: prints where it listens
-# python examples/low_level_get.py HOST PORT  the reader
+# python examples/compat/low_level_get.py            the owner: prints where it listens
+# python examples/compat/low_level_get.py HOST PORT  the reader
+# python examples/compat/low_level_get.py --self     both sides, in two processes
 """The low-level API: blocks of a peer's memory are read by its keys.
 
 These are the steps of a shuffle by remote memory, as SparkUCX has them in Java: the
@@ -10,6 +11,7 @@ callback has been called. The owner takes no part in a get, but makes progress.
 """
 
 import struct
+import subprocess
 import sys
 
 from ucp._libs import ucx_api
@@ -90,10 +92,25 @@ def read(worker, host, port):
     send(worker, ep, b"done", DONE)
 
 
+def both_sides(worker):
+    """Start the other side as a process, and connect to it."""
+    command = [sys.executable, "-P", __file__]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            host, port = other.stdout.readline().split()[-1].split(":")
+            read(worker, host, int(port))
+            print(other.stdout.read(), end="")
+        except BaseException:
+            other.kill()
+            raise
+
+
 context = ucx_api.UCXContext(feature_flags=(ucx_api.Feature.TAG, ucx_api.Feature.RMA))
 worker = ucx_api.UCXWorker(context)
 try:
-    if len(sys.argv) == 1:
+    if sys.argv[1:] == ["--self"]:
+        both_sides(worker)
+    elif len(sys.argv) == 1:
         own(context, worker)
     else:
         read(worker, sys.argv[1], int(sys.argv[2]))

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python examples/low_level_tags.py            serve one client: prints where it listens
-# python examples/low_level_tags.py HOST PORT  the client
+# python examples/compat/low_level_tags.py            a server: prints where it listens
+# python examples/compat/low_level_tags.py HOST PORT  the client
+# python examples/compat/low_level_tags.py --self     both sides, in two processes
 """The low-level API: callbacks instead of awaitables, without an event loop.
 
 Messages move in ``progress()`` only, which also calls the callbacks.
 """
 
+import subprocess
 import sys
 
 from ucp._libs import ucx_api
@@ -65,10 +67,25 @@ def ask(worker, host, port):
     print("12 squared is", int.from_bytes(reply, "little"))
 
 
+def both_sides(worker):
+    """Start the other side as a process, and connect to it."""
+    command = [sys.executable, "-P", __file__]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            host, port = other.stdout.readline().split()[-1].split(":")
+            ask(worker, host, int(port))
+            print(other.stdout.read(), end="")
+        except BaseException:
+            other.kill()
+            raise
+
+
 context = ucx_api.UCXContext(feature_flags=(ucx_api.Feature.TAG,))
 worker = ucx_api.UCXWorker(context)
 try:
-    if len(sys.argv) == 1:
+    if sys.argv[1:] == ["--self"]:
+        both_sides(worker)
+    elif len(sys.argv) == 1:
         serve(worker)
     else:
         ask(worker, sys.argv[1], int(sys.argv[2]))
