@@ -175,7 +175,7 @@ def test_ranks_of_an_example_start_in_the_checkout(example):
 def test_the_commands_of_the_readme_find_the_installed_package():
     _, _, table = (ROOT / "README.md").read_text().partition("\n## Commands\n")
     lines = re.findall(r"`(python .*?)`", table.partition("\n## ")[0])
-    assert len(lines) == 8
+    assert len(lines) == 5
     assert all(line.startswith("python -P -m ucp") for line in lines)
     for line in ("python -P -m ucp info", "python -P -m ucp demo --help"):
         done = typed(line)
