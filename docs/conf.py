@@ -171,7 +171,7 @@ def order_pages(app, docname, source):
         begin, end = (
             ("```{index} ", "\n```\n") if is_markdown else (".. index:: ", "\n")
         )
-        words = ", ".join(f"single: {word}" for word in SEARCHED[docname])
+        words = ", ".join(f"! {word}" for word in SEARCHED[docname])
         source[0] += f"\n\n{begin}{words}{end}"
 
 

@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"^(```|:::).*?^\1\s*?$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 CODE = re.compile(r"(``?)(?!`).+?\1", re.DOTALL)
+ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 KINDS = {
     "also": re.compile(r", also\b"),
@@ -79,14 +80,15 @@ def paragraphs(text: str) -> Iterator[tuple[int, str]]:
     text = FENCE.sub(blank, COMMENT.sub(blank, text))
     begun, words = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
-        new = re.match(r"\s*(?:[-*#>]+ |\d+\. |\||$)|\w[\w*, ]*:$", line)
-        if new is not None or (line.startswith("    ") and not words):
-            if words:
-                yield begun, words
-            begun, words = number, ""
+        if re.match(r"\s*(?:[-*#>]+ |\d+\. |\||$)|\w[\w*, ]*:$", line) and words:
+            yield begun, words
+            words = ""
         if line.startswith("|"):
             yield from ((number, cell) for cell in re.split(r"(?<!\\)\|", line))
-        elif not line.startswith("    ") or words or re.match(r"\s*[-*\d]", line):
+            continue
+        is_code = line.startswith("    ") and not words and not re.match(ITEM, line)
+        if line.strip() and not is_code:
+            begun = begun if words else number
             words = f"{words} {line.strip(' #-*>')}".strip()
     if words:
         yield begun, words

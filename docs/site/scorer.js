@@ -11,6 +11,10 @@ var Scorer = {
     term: 5,
     partialTerm: 2,
     score: ([docname, _title, _anchor, _descr, score, _filename, kind]) => {
+        // Words that docs/conf.py names for a page.
+        if (kind === "index") {
+            return score;
+        }
         // A heading that has all words of the question in their order.
         if (kind === "title") {
             score += 20;

@@ -5,6 +5,7 @@ Those of docs/tutorial and docs/howto are run by test_tutorial.py, and those of
 docs/hacking.md by test_hacking.py.
 """
 
+import ast
 import inspect
 import json
 import os
@@ -30,6 +31,12 @@ import ucp.shuffle
 import ucp.sync
 
 PROMISE = re.compile(r"print\(.*\)  # (.+)$", re.MULTILINE)
+QUESTIONS = {
+    "send a CuPy array": "howto/gpu",
+    "why is it slow": "tuning",
+    "start 4 processes": "run",
+    "C API of put": "reference/c/memory",
+}
 FILE = re.compile(r"`((?:src|ucp_ext|include|tests|ucp)/[\w/]+\.\w+)`")
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#]+)(?:#[^)]*)?\)")
 ELSEWHERE = [ROOT / "docs" / where for where in ("tutorial", "howto", "hacking.md")]
@@ -242,6 +249,20 @@ def test_links_lead_to_files(page):
     text = re.sub(r"^```cpp\n.*?^```$", "", page.read_text(), flags=re.M | re.S)
     links = LINK.findall(text)
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_questions_of_a_stranger_lead_to_pages():
+    """The search of the site shows the page first that docs/conf.py names."""
+    conf = (ROOT / "docs/conf.py").read_text()
+    table = re.search(r"^SEARCHED = (\{.*?^\})$", conf, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    searched = ast.literal_eval(table[1])
+    named = {word: page for page, words in searched.items() for word in words}
+    assert {word: named.get(word) for word in QUESTIONS} == QUESTIONS
+    pages = {*named.values()}
+    files = [[*ROOT.glob(f"docs/{page}.*")] for page in pages]
+    assert len(named) == sum(map(len, searched.values())), "a word leads to one page"
+    assert all(files)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
