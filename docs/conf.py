@@ -187,6 +187,33 @@ def name_pages(app, doctree, docname):
                 link.children = [nodes.inline("", title.astext())]
 
 
+def link_calls(app, doctree, docname):
+    """Lead from names in tables to the reference.
+
+    The head of such a table names a class or a module, as in "calls of `ucp.Worker`".
+    """
+    objects = app.env.domains["py"].objects
+    for table in doctree.findall(nodes.table):
+        heads = [
+            literal.astext()
+            for head in table.findall(nodes.thead)
+            for literal in head.findall(nodes.literal)
+        ]
+        owner = next((head for head in heads if head in objects or head == "ucp"), None)
+        if owner is None:
+            continue
+        for body in table.findall(nodes.tbody):
+            for literal in list(body.findall(nodes.literal)):
+                found = objects.get(f"{owner}.{literal.astext()}")
+                if found is None or isinstance(literal.parent, nodes.reference):
+                    continue
+                place = app.builder.get_relative_uri(docname, found.docname)
+                link = nodes.reference("", "", internal=True)
+                link["refuri"] = f"{place}#{found.node_id}"
+                literal.replace_self(link)
+                link += literal
+
+
 LANGUAGES = {
     ".c": "c",
     ".cpp": "cpp",
@@ -202,3 +229,4 @@ def setup(app):
     app.connect("source-read", show_examples)
     app.connect("source-read", order_pages)
     app.connect("doctree-resolved", name_pages)
+    app.connect("doctree-resolved", link_calls)
