@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Count the sentences of pages and docstrings that have to be read twice.
 
-usage: tools/english.py [--max PERCENT] [--list] [--kind KIND] [FILE ...]
+usage: tools/english.py [--only pages|docstrings] [--max PERCENT] [--list]
+                        [--kind KIND] [FILE ...]
 
 Many readers of the documentation read English as a second language. These turns make
 them read a sentence again:
@@ -17,9 +18,9 @@ hand        "given back", "handed out" and their like
 
 Printed is the number of each kind, first in the pages, which are README.md and those
 in docs without the notes of changes, then in the docstrings of the package ucp; then
-the sentences with at least one of them, all sentences, and the share. Code is left
-out. FILE is a page or a module to count instead. --list prints the sentences, --kind
-only those of one kind. The status is 1 if a share is above --max.
+the sentences with at least one of them, all sentences, and the share. Code and
+headings are left out. FILE is a page or a module to count instead. --list prints the
+sentences, --kind only those of one kind. The status is 1 if a share is above --max.
 """
 
 import argparse
@@ -80,6 +81,7 @@ def paragraphs(text: str) -> Iterator[tuple[int, str]]:
     text = FENCE.sub(blank, COMMENT.sub(blank, text))
     begun, words = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
+        line = re.sub(r"^#+ .*", "", line)
         if re.match(r"\s*(?:[-*#>]+ |\d+\. |\||$)|\w[\w*, ]*:$", line) and words:
             yield begun, words
             words = ""
@@ -138,6 +140,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--only", choices=("pages", "docstrings"))
     parser.add_argument("--max", type=float, default=100.0, metavar="PERCENT")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--kind", choices=KINDS)
@@ -153,7 +156,7 @@ def main() -> int:
         groups["pages" if is_page else "docstrings"] += found
     is_above = False
     for name, found in groups.items():
-        if found:
+        if found and args.only in (None, name):
             is_above = count(name, found) > args.max or is_above
             for sentence in found if args.list else []:
                 if sentence.kinds and args.kind in (None, *sentence.kinds):

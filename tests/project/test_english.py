@@ -15,9 +15,10 @@ def english(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=50)
 
 
-def test_few_sentences_have_to_be_read_twice():
-    """A page or a docstring that fails here is shown by --list."""
-    done = english("--max", "11.2")
+@pytest.mark.parametrize(("group", "most"), [("pages", 2.6), ("docstrings", 11.2)])
+def test_few_sentences_have_to_be_read_twice(group, most):
+    """A sentence that is too much is shown by --list."""
+    done = english("--only", group, "--max", most)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
