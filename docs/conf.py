@@ -188,30 +188,51 @@ def name_pages(app, doctree, docname):
 
 
 def link_calls(app, doctree, docname):
-    """Lead from names in tables to the reference.
+    """Lead from names in a column of a table to the reference.
 
-    The head of such a table names a class or a module, as in "calls of `ucp.Worker`".
+    The head of the column names a class or a module, as in "calls of `ucp.Worker`".
     """
     objects = app.env.domains["py"].objects
     for table in doctree.findall(nodes.table):
-        heads = [
-            literal.astext()
-            for head in table.findall(nodes.thead)
-            for literal in head.findall(nodes.literal)
-        ]
-        owner = next((head for head in heads if head in objects or head == "ucp"), None)
-        if owner is None:
-            continue
-        for body in table.findall(nodes.tbody):
-            for literal in list(body.findall(nodes.literal)):
-                found = objects.get(f"{owner}.{literal.astext()}")
-                if found is None or isinstance(literal.parent, nodes.reference):
-                    continue
-                place = app.builder.get_relative_uri(docname, found.docname)
-                link = nodes.reference("", "", internal=True)
-                link["refuri"] = f"{place}#{found.node_id}"
-                literal.replace_self(link)
-                link += literal
+        for row in table.findall(nodes.row):
+            for entry, owner in zip(row, owners(table, objects), strict=False):
+                for literal in list(entry.findall(nodes.literal)) if owner else []:
+                    name = re.match(r"(?:await )?([\w.]+)", literal.astext())
+                    found = name and objects.get(f"{owner}.{name[1]}")
+                    if not found or isinstance(literal.parent, nodes.reference):
+                        continue
+                    place = app.builder.get_relative_uri(docname, found.docname)
+                    link = nodes.reference("", "", internal=True)
+                    link["refuri"] = f"{place}#{found.node_id}"
+                    literal.replace_self(link)
+                    link += literal
+
+
+def owners(table, objects):
+    """Return the class or module that the head of each column names, or None."""
+    found = []
+    for head in table.findall(nodes.thead):
+        for entry in head[0]:
+            named = [literal.astext() for literal in entry.findall(nodes.literal)]
+            found.append(next((n for n in named if n in objects or n == "ucp"), None))
+    return found
+
+
+def break_names(app, pagename, templatename, context, doctree):
+    """Let long names in tables go on in the next line behind their signs."""
+
+    def in_cell(cell):
+        return re.sub(r'(?<=<span class="pre">)[^<]*', in_name, cell[0])
+
+    def in_name(name):
+        if len(name[0]) <= 20:
+            return name[0]
+        return re.sub(r"(?<=\w)([_.(,=/]+)(?=[\w&])", r"\1<wbr>", name[0])
+
+    if context.get("body"):
+        context["body"] = re.sub(
+            r"<td\b.*?</td>", in_cell, context["body"], flags=re.DOTALL
+        )
 
 
 LANGUAGES = {
@@ -230,3 +251,4 @@ def setup(app):
     app.connect("source-read", order_pages)
     app.connect("doctree-resolved", name_pages)
     app.connect("doctree-resolved", link_calls)
+    app.connect("html-page-context", break_names)
