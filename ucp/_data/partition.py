@@ -220,7 +220,7 @@ def range_partition(
     Raises:
         ValueError: the splitters are not in order, or there are more than 65534.
 
-    Other exceptions are those of ``hash_partition``.
+    Other exceptions are as for ``hash_partition``.
     """
     allocate = _allocate if out is None else _check_out(out)
     names = [by] if isinstance(by, str) else list(by)
