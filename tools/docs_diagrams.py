@@ -547,11 +547,50 @@ def ranks() -> None:
     draw.save("ranks")
 
 
+def dask() -> None:
+    draw = Drawing(760, 250, "What goes over ucp in a Dask cluster")
+    draw.box(310, 20, 140, 46, "scheduler\ntasks", "amber")
+    draw.box(20, 20, 140, 46, "client", "green")
+    for x, name in ((150, "worker 0"), (470, "worker 1")):
+        draw.box(x, 150, 140, 70, f"{name}\nframes, arrays", "blue")
+        draw.arrow(380 + (x - 310) * 0.3, 68, x + 70, 148, both=True)
+    draw.arrow(162, 43, 308, 43, "protocol ucp://", both=True)
+    draw.arrow(292, 172, 468, 172, "", kind="thick", both=True)
+    draw.text(380, 164, "protocol ucp://: arrays", "small")
+    draw.arrow(292, 204, 468, 204, "", both=True)
+    draw.text(380, 222, "ucp.dask.merge(): rows,", "small")
+    draw.text(380, 238, "with any protocol of the cluster", "small")
+    draw.save("dask")
+
+
+def devices() -> None:
+    draw = Drawing(760, 300, "Ways between memory of two processes of a host")
+    for x, name in ((20, "sender"), (560, "receiver")):
+        draw.text(x, 30, name, "title", "start")
+        draw.box(x, 46, 180, 50, "device\nCuPy, torch, Numba", "green")
+        draw.box(x, 136, 180, 50, "pinned host memory", "amber")
+        draw.box(x, 226, 180, 50, "ordinary host memory", "box")
+    draw.arrow(
+        202, 64, 558, 64, "cuda_ipc: the driver exports the memory", kind="thick"
+    )
+    draw.arrow(202, 84, 558, 84, "")
+    draw.text(380, 102, "device slots: it does not", "small")
+    draw.arrow(202, 150, 558, 92, "")
+    draw.arrow(202, 92, 558, 150, "")
+    draw.text(380, 142, "device slots", "small")
+    draw.arrow(202, 240, 558, 95)
+    draw.arrow(202, 95, 558, 240)
+    draw.text(380, 196, "host slots", "small")
+    draw.arrow(202, 256, 558, 256)
+    draw.text(380, 274, "as without a GPU", "small")
+    draw.save("devices")
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     drawings = (
         *(wire, layers, message, endpoint, member, join, sort, shuffle),
-        *(experts, heap, ring, closest, launch, ranks),
+        *(experts, heap, ring, closest, launch, ranks, dask, devices),
     )
     for drawing in drawings:
         drawing()
