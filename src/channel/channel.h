@@ -357,6 +357,15 @@ umx_status umi_channel_send(umx_ep *ep, const umi_outgoing *what,
                             const umx_buffer *buf, const umx_op_params *params,
                             umx_request **req_p);
 
+/* inject.c: send a message of at most UMI_INJECT_MAX bytes of the host's memory,
+ * without a user's header, if UCX takes it in the call. UMX_INPROGRESS: nothing
+ * has been done; umi_channel_send() sends it, or tells why it cannot be sent. */
+enum {
+    UMI_INJECT_MAX = 128
+};
+umx_status umi_channel_inject(umx_ep *ep, uint32_t channel, uint8_t flags,
+                              uint64_t tag, const void *data, size_t len);
+
 /* umx_channel_recv_message() and umx_channel_probe() for every kind; `small` as
  * umx_am_recv(), or NULL. */
 umx_status

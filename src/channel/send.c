@@ -460,6 +460,17 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     return UMX_INPROGRESS;
 }
 
+/* True if nothing of a send but its length keeps it from being injected. */
+static inline bool
+may_inject(const umx_buffer *buf, const umx_op_params *params)
+{
+    return buf->len <= UMI_INJECT_MAX && buf->memtype == UMX_MEMTYPE_HOST &&
+           buf->layout == NULL && buf->memh == NULL && buf->data != NULL &&
+           (params == NULL ||
+            (params->field_mask & (UMX_OP_FIELD_FLAGS | UMX_OP_FIELD_STREAM)) ==
+                0);
+}
+
 UMI_LOCKED(umx_status, umx_channel_send, umi_endpoint_worker(ep),
            (umx_ep * ep, uint16_t channel, const umx_match *match,
             const umx_buffer *buf, const umx_op_params *params,
@@ -481,6 +492,11 @@ umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
                .tag     = is_untagged ? 0 : match->tag,
     };
 
+    if (may_inject(buf, params) &&
+        umi_channel_inject(ep, what.channel, what.flags, what.tag, buf->data,
+                           buf->len) == UMX_OK) {
+        return UMX_OK;
+    }
     return umi_channel_send(ep, &what, buf, params, req_p);
 }
 

@@ -145,6 +145,24 @@ umi_am_send(umx_request *req, unsigned id, const void *header,
 }
 
 umx_status
+umi_am_inject(const umi_ep_base *ep, unsigned id, const void *header,
+              size_t header_len, const void *data, size_t len)
+{
+    static const ucp_request_param_t params = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE |
+                        UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
+        .flags       = UCP_AM_SEND_FLAG_EAGER,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+
+    return (ucp_am_send_nbx(ep->handle, id, header, header_len, data, len,
+                            &params) == NULL) ?
+               UMX_OK :
+               UMX_INPROGRESS;
+}
+
+umx_status
 umi_am_recv(umx_request *req, void *desc, size_t len)
 {
     void               *data;

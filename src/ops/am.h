@@ -80,6 +80,12 @@ umx_status umi_am_copy_handlers(umi_engine *engine);
 umx_status umi_am_send(umx_request *req, unsigned id, const void *header,
                        size_t header_len, bool is_rndv);
 
+/* Send few bytes of the host's memory without a request, if UCX sends them at
+ * once; nothing of them or of the header is read later. UMX_INPROGRESS: it does
+ * not, and nothing has been sent. */
+umx_status umi_am_inject(const umi_ep_base *ep, unsigned id, const void *header,
+                         size_t header_len, const void *data, size_t len);
+
 /* Receive the bytes of an announced message, into `req->buf`, of exactly `len`
  * bytes. From inside the arrival callback or for a kept descriptor. */
 umx_status umi_am_recv(umx_request *req, void *desc, size_t len);

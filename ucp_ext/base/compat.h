@@ -61,6 +61,40 @@ PyObject_GetOptionalAttr(PyObject *obj, PyObject *name, PyObject **value_p)
 }
 #endif
 
+/* Count an export of a bytearray, whose bytes stay where they are until the
+ * count is back at 0, and end it: what its buffer protocol does, without a view
+ * to fill in. */
+#ifndef Py_GIL_DISABLED
+static inline void
+compat_bytearray_export(PyObject *obj)
+{
+    ((PyByteArrayObject *)Py_NewRef(obj))->ob_exports++;
+}
+
+static inline void
+compat_bytearray_release(PyObject *obj)
+{
+    ((PyByteArrayObject *)obj)->ob_exports--;
+    Py_DECREF(obj);
+}
+#else
+static inline void
+compat_bytearray_export(PyObject *obj)
+{
+    Py_buffer view;
+
+    (void)!PyObject_GetBuffer(obj, &view, PyBUF_WRITABLE); /* never fails */
+}
+
+static inline void
+compat_bytearray_release(PyObject *obj)
+{
+    Py_buffer view = {.obj = obj};
+
+    PyBuffer_Release(&view);
+}
+#endif
+
 /* Revive an object that a free list kept, with one reference. */
 static inline void
 compat_revive(PyObject *op)

@@ -363,21 +363,6 @@ buffer_acquire_exporter(mod_state *st, PyObject *obj, bool is_writable,
                                   acquire_full(st, obj, is_writable, hold);
 }
 
-/* The bytes of a bytearray stay where they are while it counts an export. */
-static inline int
-acquire_bytearray(PyObject *obj, buffer_hold *hold)
-{
-    Py_buffer view;
-
-    if (UNLIKELY(PyObject_GetBuffer(obj, &view, PyBUF_WRITABLE) < 0)) {
-        return -1;
-    }
-    hold->owner = view.obj;
-    hold->view  = BYTEARRAY_VIEW;
-    hold->buf   = umx_host_buffer(view.buf, (size_t)view.len);
-    return 0;
-}
-
 /* ---- order -----------------------------------------------------------------
  */
 
@@ -516,7 +501,9 @@ buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
         return 0;
     }
     if (PyByteArray_CheckExact(obj)) {
-        return acquire_bytearray(obj, hold);
+        (void)buffer_find_plain(st, obj, &hold->buf);
+        buffer_hold_plain(obj, hold);
+        return 0;
     }
     if (is_ndarray(st, obj)) {
         return acquire_ndarray(st, obj, is_writable, hold);
@@ -528,6 +515,43 @@ buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
         return array_acquire(st, obj, is_writable, hold);
     }
     return acquire_whole(st, obj, is_writable, hold);
+}
+
+bool
+buffer_find_plain(const mod_state *st, PyObject *obj, umx_buffer *buf)
+{
+    PyArrayObject *array = (PyArrayObject *)obj;
+
+    if (PyByteArray_CheckExact(obj)) {
+        *buf = umx_host_buffer(PyByteArray_AS_STRING(obj),
+                               (size_t)PyByteArray_GET_SIZE(obj));
+        return true;
+    }
+    if (PyBytes_CheckExact(obj)) {
+        *buf = umx_host_buffer(PyBytes_AS_STRING(obj),
+                               (size_t)PyBytes_GET_SIZE(obj));
+        return true;
+    }
+    if (!LIKELY(st->numpy) || !PyArray_CheckExact(obj) ||
+        !PyArray_IS_C_CONTIGUOUS(array) || PyArray_BASE(array) != NULL ||
+        PyDataType_REFCHK(PyArray_DESCR(array))) {
+        return false;
+    }
+    *buf = umx_host_buffer(PyArray_DATA(array), (size_t)PyArray_NBYTES(array));
+    return true;
+}
+
+void
+buffer_hold_plain(PyObject *obj, buffer_hold *hold)
+{
+    hold->owner = obj;
+    if (PyByteArray_CheckExact(obj)) {
+        compat_bytearray_export(obj);
+        hold->view = BYTEARRAY_VIEW;
+    } else {
+        Py_INCREF(obj);
+        hold->view = NULL;
+    }
 }
 
 int

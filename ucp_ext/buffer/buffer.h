@@ -36,6 +36,12 @@ typedef int buffer_acquire_fn(mod_state *st, PyObject *obj, bool is_writable,
 int buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
                    buffer_hold *hold);
 
+/* Find the memory of an object that is plain: bytes, a bytearray, or an array
+ * of NumPy in C order that owns its memory. Nothing is held: the memory is good
+ * until something of the program runs, or buffer_hold_plain() has held it. */
+bool buffer_find_plain(const mod_state *st, PyObject *obj, umx_buffer *buf);
+void buffer_hold_plain(PyObject *obj, buffer_hold *hold);
+
 /* A stream of a device, whose work memory waits for; `handle` 0: none. */
 typedef struct buffer_stream {
     uintptr_t handle;
@@ -99,10 +105,7 @@ static inline void
 buffer_release_view(buffer_view *view, PyObject *owner)
 {
     if (LIKELY(view == BYTEARRAY_VIEW)) {
-        Py_buffer py;
-
-        py.obj = owner;
-        PyBuffer_Release(&py);
+        compat_bytearray_release(owner);
     } else {
         PyBuffer_Release(&view->py);
         block_put(view->st, view);

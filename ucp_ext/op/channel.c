@@ -8,6 +8,7 @@
 #include "op/event.h"
 #include "op/many.h"
 #include "op/tag.h"
+#include "request/event.h"
 #include "worker/worker.h"
 
 #include <inttypes.h>
@@ -107,14 +108,15 @@ channel_describe_recv(const RequestObject *req, umx_status status,
 
 const op_type op_send = {
     .name     = "send",
-    .flags    = OP_SEND | OP_PLAIN,
+    .flags    = OP_SEND | OP_PLAIN | OP_BARE,
     .post     = send_post,
     .describe = channel_describe_send,
 };
 
 const op_type op_recv = {
-    .name     = "recv",
-    .flags    = OP_RECV | OP_PLAIN | OP_UNRECV | OP_UNRECV_LATE | OP_STAYS,
+    .name  = "recv",
+    .flags = OP_RECV | OP_PLAIN | OP_BARE | OP_UNRECV | OP_UNRECV_LATE |
+             OP_STAYS,
     .post     = recv_post,
     .describe = channel_describe_recv,
     .unrecv   = recv_unrecv,
@@ -262,6 +264,31 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     return request_post(req);
 }
 
+/* Send memory that is plain, which is held only if libumx has it after the
+ * call. False: the memory is not, and nothing has been done. */
+static inline bool
+send_plain(RequestObject *req, PyObject *obj)
+{
+    WorkerObject *worker = req->worker;
+    umx_op_params params = event_op_params(req);
+    umx_status    status;
+
+    if (!worker_is_mine(worker) || worker->umx == NULL ||
+        req->endpoint->umx == NULL ||
+        !buffer_find_plain(worker->st, obj, &req->hold.buf)) {
+        return false;
+    }
+    status = umx_channel_send(req->endpoint->umx, req->channel, &req->match,
+                              &req->hold.buf, &params, &req->op);
+    if (LIKELY(status == UMX_OK)) {
+        request_end_in_call(req);
+    } else {
+        buffer_hold_plain(obj, &req->hold);
+        (void)request_posted(req, status);
+    }
+    return true;
+}
+
 PyObject *
 messages_send(EndpointObject *self, uint16_t channel, PyObject *const *args,
               Py_ssize_t nargs, PyObject *kwnames)
@@ -275,13 +302,15 @@ messages_send(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
+    req->match.mask  = UINT64_MAX; /* the tag is 0 */
+    req->match.flags = UMX_MATCH_UNTAGGED;
+    if (LIKELY(send_plain(req, args[0]))) {
+        return (PyObject *)req;
+    }
     if (UNLIKELY(acquire_plain(req, args[0], false) < 0)) {
         Py_DECREF(req);
         return NULL;
     }
-    req->match.tag   = 0;
-    req->match.mask  = UINT64_MAX;
-    req->match.flags = UMX_MATCH_UNTAGGED;
     return request_post(req);
 }
 
@@ -302,8 +331,7 @@ messages_recv(EndpointObject *self, uint16_t channel, PyObject *const *args,
         Py_DECREF(req);
         return NULL;
     }
-    req->match.tag   = 0;
-    req->match.mask  = UINT64_MAX;
+    req->match.mask  = UINT64_MAX; /* the tag is 0 */
     req->match.flags = UMX_MATCH_UNTAGGED | UMX_MATCH_EXACT;
     return request_post(req);
 }

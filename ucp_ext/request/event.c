@@ -2,6 +2,7 @@
 /* event.c: callbacks of libumx about requests: see base/event.h. */
 #include "request/event.h"
 
+#include "request/internal.h"
 #include "worker/worker.h"
 
 /* What an operation ends with that succeeds if its peer or worker has gone. */
@@ -74,6 +75,17 @@ event_tell_request(RequestObject *req)
     event_tell(req->worker, &req->event);
 }
 
+/* Is there nothing to do until somebody asks for the result? The message is in
+ * the buffer, which stays held as the message may go back. Threads that share a
+ * worker are told of every end. */
+static inline bool
+waits_for_await(const RequestObject *req)
+{
+    return req->can_unrecv && req->has_odd_end == 0 && req->num_pending == 0 &&
+           !request_has_callbacks(req) && !event_is_listed(&req->event) &&
+           !req->worker->is_shared;
+}
+
 static void
 on_done(umx_request *op, umx_status status, void *arg)
 {
@@ -84,6 +96,9 @@ on_done(umx_request *op, umx_status status, void *arg)
     if (req->type->flags & OP_PLAIN) {
         req->info = *umx_request_info(op);
         event_mark_done(req, status);
+        if (LIKELY(waits_for_await(req))) {
+            return;
+        }
     } else {
         mark_other(req, op, status);
     }

@@ -57,6 +57,12 @@ request_alloc(mod_state *st)
     return req;
 }
 
+/* What is false or 0 in a new request; a few stores clear it. */
+enum {
+    FLAGS_BEGIN = offsetof(RequestObject, is_told),
+    FLAGS_END   = offsetof(RequestObject, status)
+};
+
 /* Not tracked by the collector before it is part of something: a request that
  * is done at once never is. */
 RequestObject *
@@ -76,30 +82,13 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
         }
     }
     st->num_requests++;
-    req->worker        = (WorkerObject *)Py_NewRef(worker);
-    req->endpoint      = (EndpointObject *)Py_XNewRef(endpoint);
-    req->type          = type;
-    req->status        = UMX_INPROGRESS;
-    req->is_told       = false;
-    req->state         = REQUEST_PENDING;
-    req->num_wakers    = 0;
-    req->is_refused    = false;
-    req->has_yielded   = false;
-    req->is_blocking   = false;
-    req->is_taken      = false;
-    req->has_listeners = false;
-    req->has_let_loop  = false;
-    req->is_waiting    = false;
-    req->is_handed_out = false;
-    req->is_seen       = false;
-    req->is_held       = false;
-    req->can_unrecv    = false;
-    req->is_making     = false;
-    req->is_decoded    = false;
-    req->is_again      = false;
-    req->has_odd_end   = 0;
-    req->channel       = 0;
-    req->info.length   = 0;
+    req->worker   = (WorkerObject *)Py_NewRef(worker);
+    req->endpoint = (EndpointObject *)Py_XNewRef(endpoint);
+    req->type     = type;
+    req->status   = UMX_INPROGRESS;
+    memset((char *)req + FLAGS_BEGIN, 0, FLAGS_END - FLAGS_BEGIN);
+    req->state       = REQUEST_PENDING;
+    req->info.length = 0;
     memset(req->tail, 0, sizeof(req->tail));
     return req;
 }
@@ -252,15 +241,6 @@ request_return_message(RequestObject *self)
     }
 }
 
-/* Has a request what one that sends or receives a buffer never has? */
-static inline bool
-has_extras(const RequestObject *self)
-{
-    return ((uintptr_t)self->rare | (uintptr_t)self->message |
-            (uintptr_t)self->type->forget | (uintptr_t)self->type->release) !=
-           0;
-}
-
 /* Release what the request has, but for its tail: results and errors are made
  * of that, and the program may still ask for them when the collector has
  * cleared this request before another one, whose failure it is told of. Of the
@@ -279,15 +259,6 @@ clear_all(RequestObject *self)
     Py_CLEAR(self->result);
     request_release_buffers(self);
     request_forget(self);
-}
-
-/* clear_all() of a request that is over and has no extras. */
-static inline void
-clear_few(RequestObject *self)
-{
-    clear_callbacks(self);
-    Py_CLEAR(self->result);
-    buffer_release(&self->hold);
 }
 
 /* Return the bytes received to their queue. Without memory they are lost, which
@@ -551,12 +522,42 @@ clear_weakrefs(RequestObject *self)
     event_unlink(&self->event);
 }
 
+/* Has it succeeded, with nothing left to do for libumx or for the program? */
 static inline bool
 is_plain(const RequestObject *self)
 {
     return self->state == REQUEST_DONE && self->status == UMX_OK &&
            self->op == NULL && !self->can_unrecv &&
            !event_is_listed(&self->event);
+}
+
+/* Is there nothing to release but the references of every request? So it is of
+ * nearly all short messages. */
+static inline bool
+is_bare(const RequestObject *self)
+{
+    return is_plain(self) && request_is_a(self, OP_BARE) &&
+           ((uintptr_t)self->hold.owner | (uintptr_t)self->callback |
+            (uintptr_t)self->context | (uintptr_t)self->result |
+            (uintptr_t)self->rare | (uintptr_t)self->message |
+            (uintptr_t)self->weakrefs) == 0;
+}
+
+/* Release what the request has beside those. False: it lives on. */
+static NOINLINE bool
+release_all(RequestObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL) {
+        clear_weakrefs(self);
+    }
+    if (!is_plain(self) && outlive(self)) {
+        return false;
+    }
+    request_return_message(self);
+    clear_all(self);
+    clear_tail(self);
+    return true;
 }
 
 void
@@ -566,22 +567,10 @@ request_dealloc(PyObject *op)
     PyTypeObject  *type = Py_TYPE(op);
     mod_state     *st   = self->worker->st;
 
-    if (UNLIKELY(PyObject_GC_IsTracked(op))) {
-        PyObject_GC_UnTrack(op);
+    if (UNLIKELY(!is_bare(self) || PyObject_GC_IsTracked(op)) &&
+        !release_all(self)) {
+        return;
     }
-    if (UNLIKELY(self->weakrefs != NULL)) {
-        clear_weakrefs(self);
-    }
-    if (LIKELY(is_plain(self) && !has_extras(self))) {
-        clear_few(self);
-    } else {
-        if (!is_plain(self) && outlive(self)) {
-            return;
-        }
-        request_return_message(self);
-        clear_all(self);
-    }
-    clear_tail(self);
     Py_CLEAR(self->endpoint);
     Py_CLEAR(self->worker);
     st->num_requests--;

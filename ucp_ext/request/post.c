@@ -130,6 +130,14 @@ request_posted(RequestObject *req, umx_status status)
     return (PyObject *)req;
 }
 
+void
+request_end_in_call(RequestObject *req)
+{
+    req->status = UMX_OK;
+    request_set_state(req, REQUEST_DONE);
+    request_drain_soon(req);
+}
+
 /* Put off a request of a foreign thread: it starts when its own loop takes
  * it. */
 static NOINLINE void

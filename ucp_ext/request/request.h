@@ -39,7 +39,9 @@ enum {
      * is handed out: the message does not come again */
     OP_DECODES = 1 << 17,
     OP_BLOCK =
-        1 << 18 /* bytes come into memory of its own, not that of `hold` */
+        1 << 18, /* bytes come into memory of its own, not that of `hold` */
+    OP_BARE = 1 << 19 /* OP_PLAIN that has nothing but its buffer: no result(),
+                         release(), forget(), clear() */
 };
 
 /* umx_request_cancel(), or umx_request_abandon(). */
@@ -304,6 +306,10 @@ void request_track(RequestObject *req);
  * `req`, whose failures are the request's. In a forked child an exception: then
  * `req` is gone. */
 PyObject *request_post(RequestObject *req);
+
+/* Note that the operation of a new request was done in the call of libumx that
+ * began it, and that it holds no buffer. */
+void request_end_in_call(RequestObject *req);
 
 /* Make and post an operation without arguments. NULL with an exception. */
 PyObject *request_begin(WorkerObject *worker, EndpointObject *endpoint,

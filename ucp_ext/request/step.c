@@ -6,10 +6,12 @@
 #include "worker/worker.h"
 
 /* Look at the clock only every so many awaits that were done at once; those of
- * so many bytes, which were copied, count for two. */
+ * so many bytes, which were copied, count for two, and those that polled for so
+ * many. */
 enum {
     INLINE_PER_CLOCK = 16,
-    INLINE_BYTES     = 4096
+    INLINE_BYTES     = 4096,
+    INLINE_POLLED    = 4
 };
 
 /* ---- awaiting ------------------------------------------------------------
@@ -77,6 +79,18 @@ loop_is_due(WorkerObject *worker)
            !worker_extend_turn(worker);
 }
 
+/* Count an await as `count` short ones. True: it is time to ask that. */
+static inline bool
+is_clock_due(WorkerObject *worker, size_t count)
+{
+    worker->inline_count += count;
+    if (LIKELY(worker->inline_count < INLINE_PER_CLOCK)) {
+        return false;
+    }
+    worker->inline_count = 0;
+    return true;
+}
+
 static NOINLINE PySendResult
 let_loop(RequestObject *self, PyObject **out)
 {
@@ -134,6 +148,19 @@ request_start(RequestObject *self)
     request_post_now(self);
 }
 
+/* Hand out the value of a settled request: nearly always None. */
+static inline PySendResult
+hand_out(RequestObject *self, PyObject **out)
+{
+    if (LIKELY(self->state == REQUEST_DONE && self->status == UMX_OK &&
+               request_is_a(self, OP_BARE))) {
+        request_mark_handed_out(self);
+        *out = Py_NewRef(Py_None);
+        return PYGEN_RETURN;
+    }
+    return request_hand_out(self, out);
+}
+
 static NOINLINE PySendResult
 step_pending(RequestObject *self, PyObject **out)
 {
@@ -151,7 +178,8 @@ step_pending(RequestObject *self, PyObject **out)
         request_start(self);
     }
     if (!request_is_settled(self) && !self->has_yielded) {
-        if (!self->has_let_loop && loop_is_due(worker)) {
+        if (!self->has_let_loop && is_clock_due(worker, INLINE_POLLED) &&
+            loop_is_due(worker)) {
             return let_loop(self, out);
         }
         status = wait_inline(self);
@@ -166,11 +194,8 @@ step_pending(RequestObject *self, PyObject **out)
     if (!request_is_settled(self)) {
         return yield_itself(self, out);
     }
-    if (!self->has_let_loop && loop_is_due(worker)) {
-        return let_loop(self, out);
-    }
     worker_drain_if_due(worker);
-    return request_hand_out(self, out);
+    return hand_out(self, out);
 }
 
 const char request_look_doc[] =
@@ -222,16 +247,13 @@ request_step(RequestObject *self, PyObject **out)
     if (UNLIKELY(!request_is_settled(self))) {
         return step_pending(self, out);
     }
-    worker->inline_count += 1 + self->info.length / INLINE_BYTES;
-    if (UNLIKELY(worker->inline_count >= INLINE_PER_CLOCK)) {
-        worker->inline_count = 0;
-        /* A task of another thread's loop has no part in the turn. */
-        if (!self->has_yielded && !self->has_let_loop &&
-            worker_is_mine(worker) && loop_is_due(worker)) {
-            return let_loop(self, out);
-        }
+    /* A task of another thread's loop has no part in the turn. */
+    if (UNLIKELY(is_clock_due(worker, 1 + self->info.length / INLINE_BYTES)) &&
+        !self->has_yielded && !self->has_let_loop && worker_is_mine(worker) &&
+        loop_is_due(worker)) {
+        return let_loop(self, out);
     }
-    return request_hand_out(self, out);
+    return hand_out(self, out);
 }
 
 PySendResult

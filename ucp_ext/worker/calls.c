@@ -283,11 +283,23 @@ is_polled(const WorkerObject *worker)
     return worker->loop == NULL && !worker->is_shared;
 }
 
+/* Has a call of libumx left nothing to do but what its caller waits for? */
+static inline bool
+is_quiet(const WorkerObject *worker)
+{
+    return event_list_is_empty(&worker->told) &&
+           event_list_is_empty(&worker->closers) && !worker_has_due(worker) &&
+           worker->waiters == NULL && !log_is_due() && !event_has_freed();
+}
+
 /* In the loop's own callback drive() runs everything; elsewhere a task is
  * running, and has drive() called. */
 void
 worker_after_call(WorkerObject *worker)
 {
+    if (LIKELY(is_quiet(worker))) {
+        return;
+    }
     worker_settle_told(worker);
     if (UNLIKELY(!event_list_is_empty(&worker->closers))) {
         worker_settle_closers(worker);
