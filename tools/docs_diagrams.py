@@ -586,11 +586,12 @@ def devices() -> None:
     draw.save("devices")
 
 
+DRAWINGS = (
+    *(wire, layers, message, endpoint, member, join, sort, shuffle),
+    *(experts, heap, ring, closest, launch, ranks, dask, devices),
+)
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    drawings = (
-        *(wire, layers, message, endpoint, member, join, sort, shuffle),
-        *(experts, heap, ring, closest, launch, ranks, dask, devices),
-    )
-    for drawing in drawings:
+    for drawing in DRAWINGS:
         drawing()

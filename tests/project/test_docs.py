@@ -272,6 +272,20 @@ def test_files_that_a_page_names_exist(page):
     assert [name for name in FILE.findall(text) if not (ROOT / name).exists()] == []
 
 
+def test_drawings_are_as_the_tool_draws_them(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import docs_diagrams
+
+    folder = docs_diagrams.FOLDER
+    monkeypatch.setattr(docs_diagrams, "FOLDER", tmp_path)
+    for drawing in docs_diagrams.DRAWINGS:
+        drawing()
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert drawn == {path.name: path.read_text() for path in folder.iterdir()}
+    text = "".join(page.read_text() for page in PAGES)
+    assert [name for name in drawn if f"(diagrams/{name})" not in text] == []
+
+
 CLASSES = {
     **{
         kind.__name__: kind
