@@ -30,6 +30,7 @@ PROGRAM = str(Path(__file__).with_name("_network.py"))
 WAYS = ("ucp", "sockets")
 MIB = 1 << 20
 SIZES = {"64 KiB": 1 << 16, "1 MiB": MIB, "16 MiB": 16 * MIB}
+BESIDE = (("12 KiB", 12 << 10, 64), ("1 MiB", MIB, 4), ("64 MiB", 64 * MIB, 1))
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,9 @@ def tests() -> Iterator[Test]:
     yield Test("fetch_add", "ms", order)
     order = {"test": "exchange", "size": MIB, "n": 10}
     yield Test("allgather of 1 MiB", "ms", order)
-    order = {"test": "beside", "size": MIB, "window": 4}
-    yield Test("8 B beside 1 MiB, 4 in flight", "ms", order)
+    for name, size, window in BESIDE:
+        order = {"test": "beside", "size": size, "window": window}
+        yield Test(f"8 B beside {name}, {window} in flight", "ms", order)
     order = {"test": "fairness", "sizes": [100_000, MIB, 16 * MIB]}
     yield Test("three senders, most to least", "ms", order)
 

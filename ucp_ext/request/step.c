@@ -6,12 +6,10 @@
 #include "worker/worker.h"
 
 /* Look at the clock only every so many awaits that were done at once; those of
- * so many bytes, which were copied, count for two, and those that polled for so
- * many. */
+ * so many bytes, which were copied, count for two. */
 enum {
     INLINE_PER_CLOCK = 16,
-    INLINE_BYTES     = 4096,
-    INLINE_POLLED    = 4
+    INLINE_BYTES     = 4096
 };
 
 /* ---- awaiting ------------------------------------------------------------
@@ -178,8 +176,9 @@ step_pending(RequestObject *self, PyObject **out)
         request_start(self);
     }
     if (!request_is_settled(self) && !self->has_yielded) {
-        if (!self->has_let_loop && is_clock_due(worker, INLINE_POLLED) &&
-            loop_is_due(worker)) {
+        /* Here, and not once it has waited: a wait that its turn ends in arms
+         * the worker and sleeps, which costs more than to let the loop. */
+        if (!self->has_let_loop && loop_is_due(worker)) {
             return let_loop(self, out);
         }
         status = wait_inline(self);
