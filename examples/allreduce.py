@@ -2,7 +2,7 @@
 """Training steps by hand: each rank has a part of the data, and the gradients
 are averaged over the ranks.
 
-    python -P -m ucp run -n 4 examples/allreduce.py
+    python -m ucp run -n 4 examples/allreduce.py
     torchrun --nproc-per-node 4 examples/allreduce.py
     mpirun -n 4 python examples/allreduce.py
 """

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* python -P -m ucp run -n 4 ./alltoall
+/* python -m ucp run -n 4 ./alltoall
  * UCP_ROOT=127.0.0.1:18515 mpirun -n 4 ./alltoall
  *
  * Each rank has rank + r + 1 numbers for each rank r, and gets as many from it:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A join of two tables whose columns are in memory of devices.
 
-    python -P -m ucp run -n 2 examples/gpu_join.py [ROWS] [BATCHES]
+    python -m ucp run -n 2 examples/gpu_join.py [ROWS] [BATCHES]
 
 With --device the columns are CuPy's, and stay on the devices from the partition to the
 result; without it they are NumPy's, and the program is the same. Each rank has ROWS

@@ -2,7 +2,7 @@
 """Heat in a rod that is cut into parts: each rank computes one, and exchanges
 its outermost cells (the halo) with its neighbours before each step.
 
-    python -P -m ucp run -n 4 examples/halo.py
+    python -m ucp run -n 4 examples/halo.py
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python -P -m ucp run -n 2 examples/join.py [ROWS]
+# python -m ucp run -n 2 examples/join.py [ROWS]
 """Tables whose rows are on many ranks are joined by a key.
 
 Each rank has some of the readings of many sensors, and some rows of the table that

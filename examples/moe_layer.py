@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A layer of experts that are divided among the ranks.
 
-    python -P -m ucp run -n 4 examples/moe_layer.py
+    python -m ucp run -n 4 examples/moe_layer.py
 
 A gate chooses two experts for each token and says what each of them counts. The
 tokens go to the ranks of their experts, the experts work, and what they give comes

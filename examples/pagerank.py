@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """PageRank of a graph whose pages are divided among the ranks.
 
-    python -P -m ucp run -n 4 examples/pagerank.py [PAGES]
+    python -m ucp run -n 4 examples/pagerank.py [PAGES]
 
 Each rank has some pages with their links. In a step a page gives its score to those
 that it links to: what goes to pages of the same rank is added up first, and one

@@ -4,7 +4,7 @@
 Rank 0 has a producer: a thread that knows a ring, and nothing of endpoints. The
 proxy puts its blocks into the memory of rank 1, and counts each by a signal.
 
-    python -P -m ucp run -n 2 examples/proxy_ring.py
+    python -m ucp run -n 2 examples/proxy_ring.py
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pass a number round a ring of ranks; each adds its own.
 
-python -P -m ucp run -n 4 examples/ring.py
+python -m ucp run -n 4 examples/ring.py
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 # Message passing by put_signal(): each rank sends blocks to the one on its right,
 # through two slots that are used in turn, and never more than the other has room for.
 #
-# python -P -m ucp run -n 3 examples/shmem_messages.py [blocks]
+# python -m ucp run -n 3 examples/shmem_messages.py [blocks]
 
 import asyncio
 import sys

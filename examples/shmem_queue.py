@@ -2,7 +2,7 @@
 # A work queue without locks: rank 0 has it, and every rank takes its next task by one
 # atomic operation. Results go to the rank that keeps them by put().
 #
-# python -P -m ucp run -n 3 examples/shmem_queue.py [tasks]
+# python -m ucp run -n 3 examples/shmem_queue.py [tasks]
 
 import sys
 

@@ -2,7 +2,7 @@
 # A stencil in two dimensions: heat spreads over a plate whose rows are distributed.
 # Each rank puts its edge rows into the halo of its neighbours, with a signal.
 #
-# python -P -m ucp run -n 3 examples/shmem_stencil.py [steps]
+# python -m ucp run -n 3 examples/shmem_stencil.py [steps]
 
 import asyncio
 import sys

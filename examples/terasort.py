@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """TeraSort: records of 100 bytes are generated, sorted by their keys, and verified.
 
-    python -P -m ucp run -n 2 examples/terasort.py [MEGABYTES] [DIRECTORY]
+    python -m ucp run -n 2 examples/terasort.py [MEGABYTES] [DIRECTORY]
 
 Each rank writes its share of the records to a file, which it maps: what it sorts need
 not fit its memory. Partitions that other ranks have not taken are bounded by a budget,

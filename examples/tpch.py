@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python -P -m ucp run -n 2 examples/tpch.py [ORDERS]
+# python -m ucp run -n 2 examples/tpch.py [ORDERS]
 """A query over two tables of a shop, like those of the TPC-H benchmark.
 
 What is the revenue of the items that were shipped late, by the priority of their

@@ -28,22 +28,27 @@
 #   __main__         starts the command
 #
 # Importing ucp loads libraries and does nothing else: it makes no context, no
-# worker and no thread, and leaves os.environ unchanged. The first call that
+# worker and no thread, and leaves os.environ unchanged. In a checkout, where this
+# file lies in a source tree, the modules are those of the installed package:
+# _core/checkout has more. The first call that
 # needs a context makes it. What few programs use is loaded when it is asked for: see
 # _ON_DEMAND and _NAMES.
 
 import importlib
 import os as _os
+import sys as _sys
 import typing as _typing
 from types import ModuleType
 
-from ._core import loader as _loader
+from ._core import checkout as _checkout
 from ._core import startup as _startup
 
 if _startup.command() is not None:
     _startup.interrupt_quietly()
 try:
-    _loader.load()
+    if (_installed := _checkout.installed()) is not None:
+        _checkout.stand_for(_sys.modules[__name__], _installed)
+    importlib.import_module("._core.loader", __name__).load()
     importlib.import_module("._ext", __name__)
 except ImportError as _error:
     # Only doctor, help and the version need neither UCX nor the extension.
@@ -52,6 +57,7 @@ except ImportError as _error:
     _error.add_note(_startup.HINT)
     raise
 
+from ._core import loader as _loader  # isort: skip
 from ._core import log as _log  # isort: skip
 from . import core, cuda, exceptions, utils
 from ._core.connect import connect, create_endpoint, create_listener
@@ -316,4 +322,11 @@ def __getattr__(name: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ON_DEMAND_IN_DIR, *_NAMES})
+    modules = [name for name in _ON_DEMAND_IN_DIR if not name.startswith("_")]
+    imported = [
+        name
+        for name, value in globals().items()
+        if isinstance(value, ModuleType) and not name.startswith("_")
+        if value.__name__ == f"{__name__}.{name}"
+    ]
+    return sorted({*__all__, *modules, *imported})

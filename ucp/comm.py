@@ -3,3 +3,4 @@
 
 from .compat.ucxpy.comm import *  # noqa: F403
 from .compat.ucxpy.comm import __all__ as __all__
+from .compat.ucxpy.comm import __dir__ as __dir__

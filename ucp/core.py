@@ -3,5 +3,6 @@
 
 from .compat.ucxpy.core import *  # noqa: F403
 from .compat.ucxpy.core import __all__ as __all__
+from .compat.ucxpy.core import __dir__ as __dir__
 from .compat.ucxpy.core import __getattr__ as __getattr__
 from .compat.ucxpy.core import _get_ctx as _get_ctx

@@ -14,6 +14,12 @@ from typing import Any
 
 from . import _ext
 
+__all__ = ["allocator", "is_available", "use"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def _cupy() -> Callable[[int], Any]:
     cupy = importlib.import_module("cupy")

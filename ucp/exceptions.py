@@ -97,3 +97,7 @@ __all__ = [
     "UCXWarning",
     "UCXWorkerGone",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -31,6 +31,11 @@ __all__ = [
     "Metadata",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Metadata = dict[str, str | int | bytes]
 
 _CHANNEL = 65535

@@ -17,6 +17,10 @@ from ._ext import live_objects
 __all__ = ["Watchdog", "connected_pair", "live_objects", "until"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 @asynccontextmanager
 async def connected_pair(
     host: str = "127.0.0.1",

@@ -3,3 +3,4 @@
 
 from .compat.ucxpy.utils import *  # noqa: F403
 from .compat.ucxpy.utils import __all__ as __all__
+from .compat.ucxpy.utils import __dir__ as __dir__

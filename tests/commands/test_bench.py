@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/pair ucp/service ucp/chart
+# tests: ucp/pair ucp/service ucp/chart ucp/table
 """``python -m ucp bench``: what it measures, and between whom."""
 
 import argparse
 import asyncio
 import importlib.util
+import io
 import json
 
 import pytest
 from command import ucp_command
 
 import ucp
-from ucp._commands import bench, chart, pair, service
+from ucp._commands import bench, chart, pair, service, table
 from ucp._commands.pair import Order, Pair, PairError, follow, lead, verify
+from ucp._run.terminal import Terminal
 from ucp.testing import connected_pair
 
 QUICK = ("--sizes", "8", "--seconds", "0.01", "--rounds", "2")
@@ -30,7 +32,10 @@ def test_two_processes_are_measured(tmp_path):
     done = ucp_command("bench", *QUICK, "--tests", tests, "--json", file)
     assert (done.returncode, done.stderr) == (0, "")
     assert "between two processes of this host" in done.stdout
-    assert "\nlatency: microseconds, half a round trip\n" in done.stdout
+    table = done.stdout.partition("\n\n")[2].splitlines()
+    assert table[0].split() == ["test", "size", "best", "median", "unit"]
+    assert [line.split()[0] for line in table[1:5]] == tests.split(",")
+    assert table[6].startswith("latency is half a round trip; bandwidth is one way")
     report = json.loads(file.read_text())
     assert report["version"] == 1
     assert report["machine"]["ucp"] == ucp.__version__
@@ -174,17 +179,19 @@ def test_results_are_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     report = bench.Report("two processes")
     for size in (8, 1024):
-        report.results.append(bench.Result("bcast", size, "us", 1, 1, [2.0, 3.0]))
+        report.results.append(table.Result("bcast", size, "us", 1, 1, [2.0, 3.0]))
     file = tmp_path / "bench.svg"
     chart.draw(report.as_dict(), str(file))
     assert file.read_bytes().startswith(b"<?xml")
 
 
 def test_rows_show_the_best_of_their_unit():
-    assert bench.Result("latency", 8, "us", 1, 1, [2.0, 3.0, 4.0]).best == 2
-    result = bench.Result("bandwidth", 1 << 20, "bytes/s", 16, 1, [2e9, 3e9, 1e9])
+    assert table.Result("latency", 8, "us", 1, 1, [2.0, 3.0, 4.0]).best == 2
+    result = table.Result("bandwidth", 1 << 20, "bytes/s", 16, 1, [2e9, 3e9, 1e9])
     assert (result.best, result.median) == (3e9, 2e9)
-    assert bench._row(result) == "     1 MiB        3,000.0        2,000.0"
+    assert table.row(result, None, Terminal(io.StringIO())) == (
+        "bandwidth    1 MiB     3,000.0     2,000.0  MB/s"
+    )
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_it_is_measured(
@@ -194,3 +201,80 @@ def test_a_file_that_cannot_be_written_is_refused_before_it_is_measured(
     assert "this is a directory" in capsys.readouterr().err
     assert bench.run(options("--json", str(tmp_path / "no/x.json"))) == 2
     assert "there is no directory" in capsys.readouterr().err
+
+
+def report_file(tmp_path, *results):
+    """A file as --json writes it."""
+    report = bench.Report("two processes")
+    report.results += results
+    file = tmp_path / "before.json"
+    file.write_text(json.dumps(report.as_dict()))
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("unit", "before", "now", "change"),
+    [
+        ("us", [4.0, 5.0], [3.0, 2.0], "2 x faster"),
+        ("us", [2.0, 2.1], [2.4, 2.5], "20 % slower"),
+        ("us", [2.0, 4.0], [3.0, 5.0], "same"),
+        ("bytes/s", [2e9, 2e9], [3e9, 3e9], "50 % faster"),
+        ("messages/s", [100.0], [20.0], "5 x slower"),
+        ("messages/s", [120.0], [1.0], "120 x slower"),
+    ],
+)
+def test_results_are_compared_with_those_of_a_run_before(
+    tmp_path, unit, before, now, change
+):
+    file = report_file(tmp_path, table.Result("rate", 8, unit, 1, 1, before))
+    was = table.Before(file)
+    result = table.Result("rate", 8, unit, 1, 1, now)
+    line = table.row(result, was, Terminal(io.StringIO()))
+    assert f"  {change:12}  " in line and len(line) <= 80
+    other = table.row(
+        table.Result("rate", 9, unit, 1, 1, now), was, Terminal(io.StringIO())
+    )
+    assert "faster" not in other and "slower" not in other and " - " in other
+
+
+def test_a_run_elsewhere_is_told(tmp_path):
+    before = table.Before(report_file(tmp_path))
+    first, *others = before.describe(bench.machine(), "two processes")
+    assert first.startswith("before: ") and others == []
+    here = {**bench.machine(), "cpus": 1000}
+    (other,) = before.describe(here, "3 ranks")[1:]
+    assert other.endswith(", now 1000; between two processes, now 3 ranks")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "No such file or directory"),
+        ("x", "this is no JSON: "),
+        ("[]", "'bench --json FILE' has not written this"),
+        ('{"machine": {}, "between": "", "results": [{}]}', "has not written this"),
+        (
+            '{"machine": {}, "between": "", "results": [{"test": "rate", "size": 8, '
+            '"unit": "us", "window": 1, "count": 1, "values": []}]}',
+            "has not written this",
+        ),
+    ],
+)
+def test_a_file_without_results_is_refused_before_it_is_measured(
+    tmp_path, capsys, content, why
+):
+    file = tmp_path / "before.json"
+    if content is not None:
+        file.write_text(content)
+    assert bench.run(options("--compare", str(file))) == 2
+    assert f"python -m ucp bench: --compare {file}: " in (
+        err := capsys.readouterr().err
+    )
+    assert why in err
+
+
+def test_two_runs_are_compared(tmp_path):
+    file = report_file(tmp_path, table.Result("rate", 8, "messages/s", 64, 1, [1e-9]))
+    done = ucp_command("bench", *QUICK, "--tests", "rate", "--compare", file)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " x faster " in done.stdout and f"before: {file}, ucp " in done.stdout

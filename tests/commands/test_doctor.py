@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # tests: ucp/commands ucp/finding ucp/installation ucp/ucx ucp/memory ucp/limits
 # tests: ucp/system ucp/devices ucp/gpu ucp/network ucp/exchange ucp/startup
+# tests: ucp/terminal
 """``python -m ucp doctor``: findings, and what to do about them."""
 
+import argparse
 import asyncio
 import errno
 import importlib.metadata
+import io
 import json
 import os
 import re
@@ -28,7 +31,9 @@ from worlds import good_world
 import ucp
 from ucp._commands import (
     devices,
+    doctor,
     exchange,
+    finding,
     gpu,
     installation,
     limits,
@@ -39,7 +44,6 @@ from ucp._commands import (
     ucx,
 )
 from ucp._commands import main as commands
-from ucp._commands.doctor import _guarded
 from ucp._core import startup
 
 
@@ -65,7 +69,7 @@ def test_two_processes_really_exchange():
 
 
 def test_doctor_runs_where_the_package_cannot_be_imported():
-    done = ucp_command("doctor", UCP_UCX="/nonexistent")
+    done = ucp_command("doctor", "-v", UCP_UCX="/nonexistent")
     assert (done.returncode, done.stderr) == (1, "")
     assert "'import ucp' fails: ImportError: UCP_UCX=/nonexistent" in done.stdout
     assert "-> Unset UCP_UCX, or install UCX with 'pip install" in done.stdout
@@ -73,11 +77,82 @@ def test_doctor_runs_where_the_package_cannot_be_imported():
     assert "/dev/shm" in done.stdout  # the rest is looked at all the same
 
 
+class Shown(io.StringIO):
+    """Standard output of a terminal."""
+
+    def isatty(self):
+        return True
+
+
+FINDINGS = [
+    finding.ok("Python", "Python is 3.11"),
+    finding.note("network", "It is slow."),
+    finding.problem("memory", f"There is {'very ' * 20}little.", "Buy some."),
+]
+
+
+def shown(monkeypatch, *, verbose=False, **env):
+    """What a terminal of 60 columns gets of FINDINGS."""
+    for name, value in {
+        "COLUMNS": "60",
+        "TERM": "xterm",
+        "NO_COLOR": "",
+        **env,
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", Shown())
+    report = doctor._Report(argparse.Namespace(json=False, verbose=verbose), 1)
+    report.add(FINDINGS)
+    assert report.finish() == 1
+    return sys.stdout.getvalue()
+
+
+def test_problems_come_first_and_what_is_ok_is_counted(monkeypatch):
+    lines = shown(monkeypatch, NO_COLOR="1").splitlines()
+    assert lines[0].startswith("problem  memory: There is very ")
+    assert lines[-4:] == [
+        "         -> Buy some.",
+        "note     network: It is slow.",
+        "",
+        "1 problem, 1 note, 1 check ok (-v prints them)",
+    ]
+    assert all(len(line) <= 60 for line in lines)
+    words = " ".join(" ".join(lines).split())
+    assert f"There is {'very ' * 20}little." in words
+
+
+def test_everything_is_printed_as_it_comes_with_verbose(monkeypatch):
+    text = shown(monkeypatch, verbose=True, NO_COLOR="1")
+    levels = [line[:9].strip() for line in text.splitlines() if line[:9].strip()]
+    assert levels == ["ok", "note", "problem", "1 problem"]
+
+
+@pytest.mark.parametrize(
+    ("env", "has_colours"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_a_terminal_gets_colours_unless_they_are_refused(monkeypatch, env, has_colours):
+    assert ("\033[1;31mproblem\033[0m" in shown(monkeypatch, **env)) is has_colours
+
+
+def test_a_pipe_gets_neither_colours_nor_other_lines(capsys):
+    report = doctor._Report(argparse.Namespace(json=False, verbose=False), 1)
+    report.add(FINDINGS)
+    report.finish()
+    text = capsys.readouterr().out
+    assert "\033" not in text
+    assert f"problem  memory: There is {'very ' * 20}little.\n" in text
+
+
 def test_doctor_notices_a_source_tree():
-    done = ucp_command("doctor", cwd=ROOT, safe_path=False)
+    command = [sys.executable, "-S", "-m", "ucp", "doctor"]  # nothing is installed
+    env = {name: os.environ[name] for name in os.environ if name != "PYTHONSAFEPATH"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "")
-    assert f"{ROOT / 'ucp'} is a source tree" in done.stdout
-    assert "-> Start Python with the option -P" in done.stdout
+    assert f"{ROOT / 'ucp'} is a source tree without a compiled" in done.stdout
+    python = ROOT / ".venv/bin/python"
+    remedy = f"Start {python}, where" if python.exists() else "Run 'make demo' in"
+    assert f"-> {remedy} " in done.stdout
 
 
 def test_the_error_of_an_import_names_doctor():
@@ -94,6 +169,7 @@ def test_the_error_of_an_import_names_doctor():
         (["-m", "doctor"], ["python", "-m", "other", "doctor"], None),
         (["-m"], ["python", "-m", "ucp"], None),
         (["program.py", "doctor"], ["python", "program.py", "doctor"], None),
+        (["/opt/venv/bin/ucp", "top"], ["python", "/opt/venv/bin/ucp", "top"], "top"),
     ],
 )
 def test_the_command_is_known_before_it_is_run(monkeypatch, argv, orig_argv, command):
@@ -687,5 +763,5 @@ def test_a_check_that_fails_itself_ends_no_other():
         raise OSError("no such file")
         yield
 
-    (finding,) = _guarded("memory", broken)
+    (finding,) = doctor._guarded("memory", broken)
     assert finding.text == "This could not be looked at: OSError: no such file"

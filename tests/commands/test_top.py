@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: ucp/keys
 """``python -m ucp top``: processes that use ucp, and what they are doing."""
 
 import argparse
+import fcntl
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import termios
 
 import pytest
 from command import ucp_command
@@ -111,8 +116,7 @@ def test_top_ends_with_the_last_process(monkeypatch, capsys):
         ]
     )
     monkeypatch.setattr(top, "_look", lambda pids: next(looks))
-    monkeypatch.setattr(top.time, "sleep", lambda seconds: None)
-    assert top.run(options("7")) == 0
+    assert top.run(options("7", "--interval", "0.01")) == 0
     assert "there is no process 7" in capsys.readouterr().err
 
 
@@ -126,3 +130,137 @@ def test_wrong_arguments_are_told(argument, capsys):
     with pytest.raises(SystemExit):
         options(argument)
     assert "error: " in capsys.readouterr().err
+
+
+def row(**values):
+    """A row of a worker that sends nothing."""
+    found = {column.key: 0 for column in top._COLUMNS}
+    command = "python3 -X dev -P /opt/program.py --with arguments"
+    return {**found, "pid": 7, "worker": 1, "command": command, **values}
+
+
+class Shown(io.StringIO):
+    """Standard output of a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def shown(monkeypatch, rows, columns=80, sort="traffic"):
+    """The lines of a table on a terminal of so many columns."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", "24")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stdout", Shown())
+    top._show(rows, options("--sort", sort))
+    return sys.stdout.getvalue().removeprefix(top._CLEAR).splitlines()
+
+
+def test_the_name_of_a_process_is_seen_on_a_narrow_terminal(monkeypatch):
+    head, line = shown(monkeypatch, [row()])
+    assert len(head) <= 80 and len(line) <= 80
+    assert "  program.py --with" in line
+    assert head.split()[-2:] == ["LOOKED", "COMMAND"] and "WAKE/s" not in head
+    head, line = shown(monkeypatch, [row()], columns=150)
+    assert "WAKE/s" in head and "EPS" in head
+    assert line.endswith(" python3 -X dev -P /opt/program.py --with arguments")
+
+
+def test_waits_for_credit_and_late_looks_are_marked(monkeypatch):
+    rows = [
+        row(pid=1, waiting_sends=3),
+        row(pid=2, pending_sends=1, seconds_since_look=2.5),
+        row(pid=3, seconds_since_look=2.5),  # has nothing to do
+        row(pid=4, pending_sends=1, seconds_since_look=0.5),
+    ]
+    lines = shown(monkeypatch, rows)
+    assert [line.split()[0] for line in lines[1:5] if "!" in line] == ["1", "2"]
+    assert " 3! " in lines[1] and " 2.5 s! " in lines[2]
+    assert lines[5].startswith("CREDIT!: sends wait until the peer reads")
+    assert lines[6].startswith("LOOKED!: sends are pending")
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("sort", "pids"),
+    [
+        ("traffic", [3, 2, 1]),
+        ("messages", [2, 1, 3]),
+        ("pending", [1, 2, 3]),
+        ("credit", [2, 1, 3]),
+        ("looked", [3, 1, 2]),
+        ("pid", [1, 2, 3]),
+        ("name", [3, 2, 1]),
+    ],
+)
+def test_rows_are_sorted(monkeypatch, sort, pids):
+    rows = [
+        row(
+            pid=2,
+            sent_messages_per_second=5.0,
+            sent_bytes_per_second=5.0,
+            waiting_sends=1,
+            command="python -m b",
+        ),
+        row(
+            pid=3,
+            received_bytes_per_second=9.0,
+            seconds_since_look=1.0,
+            command="python a.py",
+        ),
+        row(pid=1, pending_sends=1, sent_bytes_per_second=None, command="c"),
+    ]
+    lines = shown(monkeypatch, rows, sort=sort)
+    assert [int(line.split()[0]) for line in lines[1:4]] == pids
+
+
+@pytest.mark.parametrize(
+    ("command", "title"),
+    [
+        ("python -m ucp top", "ucp top"),
+        ("python3.11 -W error /a/b.py c", "b.py c"),
+        ("python -c pass", "python -c pass"),
+        ("server --port 1", "server --port 1"),
+        ("", ""),
+    ],
+)
+def test_the_title_of_a_process_is_its_program(command, title):
+    assert top._title(command) == title
+
+
+def on_terminal(*arguments):
+    """Start a command on a terminal: its process, and the other end."""
+    controller, terminal = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "ucp", *arguments],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    return process, controller, terminal
+
+
+def read_until(fd, text):
+    found = b""
+    while text not in found:
+        found += os.read(fd, 1 << 16)
+    return found
+
+
+@pytest.mark.parametrize("end", ["q", signal.SIGTERM, signal.SIGINT])
+def test_keys_sort_and_end_the_command(end):
+    process, controller, terminal = on_terminal("top", "--interval", "30")
+    before = termios.tcgetattr(terminal)
+    read_until(controller, b"sorted by traffic")
+    os.write(controller, b"s")
+    read_until(controller, b"sorted by messages")
+    if end == "q":
+        os.write(controller, b"q")
+    else:
+        process.send_signal(end)
+    assert process.wait() == (0 if end == "q" else -end)
+    assert termios.tcgetattr(terminal) == before
+    os.close(controller)
+    os.close(terminal)

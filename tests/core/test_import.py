@@ -2,6 +2,8 @@
 # tests: ucp/core ucp/observe ucp/ucp
 """Importing loads and does nothing else."""
 
+import importlib
+
 import pytest
 from script import run_script
 
@@ -71,7 +73,8 @@ def test_what_few_programs_use_is_imported_when_it_is_used():
         late = {"_communicator", "_observe", "_topology", "message", "shmem", "sync"}
         loaded = {name.split(".")[1] for name in sys.modules if name[:4] == "ucp."}
         assert not late & loaded, late & loaded
-        assert late | set(ucp.__all__) <= set(dir(ucp))
+        public = {name for name in late if not name.startswith("_")}
+        assert set(dir(ucp)) >= {*public, *ucp.__all__}
         assert sys.modules["ucp"].sync is sys.modules["ucp.sync"]
         assert "_observe" not in {name.split(".")[-1] for name in sys.modules}
         """
@@ -136,3 +139,25 @@ def test_versions_are_texts_and_numbers():
     assert ucp.__ucx_version__ == f"{major}.{minor}.{patch}"
     assert ucp.which_ucx().version == ucp.__ucx_version__
     assert ucp.__version__
+
+
+ROOMS = ("join", "moe", "proxy", "shmem", "shuffle", "sync", "table", "dask", "cuda")
+ROOMS += ("compat.ucxx", "exceptions", "message", "testing", "core", "utils", "comm")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_dir_has_what_is_public(room):
+    module = importlib.import_module(f"ucp.{room}")
+    assert dir(module) == sorted(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_dir_of_the_package_has_public_names_and_modules_that_are_imported():
+    run_script(
+        """
+        import ucp, ucp.testing, ucp.compat
+        assert {"sync", "shmem", "testing", "compat"} <= set(dir(ucp))
+        assert not [name for name in dir(ucp) if name[0] == "_" and name[:2] != "__"]
+        assert "importlib" not in dir(ucp)
+        """
+    )

@@ -242,12 +242,14 @@ def test_source_tree_says_that_it_is_one(tmp_path):
         package, tmp_path / "ucp", ignore=shutil.ignore_patterns("_ext*.so")
     )
     text = import_error(
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import ucp"
+        "import sys; "
+        f"sys.path = [{str(tmp_path)!r}, *(p for p in sys.path if 'site-p' not in p)]; "
+        "import ucp"
     )
     assert text == (
-        f"{tmp_path}/ucp has no compiled extension: it is a source tree. Run "
-        "'pip install .' there and start Python in another directory or with the "
-        "option -P."
+        f"{tmp_path}/ucp has no compiled extension: it is a source tree, and no ucp is "
+        f"installed for {sys.executable}. Run 'make demo' in the source tree, and "
+        "start its .venv/bin/python; or run 'pip install .' there."
     )
 
 

@@ -30,14 +30,20 @@ def test_a_listener_needs_a_running_loop_or_a_worker():
 async def test_who_has_closed_an_endpoint_is_said():
     async with connected_pair() as (client, server):
         await client.close()
-        with pytest.raises(ucp.UCXCloseError, match=r"by close\(\) on this side$"):
+        with pytest.raises(ucp.UCXCloseError, match=r"by close\(\) in this process$"):
             await client.send(b"x")
         with pytest.raises(ucp.UCXCloseError, match=r"^Endpoint closed by the peer$"):
             await server.send(b"x")
     async with connected_pair() as (client, _):
         client.abort()
-        with pytest.raises(ucp.UCXCloseError, match=r"by abort\(\) on this side$"):
+        with pytest.raises(ucp.UCXCloseError, match=r"by abort\(\) in this process$"):
             await client.send(b"x")
+    async with connected_pair() as (client, server):
+        server.abort()
+        with pytest.raises(ucp.UCXConnectionReset):
+            await client.recv(bytearray(1))
+        with pytest.raises(ucp.UCXCloseError, match=r"closed: the connection is lost$"):
+            await client.flush()
 
 
 def test_an_endpoint_of_a_loop_that_has_ended_says_so():
@@ -128,7 +134,13 @@ async def test_a_silent_listener_may_be_busy():
 def test_an_option_that_does_not_exist_is_compared_with_those_that_do():
     with pytest.raises(TypeError, match=r"^Config has no heartbeet; did you mean "):
         ucp.Config(heartbeet=3)
-    with pytest.raises(TypeError, match=r"^Config has no zzzzzz$"):
+    near = r"did you mean credit_rndv or credit_bytes\?$"
+    with pytest.raises(TypeError, match=near):
+        ucp.Config(credit=1)
+    with pytest.raises(TypeError, match=r"did you mean heartbeat_ns"):
+        ucp.Config(hartbeat_ns=1)
+    all_ = r"^Config has no zzzzzz; help\(ucp\.Config\) shows what it has$"
+    with pytest.raises(TypeError, match=all_):
         ucp.Config(zzzzzz=3)
     assert ucp.Config(spin_ns=1000) == ucp.Config(spin=1e-6)
     run_program(
@@ -138,7 +150,8 @@ def test_an_option_that_does_not_exist_is_compared_with_those_that_do():
 
         with pytest.raises(ucp.UCXConfigError, match='"TLSS"; did you mean TLS'):
             ucp.init(options={"TLSS": "tcp"})
-        with pytest.raises(ucp.UCXConfigError, match='no option "QQQQQQ"$'):
+        text = 'no option "QQQQQQ"; ucp.get_config.* has those of this UCX$'
+        with pytest.raises(ucp.UCXConfigError, match=text):
             ucp.init(options={"QQQQQQ": "tcp"})
         """
     )

@@ -98,7 +98,7 @@ def test_a_receive_that_times_out_loses_nothing(pair):
     client, server = pair
     host, port = server.peer_address[:2]
     for timeout in (0, 0.01):
-        text = f"recv of the endpoint to {host}:{port}: not done within {timeout} s"
+        text = f"recv from {host}:{port}: not done within {timeout} s"
         with pytest.raises(ucp.UCXTimeout, match=f"^{re.escape(text)}$") as caught:
             server.recv(bytearray(4), timeout=timeout)
         assert isinstance(caught.value, TimeoutError)
@@ -106,6 +106,38 @@ def test_a_receive_that_times_out_loses_nothing(pair):
         assert caught.value.peer == server.peer_address
     client.send(b"late")
     assert server.recv_obj() == b"late"
+
+
+def test_a_receive_that_times_out_says_what_it_waited_for(pair):
+    _, server = pair
+    peer = "{}:{}".format(*server.peer_address[:2])
+    buffer = bytearray(4)
+    for receive, what in (
+        (lambda: server.recv(buffer, 7, timeout=0), "with tag 7"),
+        (lambda: server.recv(buffer, tag=("a", 1), timeout=0), "with tag ('a', 1)"),
+        (lambda: server.recv_into(buffer, 7, timeout=0), "with tag 7"),
+        (lambda: server.recv_into(buffer, timeout=0), "with tag ANY"),
+        (lambda: server.recv_obj(tag="x", timeout=0), "with tag 'x'"),
+        (lambda: server.am_recv(id=16, timeout=0), "with id 16"),
+        (lambda: server.channel(5).recv_obj(timeout=0), "on channel 5"),
+        (lambda: server.channel(5).recv_obj(2, timeout=0), "on channel 5 with tag 2"),
+    ):
+        text = f" from {peer} {what}: not done within 0 s"
+        with pytest.raises(ucp.UCXTimeout, match=f"{re.escape(text)}$") as caught:
+            receive()
+        assert caught.value.peer == server.peer_address
+
+
+def test_a_receive_that_times_out_tells_of_messages_for_others(pair):
+    client, server = pair
+    client.send(b"other", tag=8)
+    client.flush()
+    while server.probe(8) is None:
+        pass
+    text = r"with tag 7: not done within 0 s; 1 unread message came for other receives$"
+    with pytest.raises(ucp.UCXTimeout, match=text):
+        server.recv(bytearray(5), 7, timeout=0)
+    assert server.recv_obj(8) == b"other"
 
 
 def test_messages_in_a_race_with_timeouts_arrive_once(pair):

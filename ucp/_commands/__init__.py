@@ -10,6 +10,8 @@
 #     installation, ucx, memory, limits, system, gpu, network, exchange
 #                                 what it looks at
 #   bench       what messages and operations cost
+#     table                       its table, beside results of a run before
 #     chart                       its picture
 #   pair        processes that measure              service   the one that is told
 #   top         what processes are doing
+#   completion  what bash and zsh complete

@@ -12,20 +12,20 @@ import asyncio
 import json
 import os
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from .._communicator import environment
 from .._communicator.communicator import Communicator
-from .._core import loader
+from .._core import loader, startup
 from .._core.connect import create_endpoint
 from .._core.context import get_lanes
 from .._run.progress import Progress
+from .._run.terminal import Terminal
 from .._version import __version__
 from ..exceptions import UCXBaseException, UCXConfigError
 from . import chart, service
@@ -41,6 +41,7 @@ from .pair import (
     follow,
     lead,
 )
+from .table import Before, BeforeError, Result, heading, human, notes, row
 
 _TIMEOUT = 10.0  # seconds until a connection is there
 _SHIFTS = {"K": 10, "M": 20, "G": 30}
@@ -100,8 +101,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--no-pin", action="store_true", help="let processes move between CPUs")
     add("--json", metavar="FILE", help="write all results; - is standard output")
+    add(
+        "--compare",
+        metavar="FILE",
+        help="show beside each result that of an earlier --json FILE",
+    )
     add("--plot", metavar="FILE", help="draw them, as .png or .svg; needs matplotlib")
     add("--end-with-input", action="store_true", help=argparse.SUPPRESS)
+    parser.set_defaults(before=None)  # what --compare has read
 
 
 def _tests(text: str) -> list[str]:
@@ -146,38 +153,6 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-@dataclass(frozen=True)
-class Result:
-    """What one test of one size took.
-
-    Attributes:
-        test: one of ``TESTS`` or ``OPERATIONS``.
-        size: bytes of a message.
-        unit: of the values.
-        window: messages under way at a time.
-        count: messages of a round, round trips or operations.
-        values: one for each round.
-    """
-
-    test: str
-    size: int
-    unit: str
-    window: int
-    count: int
-    values: list[float]
-
-    @property
-    def best(self) -> float:
-        return (max if self.unit.endswith("/s") else min)(self.values)
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.values)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "best": self.best, "median": self.median}
-
-
 @dataclass
 class Report:
     """All results, and where they were measured."""
@@ -196,7 +171,10 @@ class Report:
             "between": self.between,
             "cpus": self.cpus,
             "lanes": self.lanes,
-            "results": [result.as_dict() for result in self.results],
+            "results": [
+                {**asdict(result), "best": result.best, "median": result.median}
+                for result in self.results
+            ],
         }
 
 
@@ -216,17 +194,24 @@ def machine() -> dict[str, Any]:
 def run(options: argparse.Namespace) -> int:
     """Measure, or be measured; returns the exit status."""
     if (reason := _why_not_written(options)) is not None:
-        print(f"python -m ucp bench: {reason}", file=sys.stderr)
+        print(f"{startup.program()} bench: {reason}", file=sys.stderr)
         return 2
     if options.listen is not None and options.peer is not None:
-        print("python -m ucp bench: --listen or HOST:PORT, not both", file=sys.stderr)
+        print(
+            f"{startup.program()} bench: --listen or HOST:PORT, not both",
+            file=sys.stderr,
+        )
         return 2
     try:
+        options.before = _before(options)
         asyncio.run(_work(options))
+    except BeforeError as exc:
+        print(f"{startup.program()} bench: {exc}", file=sys.stderr)
+        return 2
     except (UCXBaseException, PairError, OSError) as exc:
         if isinstance(exc, BrokenPipeError):
             raise
-        print(f"python -m ucp bench: {exc}", file=sys.stderr)
+        print(f"{startup.program()} bench: {exc}", file=sys.stderr)
         return 1
     return 0
 
@@ -252,6 +237,15 @@ def _why_not_written(options: argparse.Namespace) -> str | None:
         if not os.access(where, os.W_OK):
             return f"{option} {path}: {where} may not be written"
     return None
+
+
+def _before(options: argparse.Namespace) -> Before | None:
+    """What ``--compare`` names; None: nothing, or rank 0 reads it."""
+    if options.compare is None:
+        return None
+    if _is_rank() and environment.from_environment().rank != 0:
+        return None
+    return Before(options.compare)
 
 
 async def _work(options: argparse.Namespace) -> None:
@@ -332,25 +326,33 @@ def _cases(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
 
 async def _measure_all(side: Side, report: Report, options: argparse.Namespace) -> None:
     out = sys.stderr if options.json == "-" else sys.stdout
+    terminal = Terminal(out)
     cases = list(_cases(options))
     bar = Progress(len(cases) * (options.rounds + 1))
-    for line in _head(report):
-        print(line, file=out)
-    last = ""
+    for text in _head(report):
+        _print_text(text, terminal, out)
+    print("\n" + heading(terminal, options.before), file=out, flush=True)
     for test, size in cases:
         result = await _measure(side, test, size, options, bar)
         report.results.append(result)
         bar.clear()
-        if test != last:
-            print(f"\n{_title(test)}\n{'':>10} {'best':>14} {'median':>14}", file=out)
-        last = test
-        print(_row(result), file=out, flush=True)
+        print(row(result, options.before, terminal), file=out, flush=True)
+    print(file=out)
+    _print_text(notes((test for test, _ in cases), _WINDOWS), terminal, out)
+    if options.before is not None:
+        for text in options.before.describe(report.machine, report.between):
+            _print_text(text, terminal, out)
     if options.json == "-":
         print(json.dumps(report.as_dict(), indent=1))
     elif options.json:
         Path(options.json).write_text(json.dumps(report.as_dict(), indent=1) + "\n")
     if options.plot:
         await asyncio.to_thread(chart.draw, report.as_dict(), options.plot)
+
+
+def _print_text(text: str, terminal: Terminal, out: TextIO) -> None:
+    for line in terminal.wrap(text) if text else []:
+        print(line, file=out)
 
 
 async def _measure(
@@ -396,35 +398,3 @@ def _head(report: Report) -> list[str]:
         f"between {report.between}; {pinned}",
         *lanes,
     ]
-
-
-def _title(test: str) -> str:
-    match test:
-        case "latency":
-            return "latency: microseconds, half a round trip"
-        case "bandwidth":
-            return f"bandwidth: MB/s one way, {_WINDOWS[test]} messages under way"
-        case "rate":
-            return f"rate: messages/s one way, {_WINDOWS[test]} with each call"
-    return f"{test}: microseconds"
-
-
-def _row(result: Result) -> str:
-    size = "" if result.test == "barrier" else human(result.size)
-    values = (result.best, result.median)
-    match result.unit:
-        case "bytes/s":
-            texts = [f"{value / 1e6:,.1f}" for value in values]
-        case "messages/s":
-            texts = [f"{value:,.0f}" for value in values]
-        case _:
-            texts = [f"{value:,.2f}" for value in values]
-    return f"{size:>10} {texts[0]:>14} {texts[1]:>14}"
-
-
-def human(size: int) -> str:
-    """8 B, 64 KiB, 1 MiB."""
-    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << shift and size % (1 << shift) == 0:
-            return f"{size >> shift} {unit}"
-    return f"{size} B"

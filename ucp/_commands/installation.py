@@ -12,7 +12,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from .._core import neighbours
+from .._core import checkout, neighbours, startup
 from .._version import __version__
 from .finding import Findings, ended, note, ok, problem
 
@@ -50,10 +50,9 @@ def _package() -> Findings:
     if not extensions:
         yield problem(
             "package",
-            f"{_PACKAGE} is a source tree: it has no compiled extension.",
-            "Start Python with the option -P, or in another directory, so that it "
-            "finds the installed package. If none is installed, run 'pip install .' "
-            "in the source tree.",
+            f"{_PACKAGE} is a source tree without a compiled extension, and no ucp is "
+            f"installed for {sys.executable}.",
+            checkout.remedy(),
         )
     elif not any((_PACKAGE / f"_ext{suffix}").exists() for suffix in suffixes):
         yield problem(
@@ -101,10 +100,9 @@ def _owners() -> Findings:
 
 def _import() -> Findings:
     """Import the package in a process of its own: it may crash."""
-    python = [sys.executable, *(["-P"] if sys.flags.safe_path else [])]
     try:
         done = subprocess.run(
-            [*python, "-c", "import ucp"],
+            [*startup.python(), "-c", "import ucp"],
             capture_output=True,
             text=True,
             errors="replace",
@@ -136,7 +134,7 @@ def _import() -> Findings:
 
 def _remedy(text: str) -> str:
     if "source tree" in text:
-        return "Start Python with -P, or in another directory."
+        return checkout.remedy()
     if "noexec" in text:
         return "Install it on a file system that is mounted without noexec."
     if "lies in the archive" in text:

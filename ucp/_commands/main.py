@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import importlib
 import sys
@@ -30,7 +31,7 @@ _COMMANDS = {
         "exchange NumPy arrays between two processes and verify",
         """\
   python -m ucp demo
-  python -m ucp demo --max-mib 16     arrays of up to 16 MiB
+  python -m ucp demo --max-mib 256    arrays of up to 256 MiB
   UCX_TLS=tcp python -m ucp demo      without shared memory""",
     ),
     "run": _Command(
@@ -83,6 +84,13 @@ _COMMANDS = {
   python -m ucp topology
   python -m ucp topology --svg host.svg""",
     ),
+    "completion": _Command(
+        "_commands.completion",
+        "print a script that completes the command ucp in bash or zsh",
+        """\
+  python -m ucp completion bash >~/.local/share/bash-completion/completions/ucp
+  python -m ucp completion zsh >~/.zfunc/_ucp     a folder of $fpath""",
+    ),
 }
 
 
@@ -112,7 +120,8 @@ def main(arguments: list[str] | None = None) -> int:
         if exc.errno not in _FULL:
             raise
         ending.drop_output()
-        print(f"python -m ucp: standard output: {exc.strerror}", file=sys.stderr)
+        name = startup.program()
+        print(f"{name}: standard output: {exc.strerror}", file=sys.stderr)
         return 1
 
 
@@ -133,11 +142,16 @@ def _help_without_options(name: str, command: _Command) -> str:
     """The help of a command whose module, which has the options, cannot be imported."""
     summary = f"{command.summary[0].upper()}{command.summary[1:]}."
     return (
-        f"usage: python -m ucp {name} [argument ...]\n\n{summary}\n\n"
-        f"examples:\n{command.examples}\n\n"
+        f"usage: {startup.program()} {name} [argument ...]\n\n{summary}\n\n"
+        f"examples:\n{_examples(command)}\n\n"
         "The options are not listed, since ucp cannot be imported here: "
         f"{startup.HINT}."
     )
+
+
+def _examples(command: _Command) -> str:
+    """The examples, as this program was started."""
+    return command.examples.replace("python -m ucp", startup.program())
 
 
 def _run(arguments: list[str]) -> int:
@@ -156,18 +170,37 @@ def _run(arguments: list[str]) -> int:
     arguments = arguments[1:]
     if name == "run":
         arguments, program = module.split(arguments)
-    options = _parser(name, command, module).parse_args(
+    options = _parser(name, module).parse_args(
         arguments, argparse.Namespace(program=program)
     )
     status: int = module.run(options)
     return status
 
 
-def _parser(name: str, command: _Command, module: Any) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m ucp {name}",
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parser of each command."""
+    found = {}
+    for name, command in _COMMANDS.items():
+        found[name] = _parser(name, importlib.import_module(f"ucp.{command.module}"))
+    return found
+
+
+class _Parser(argparse.ArgumentParser):
+    """Answers an option that does not exist with one that was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        word = message.partition("unrecognized arguments: ")[2].partition("=")[0]
+        known = [name for action in self._actions for name in action.option_strings]
+        similar = difflib.get_close_matches(word, known, 1) if word else []
+        super().error(message + (f"; did you mean {similar[0]}?" if similar else ""))
+
+
+def _parser(name: str, module: Any) -> argparse.ArgumentParser:
+    command = _COMMANDS[name]
+    parser = _Parser(
+        prog=f"{startup.program()} {name}",
         description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-        epilog=f"examples:\n{command.examples}",
+        epilog=f"examples:\n{_examples(command)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -180,17 +213,22 @@ def _overview(name: str) -> int:
     if name in ("-V", "--version"):
         print(f"ucp {__version__}")
         return 0
+    program = startup.program()
     lines = [
-        "usage: python -m ucp COMMAND [argument ...]",
+        f"usage: {program} COMMAND [argument ...]",
         "",
-        *(f"  {each:10}{command.summary}" for each, command in _COMMANDS.items()),
+        *(f"  {each:12}{command.summary}" for each, command in _COMMANDS.items()),
         "",
-        "python -m ucp COMMAND --help tells more; python -m ucp --version the version.",
+        f"{program} COMMAND --help tells more; {program} --version the version.",
     ]
     if name in ("-h", "--help"):
         print("\n".join(lines))
         return 0
     if name:
-        lines.insert(0, f"python -m ucp: there is no command {name!r}")
+        similar = difflib.get_close_matches(name, _COMMANDS, 1)
+        if similar:
+            lines = [f"{program} --help lists all commands."]
+        meant = f"; did you mean {similar[0]}?" if similar else ""
+        lines.insert(0, f"{program}: there is no command {name!r}{meant}")
     print("\n".join(lines), file=sys.stderr)
     return 2

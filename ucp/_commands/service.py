@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Mapping
 
+from .._core import startup
 from .._core.connect import create_listener
 from .._core.endpoint import Endpoint
 from ..exceptions import UCXBaseException
@@ -128,5 +129,4 @@ def _has_ended(pid: int) -> bool:
 
 def command(*arguments: str) -> list[str]:
     """``python -m ucp`` of this interpreter, found as this one was found."""
-    safe_path = ["-P"] if sys.flags.safe_path else []
-    return [sys.executable, *safe_path, "-m", "ucp", *arguments]
+    return [*startup.python(), "-m", "ucp", *arguments]

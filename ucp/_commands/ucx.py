@@ -12,9 +12,9 @@ import functools
 import json
 import os
 import subprocess
-import sys
 from typing import Any
 
+from .._core import startup
 from .finding import Findings, ended, note, ok, problem
 
 # Oldest and newest UCX that ucp was tested with.
@@ -112,10 +112,9 @@ def _probe(with_options: bool = True) -> tuple[dict[str, Any] | None, str]:
     env = dict(os.environ)
     if not with_options:
         env = {name: env[name] for name in env if not name.startswith("UCX_")}
-    python = [sys.executable, *(["-P"] if sys.flags.safe_path else [])]
     try:
         done = subprocess.run(
-            [*python, "-c", _PROBE],
+            [*startup.python(), "-c", _PROBE],
             capture_output=True,
             text=True,
             errors="replace",

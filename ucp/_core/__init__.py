@@ -3,6 +3,7 @@
 
 # Layout:
 #
+#   checkout        a source tree that stands for the installed package
 #   loader          finds UCX and loads it, before anything else of ucp
 #   platforms       machines that ucp cannot run on
 #   neighbours      other distributions that have a package ucp

@@ -176,8 +176,10 @@ def _similar(name: str, names: Iterable[str]) -> str:
     """A question that names what may have been meant; or nothing."""
     import difflib  # few programs have such a name
 
-    found = difflib.get_close_matches(name, names, 1)
-    return f"; did you mean {found[0]}?" if found else ""
+    *others, last = difflib.get_close_matches(name, names, 3) or [""]
+    if not last:
+        return ""
+    return f"; did you mean {' or '.join(filter(None, [', '.join(others), last]))}?"
 
 
 _init_config = Config.__init__
@@ -188,7 +190,10 @@ def _checked_init(self: Config, **given: Any) -> None:
     names = _init_config.__kwdefaults__ or {}
     for name in given:
         if name not in names:
-            raise TypeError(f"Config has no {name}{_similar(name, names)}")
+            is_ns = name.endswith("_ns")
+            near = _similar(name, [n for n in names if n.endswith("_ns") == is_ns])
+            near = near or "; help(ucp.Config) shows what it has"
+            raise TypeError(f"Config has no {name}{near}")
     _init_config(self, **given)
 
 
@@ -320,8 +325,9 @@ def _create(
         unknown = re.fullmatch(r'UCX has no option "(\w+)"', str(exc))
         if unknown is not None:
             names = _ext.config_options({}, False)
-            similar = _similar(unknown[1].removeprefix("UCX_"), names)
-            raise UCXConfigError(f"{exc}{similar}") from None
+            near = _similar(unknown[1].removeprefix("UCX_"), names)
+            near = near or "; ucp.get_config() has those of this UCX"
+            raise UCXConfigError(f"{exc}{near}") from None
         refused = _refused_variable(said)
         if refused is not None and "UCX refuses" not in str(exc):
             raise UCXConfigError(refused) from exc

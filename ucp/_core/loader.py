@@ -24,13 +24,14 @@ import contextlib
 import ctypes
 import functools
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from .. import _version
-from . import neighbours, platforms
+from . import checkout, neighbours, platforms
 
 #: Oldest UCX that works.
 MIN_VERSION = (1, 13)
@@ -166,9 +167,8 @@ def _check_extension_is_here() -> None:
         )
     if not any(_PACKAGE.glob("_ext*.so")):
         raise ImportError(
-            f"{_PACKAGE} has no compiled extension: it is a source tree. Run "
-            "'pip install .' there and start Python in another directory or "
-            "with the option -P."
+            f"{_PACKAGE} has no compiled extension: it is a source tree, and no ucp is "
+            f"installed for {sys.executable}. {checkout.remedy()}"
         )
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What happens while Python imports ucp for ``python -m ucp COMMAND``.
+"""What happens while Python imports ucp for ``python -m ucp COMMAND``, or for the
+script ``ucp COMMAND``, which pip makes.
 
 Python imports the package before it runs a command. If that fails,
 ``python -m ucp doctor`` still has to say why. This module needs nothing but the
@@ -8,10 +9,28 @@ standard library.
 
 from __future__ import annotations
 
+import os
 import sys
 from types import TracebackType
 
 HINT = "'python -m ucp doctor' looks for the reason and tells a remedy"
+
+
+def program() -> str:
+    """What was typed in front of the command, for texts about the command itself."""
+    return "ucp" if _is_script() else "python -m ucp"
+
+
+def python() -> list[str]:
+    """Python, for a process that shall find ucp where this one has found it."""
+    # A script has no current directory on sys.path; -m has one unless -P is given.
+    is_safe = sys.flags.safe_path or _is_script()
+    return [sys.executable, *(["-P"] if is_safe else [])]
+
+
+def _is_script() -> bool:
+    """Is this process the script ``ucp``?"""
+    return bool(sys.argv) and os.path.basename(sys.argv[0]) == "ucp"
 
 
 def command() -> str | None:
@@ -22,6 +41,8 @@ def command() -> str | None:
 
 def _arguments() -> list[str] | None:
     """The arguments of ``python -m ucp``; None: another program imports ucp."""
+    if _is_script():
+        return sys.argv[1:]
     # While Python looks for the module of -m, sys.argv begins with "-m", and
     # sys.orig_argv has the name of the module in front of the arguments.
     if sys.argv[:1] != ["-m"]:

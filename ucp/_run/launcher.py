@@ -43,6 +43,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from .._communicator import meeting
+from .._core import startup
 from .._core.token import TOKEN, TOKEN_FILE
 from . import blame, process_tree
 from .ending import die_by
@@ -62,9 +63,9 @@ _KILLED = 128  # and the signal
 
 _WITH_VALUE = ("-n", "--ranks", "--grace", "--patience")
 _USAGE = """\
-python -m ucp run -n RANKS [options] program [argument ...]
-       python -m ucp run -n RANKS [options] -m module [argument ...]
-       python -m ucp run -n RANKS [options] -c code [argument ...]"""
+{name} run -n RANKS [options] program [argument ...]
+       {name} run -n RANKS [options] -m module [argument ...]
+       {name} run -n RANKS [options] -c code [argument ...]"""
 _DESCRIPTION = """\
 Start RANKS processes of a program on this host. A program is run by this Python
 if it is a .py, .pyz or directory, else as it is."""
@@ -97,7 +98,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the subcommand; the program comes from split()."""
-    parser.usage = _USAGE
+    parser.usage = _USAGE.format(name=startup.program())
     parser.description = _DESCRIPTION
     parser.add_argument(
         "-n", "--ranks", type=_ranks, required=True, help="how many processes"
@@ -203,7 +204,7 @@ def run(options: argparse.Namespace) -> int:
 def _arguments(command: list[str]) -> list[str]:
     """The arguments that start a rank."""
     if not command:
-        raise _ProgramError("no program (see python -m ucp run --help)", 2)
+        raise _ProgramError(f"no program (see {startup.program()} run --help)", 2)
     # Options of Python are the ranks', too: python -P -W error -m ucp run ...
     python = [sys.executable, *subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]
     program = command[0]

@@ -53,6 +53,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class UCXBackend(UCPBackend):
     """The backend for addresses ``ucx://host:port``."""
 

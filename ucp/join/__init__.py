@@ -66,6 +66,11 @@ __all__ = [
     "stream",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Strategy = Literal["auto", "shuffle", "broadcast"]
 _STRATEGIES = ("auto", "shuffle", "broadcast")
 _HOWS = get_args(How)

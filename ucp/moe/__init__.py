@@ -7,3 +7,7 @@ from ._casts import from_fp8, to_fp8
 from ._handle import Handle
 
 __all__ = ["Buffer", "Handle", "SyncBuffer", "from_fp8", "to_fp8"]
+
+
+def __dir__() -> list[str]:
+    return __all__

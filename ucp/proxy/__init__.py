@@ -20,3 +20,7 @@ __all__ = [
     "signal",
     "wait_quiet_all",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -13,3 +13,7 @@ from .array import SymmetricArray
 from .heap import SymmetricHeap
 
 __all__ = ["SymmetricArray", "SymmetricHeap"]
+
+
+def __dir__() -> list[str]:
+    return __all__

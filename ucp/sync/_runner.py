@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import inspect
 import os
 import threading
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ from .._core.endpoint import Endpoint
 from .._core.listener import Listener
 from .._core.resolve import check_timeout
 from .._core.worker import Worker
+from .._ext import ANY, Channel
 from ..exceptions import UCXCanceled, UCXCloseError, UCXTimeout
 
 _P = ParamSpec("_P")
@@ -164,17 +166,60 @@ async def _within(
     except UCXTimeout:
         raise
     except TimeoutError:
-        raise _timed_out(timeout, function) from None
+        raise _timed_out(timeout, function, args, kwargs) from None
 
 
-def _timed_out(timeout: float, function: Callable[..., object]) -> UCXTimeout:
-    """The exception of a call that has waited so many seconds; it names the peer."""
+def _timed_out(
+    timeout: float,
+    function: Callable[..., object],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> UCXTimeout:
+    """The exception of a call that has waited so many seconds: for what, from whom."""
     owner = getattr(function, "__self__", None)
-    exc = UCXTimeout(f"{function.__name__}{_where(owner)}: not done within {timeout} s")
-    exc.op = function.__name__
-    if isinstance(owner, Endpoint):
-        exc.peer = owner.peer_address
+    name = function.__name__
+    ep = owner.endpoint if isinstance(owner, Channel) else owner
+    channel = f" on channel {owner.number}" if isinstance(owner, Channel) else ""
+    if isinstance(ep, Endpoint) and "recv" in name:
+        what = f"{_from(ep)}{channel}{_which(function, args, kwargs)}"
+        rest = _unread(ep)
+    else:
+        what, rest = f"{_where(ep)}{channel}", ""
+    exc = UCXTimeout(f"{name}{what}: not done within {timeout} s{rest}")
+    exc.op = name
+    if isinstance(ep, Endpoint):
+        exc.peer = ep.peer_address
     return exc
+
+
+def _from(ep: Endpoint) -> str:
+    peer = ep.peer_address
+    return "" if peer is None else f" from {_address(*peer[:2])}"
+
+
+def _which(
+    function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> str:
+    """Which messages a receive takes: " with tag 7"; "" if it takes those without."""
+    try:
+        given = inspect.signature(function).bind(*args, **kwargs).arguments
+    except ValueError:  # a default has no text: recv_into(buffer, tag)
+        given = {**dict(zip(("buffer", "tag"), args, strict=False)), **kwargs}
+    found = ""
+    for word in ("tag", "id"):
+        value = given.get(word)
+        if value is not None:
+            text = "ANY" if value is ANY else f"{value!r:.80}"
+            found += f" with {word} {text}"
+    return found
+
+
+def _unread(ep: Endpoint) -> str:
+    """What has come instead; "" if nothing has, or if the endpoint has ended."""
+    count = 0 if ep.closed() else ep.statistics.unexpected_messages
+    if count == 0:
+        return ""
+    return f"; {count} unread message{'s' if count > 1 else ''} came for other receives"
 
 
 def _where(owner: object) -> str:

@@ -72,6 +72,11 @@ __all__ = [
     "write_parquet",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Aggregations = Sequence[Any] | Mapping[str, Any]
 
 _calls = Calls("table operation", (AGREE, SAMPLE, ROWS, ENDS))

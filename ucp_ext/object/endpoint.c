@@ -232,12 +232,12 @@ endpoint_closed_by(const EndpointObject *self)
     }
     switch (umx_ep_error(self->umx)) {
     case UMX_OK:
-        return " by close() on this side";
+        return " by close() in this process";
     case UMX_ERR_CANCELED:
-        return " by abort() on this side";
+        return " by abort() in this process";
     case UMX_ERR_PEER_CLOSED:
         return " by the peer";
     default:
-        return "";
+        return ": the connection is lost";
     }
 }

@@ -31,6 +31,11 @@ __all__ = [
     "tag_send",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _Loop = asyncio.AbstractEventLoop | None
 _Endpoint = _ext.Endpoint | EndpointFace
 

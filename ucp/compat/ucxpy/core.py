@@ -67,6 +67,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class ApplicationContext:
     """The context of the process and the worker of the event loop, in one object.
 

@@ -14,6 +14,10 @@ from ... import _ext
 __all__ = ["get_event_loop", "get_ucxpy_logger", "hash64bits", "hmean"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def get_event_loop() -> asyncio.AbstractEventLoop:
     """Return the running event loop, or a new one."""
     try:

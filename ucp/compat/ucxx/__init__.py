@@ -91,3 +91,7 @@ __all__ = [
     "types",
     "utils",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
