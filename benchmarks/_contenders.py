@@ -321,6 +321,7 @@ CONTENDERS: dict[str, Contender] = {
         ucxx("ucxx-thread-future", "thread+future", guess=50e-6),
         # Not ucxx's default: shared memory for endpoints with error handling.
         ucxx("ucxx-blocking-mm", "blocking", UCX_MM_ERROR_HANDLING="y"),
+        ucxx("ucxx-polling-mm", "polling", UCX_MM_ERROR_HANDLING="y"),
         Python("streams", peer="streams"),
         Python("streams-uvloop", peer="streams-uvloop", modules=("uvloop",)),
         Python("protocol", peer="protocol", tests=("latency", "bandwidth", "rate")),

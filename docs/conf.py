@@ -70,6 +70,43 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
+html_search_scorer = str(HERE / "site/scorer.js")
+
+# ---- what is below a page in the navigation, and what leads to it --------------
+# These are no directives on the pages, since a code host would show them as text.
+
+BELOW = {
+    "tutorial/index": [
+        *("tutorial/1-hello", "tutorial/2-arrays", "tutorial/3-many-peers"),
+        *("tutorial/4-errors", "tutorial/5-dask", "tutorial/6-ranks"),
+        *("tutorial/7-tables", "tutorial/8-remote-memory"),
+    ],
+    "howto/index": [
+        *("howto/from-ucx-py", "howto/from-ucxx", "howto/from-mpi4py"),
+        *("howto/from-torch-distributed", "howto/containers", "howto/kubernetes"),
+        *("howto/firewalls", "howto/wireguard", "howto/reconnect"),
+        "howto/one-to-many",
+    ],
+    "howto/gpu": ["devices", "topology"],
+    "performance": ["benchmarks", "site/benchmarks"],
+    "hacking": ["design", "site/contributing", "site/security-policy", "site/conduct"],
+}
+
+# Words of a stranger, for which the search shows the page first.
+SEARCHED = {
+    "tuning": ["slow", "why is it slow", "make it faster", "speed up"],
+    "debugging": ["hang", "why does it hang", "deadlock", "stuck"],
+    "run": ["start 4 processes", "start processes", "launch", "mpirun", "mpiexec"],
+    "howto/gpu": ["send a CuPy array", "CuPy", "GPU", "torch tensor", "CUDA"],
+    "reference/c/memory": ["C API of put", "umx put", "put in C"],
+    "py-api": ["put", "get", "send", "recv"],
+    "observing": ["metrics", "Prometheus", "tracing", "monitoring"],
+    "install": ["pip install", "InfiniBand", "build from source"],
+    "security": ["encryption", "token", "password"],
+    "communicator": ["MPI", "mpi4py", "allreduce", "broadcast"],
+    "dask": ["LocalCluster", "distributed"],
+    "shuffle": ["outputs of maps", "map outputs"],
+}
 
 # ---- links that leave this folder ---------------------------------------------
 # On a code host a page links to files beside docs/. On the site these are pages
@@ -124,14 +161,18 @@ def show_examples(app, docname, source):
         source[0] += f":language: {language}\n```\n"
 
 
-def leave_out_absent(app, docname, source):
-    """Take patterns of the table of contents out that match no page yet."""
-    if docname == "index":
-        source[0] = "\n".join(
-            line
-            for line in source[0].splitlines()
-            if not re.fullmatch(r"[\w/]+\*", line) or any(HERE.glob(f"{line}.md"))
+def order_pages(app, docname, source):
+    """Add the pages below a page to the navigation, and the words it is searched by."""
+    if docname in BELOW:
+        pages = "\n".join(f"/{page}" for page in BELOW[docname])
+        source[0] += f"\n\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
+    if docname in SEARCHED:
+        is_markdown = Path(app.env.doc2path(docname)).suffix == ".md"
+        begin, end = (
+            ("```{index} ", "\n```\n") if is_markdown else (".. index:: ", "\n")
         )
+        words = ", ".join(f"! {word}" for word in SEARCHED[docname])
+        source[0] += f"\n\n{begin}{words}{end}"
 
 
 def name_pages(app, doctree, docname):
@@ -144,6 +185,54 @@ def name_pages(app, doctree, docname):
             title = app.env.titles.get(page)
             if title is not None:
                 link.children = [nodes.inline("", title.astext())]
+
+
+def link_calls(app, doctree, docname):
+    """Lead from names in a column of a table to the reference.
+
+    The head of the column names a class or a module, as in "calls of `ucp.Worker`".
+    """
+    objects = app.env.domains["py"].objects
+    for table in doctree.findall(nodes.table):
+        for row in table.findall(nodes.row):
+            for entry, owner in zip(row, owners(table, objects), strict=False):
+                for literal in list(entry.findall(nodes.literal)) if owner else []:
+                    name = re.match(r"(?:await )?([\w.]+)", literal.astext())
+                    found = name and objects.get(f"{owner}.{name[1]}")
+                    if not found or isinstance(literal.parent, nodes.reference):
+                        continue
+                    place = app.builder.get_relative_uri(docname, found.docname)
+                    link = nodes.reference("", "", internal=True)
+                    link["refuri"] = f"{place}#{found.node_id}"
+                    literal.replace_self(link)
+                    link += literal
+
+
+def owners(table, objects):
+    """Return the class or module that the head of each column names, or None."""
+    found = []
+    for head in table.findall(nodes.thead):
+        for entry in head[0]:
+            named = [literal.astext() for literal in entry.findall(nodes.literal)]
+            found.append(next((n for n in named if n in objects or n == "ucp"), None))
+    return found
+
+
+def break_names(app, pagename, templatename, context, doctree):
+    """Let long names in tables go on in the next line behind their signs."""
+
+    def in_cell(cell):
+        return re.sub(r'(?<=<span class="pre">)[^<]*', in_name, cell[0])
+
+    def in_name(name):
+        if len(name[0]) <= 20:
+            return name[0]
+        return re.sub(r"(?<=\w)([_.(,=/]+)(?=[\w&])", r"\1<wbr>", name[0])
+
+    if context.get("body"):
+        context["body"] = re.sub(
+            r"<td\b.*?</td>", in_cell, context["body"], flags=re.DOTALL
+        )
 
 
 LANGUAGES = {
@@ -159,5 +248,7 @@ def setup(app):
     app.connect("source-read", take_in)
     app.connect("source-read", lead_inside)
     app.connect("source-read", show_examples)
-    app.connect("source-read", leave_out_absent)
+    app.connect("source-read", order_pages)
     app.connect("doctree-resolved", name_pages)
+    app.connect("doctree-resolved", link_calls)
+    app.connect("html-page-context", break_names)

@@ -304,7 +304,294 @@ def member() -> None:
     draw.save("member")
 
 
+def bars(
+    draw: Drawing, x: float, y: float, kinds: str, labels: str = "", size: int = 22
+) -> None:
+    """Draw a row of squares: g, b, a and r are colours, a space is a gap."""
+    names = {"g": "green", "b": "blue", "a": "amber", "r": "red", "-": "box"}
+    for n, kind in enumerate(kinds):
+        if kind != " ":
+            label = labels[n] if n < len(labels) else ""
+            draw.box(x + (size + 3) * n, y, size, size, label, names[kind], mono=True)
+
+
+def join() -> None:
+    draw = Drawing(760, 330, "A shuffle join of two tables on two ranks")
+    for y, rank, left, right in ((40, 0, "gbg", "bbg"), (190, 1, "bgb", "gbg")):
+        draw.box(20, y, 190, 110, "", "box")
+        draw.text(30, y + 22, f"rank {rank}: its rows", "title", "start")
+        draw.text(30, y + 54, "left", "small", "start")
+        bars(draw, 80, y + 38, left)
+        draw.text(30, y + 88, "right", "small", "start")
+        bars(draw, 80, y + 72, right)
+    for y, kind, left, right in (
+        (40, "green", "ggg", "ggg"),
+        (190, "blue", "bbb", "bbb"),
+    ):
+        draw.box(350, y, 190, 110, "", "box")
+        draw.text(360, y + 22, "the partition it owns", "title", "start")
+        draw.text(360, y + 54, "left", "small", "start")
+        bars(draw, 410, y + 38, left)
+        draw.text(360, y + 88, "right", "small", "start")
+        bars(draw, 410, y + 72, right)
+        draw.arrow(544, y + 55, 606, y + 55, "joins")
+        draw.box(610, y + 25, 130, 60, "its part\nof the result", kind)
+    draw.arrow(214, 95, 346, 95, "hash of the key")
+    draw.arrow(214, 112, 346, 230)
+    draw.arrow(214, 230, 346, 112)
+    draw.arrow(214, 248, 346, 248)
+    draw.text(
+        20,
+        322,
+        "A colour is a partition: equal keys have equal hashes.",
+        "small",
+        "start",
+    )
+    draw.save("join")
+
+
+def sort() -> None:
+    draw = Drawing(760, 230, "A sort on two ranks")
+    columns = [
+        (20, "1. rows of the ranks", ("rgabgr", "bragab"), ("714295", "392618")),
+        (280, "2. sample: ranges of values", ("  gbab", "  agrr"), ("", "")),
+        (560, "3. each sorts its ranges", ("gggbbb", "aaarrr"), ("111222", "345679")),
+    ]
+    for n, (x, title, rows, labels) in enumerate(columns):
+        draw.text(x, 36, title, "title", "start")
+        if n != 1:
+            for y, row, label in zip((56, 130), rows, labels, strict=True):
+                bars(draw, x, y, row, label)
+    for y, kind, text in (
+        (56, "green", "1"),
+        (86, "blue", "2"),
+        (126, "amber", "3 to 5"),
+        (156, "red", "6 to 9"),
+    ):
+        draw.box(300, y, 110, 24, text, kind, mono=True)
+    draw.text(420, 88, "to rank 0", "small", "start")
+    draw.text(420, 158, "to rank 1", "small", "start")
+    for y in (67, 141):
+        draw.arrow(176, y, 292, y)
+        draw.arrow(486, y + 12, 552, y + 12)
+    draw.text(20, 190, "rank 0 above, rank 1 below", "small", "start")
+    draw.text(
+        20,
+        212,
+        "Ranges are chosen so that ranks have about as many rows.",
+        "small",
+        "start",
+    )
+    draw.save("sort")
+
+
+def shuffle() -> None:
+    draw = Drawing(760, 300, "The shuffler, and outputs of maps")
+    draw.text(20, 30, "Shuffler: the bytes are brought", "title", "start")
+    draw.text(400, 30, "MapOutputs: the bytes stay, readers fetch", "title", "start")
+    for n, y in enumerate((56, 136, 216)):
+        draw.box(20, y, 110, 56, f"rank {n}\ninserts chunks")
+        draw.box(
+            230,
+            y,
+            130,
+            56,
+            f"owner of {n}\ntakes its chunks",
+            ("green", "blue", "amber")[n],
+        )
+        for m in (84, 164, 244):
+            draw.arrow(132, y + 28, 228, m)
+        draw.box(400, y, 150, 56, "", "box")
+        draw.text(414, y + 20, f"map {n}", "small", "start")
+        bars(draw, 414, y + 28, "gba", size=20)
+    draw.box(610, 66, 130, 56, "reader of 0\ngreen of each map", "green")
+    draw.box(610, 186, 130, 56, "reader of 2\namber of each map", "amber")
+    for y in (84, 164, 244):
+        draw.arrow(552, y, 608, 94)
+        draw.arrow(552, y, 608, 214)
+    draw.save("shuffle")
+
+
+def experts() -> None:
+    draw = Drawing(760, 250, "Dispatch and combine of a layer of experts")
+    titles = ((20, "tokens"), (250, "experts"), (640, "sums"))
+    for x, title in titles:
+        draw.text(x, 30, title, "title", "start")
+    for n, (y, row) in enumerate(((50, "gbag"), (150, "abgb"))):
+        draw.box(20, y, 130, 70, "", "box")
+        draw.text(30, y + 20, f"rank {n}", "small", "start")
+        bars(draw, 30, y + 34, row)
+        draw.box(250, y, 130, 70, f"rank {n}\nexperts {2 * n} and {2 * n + 1}", "amber")
+        draw.box(640, y, 100, 70, f"rank {n}\nits tokens", "green")
+        draw.box(430, y, 120, 70, "outputs\nstay in place", "blue")
+        draw.arrow(382, y + 35, 428, y + 35)
+        draw.arrow(152, y + 35, 248, 85)
+        draw.arrow(152, y + 35, 248, 185)
+        draw.arrow(552, 85, 638, y + 35)
+        draw.arrow(552, 185, 638, y + 35)
+    draw.text(
+        200, 242, "dispatch: rows are written to the ranks of their experts", "small"
+    )
+    draw.text(590, 242, "combine: ranks read, and add by the weights", "small")
+    draw.save("experts")
+
+
+def heap() -> None:
+    draw = Drawing(760, 270, "A symmetric heap on three ranks")
+    for n, x in enumerate((20, 280, 540)):
+        draw.text(x, 34, f"rank {n}", "title", "start")
+        draw.box(x, 48, 200, 40, "x\noffset 0", "green")
+        draw.box(x, 88, 200, 34, "signal", "amber")
+        draw.box(x, 122, 200, 60, "free", "box")
+    draw.path("M120 184C120 236 360 236 380 92", 160, 244, "", "start")
+    draw.text(20, 232, "rank 0: put_signal(x, data, 1, signal, 1)", "small", "start")
+    draw.text(400, 204, "writes x of rank 1, then signal of rank 1", "small", "start")
+    draw.text(
+        20,
+        256,
+        "All ranks allocate alike, so an array has one offset on all of them.",
+        "small",
+        "start",
+    )
+    draw.save("heap")
+
+
+def ring() -> None:
+    draw = Drawing(760, 230, "A ring, its proxy, and the memory of a peer")
+    draw.box(20, 40, 130, 50, "a thread\nproducer", "green")
+    draw.box(20, 130, 130, 50, "a GPU's kernel\nproducer", "green")
+    for y, text in ((48, "put put signal"), (138, "put quiet")):
+        draw.box(210, y, 160, 34, text, "amber", mono=True)
+        draw.arrow(152, y + 17, 208, y + 17)
+        draw.arrow(372, y + 17, 438, 110)
+    draw.text(290, 34, "rings: commands of 16 bytes", "small")
+    draw.box(440, 80, 120, 60, "proxy\na thread, its worker", "blue")
+    draw.arrow(562, 110, 618, 110, "", kind="thick")
+    draw.box(620, 62, 120, 96, "a region\nmemory of\neach rank")
+    draw.text(590, 176, "bytes, then the signal", "small")
+    draw.text(
+        20,
+        212,
+        "A producer needs no worker, no endpoint and no lock.",
+        "small",
+        "start",
+    )
+    draw.save("ring")
+
+
+def closest() -> None:
+    draw = Drawing(760, 330, "Devices of a host, as a tree")
+    draw.box(320, 20, 120, 34, "machine")
+    for x, name in ((80, "package 0"), (540, "package 1")):
+        draw.arrow(380, 56, x + 70, 78)
+        draw.box(x, 80, 140, 34, name)
+        draw.arrow(x + 70, 116, x + 70, 138)
+        draw.box(x, 140, 140, 34, "host bridge")
+        for dx in (-50, 110):
+            draw.arrow(x + 70, 176, x + dx + 40, 198)
+            draw.box(x + dx, 200, 80, 30, "switch")
+    for x, name, kind in (
+        (10, "cuda0", "green"),
+        (84, "mlx5_0", "blue"),
+        (172, "cuda1", "green"),
+        (246, "mlx5_1", "blue"),
+        (470, "cuda2", "green"),
+        (544, "mlx5_2", "blue"),
+        (632, "cuda3", "green"),
+        (690, "", ""),
+    ):
+        if name:
+            draw.box(x, 260, 68, 30, name, kind, mono=True)
+    for x, left, right in ((70, 44, 118), (230, 206, 280), (530, 504, 578)):
+        draw.arrow(x, 232, left, 258)
+        draw.arrow(x, 232, right, 258)
+    draw.arrow(690, 232, 668, 258)
+    draw.text(
+        20,
+        318,
+        "cuda0 and mlx5_0 meet at a switch, cuda0 and other devices higher up.",
+        "small",
+        "start",
+    )
+    draw.save("closest")
+
+
+def launch() -> None:
+    draw = Drawing(760, 220, "python -m ucp run -n 4 prog.py")
+    draw.box(20, 80, 170, 56, "python -m ucp run\nlauncher, one session", "amber")
+    for n, y in enumerate((16, 64, 112, 160)):
+        draw.box(300, y, 150, 40, f"rank {n}\nprog.py", "blue")
+        draw.arrow(192, 108, 298, y + 20)
+        draw.arrow(452, y + 20, 548, 108, both=True)
+    draw.box(550, 80, 190, 56, "a communicator\nmessages, barriers, sums", "green")
+    draw.text(190, 30, "UCP_RANK, UCP_SIZE", "small")
+    draw.text(550, 30, "Communicator.from_env()", "small")
+    draw.save("launch")
+
+
+def ranks() -> None:
+    draw = Drawing(760, 250, "Messages and collective operations of ranks")
+    draw.text(20, 30, "messages between two ranks", "title", "start")
+    draw.text(420, 30, "allreduce: all ranks take part", "title", "start")
+    for n, (x, y) in enumerate(((20, 60), (240, 60), (20, 170), (240, 170))):
+        draw.box(x, y, 110, 50, f"rank {n}", "blue")
+    draw.arrow(132, 78, 238, 78, "send(array, 1)")
+    draw.arrow(238, 185, 132, 185, "tag 5")
+    draw.arrow(75, 112, 75, 168)
+    for n, x in enumerate((420, 505, 590, 675)):
+        draw.box(x, 60, 65, 40, f"rank {n}\nhas {n + 1}", "blue")
+        draw.box(x, 180, 65, 40, f"rank {n}\nhas 10", "green")
+        draw.arrow(x + 32, 102, 580, 128)
+        draw.arrow(580, 154, x + 32, 178)
+    draw.box(520, 128, 120, 26, "1 + 2 + 3 + 4", "amber", mono=True)
+    draw.save("ranks")
+
+
+def dask() -> None:
+    draw = Drawing(760, 250, "What goes over ucp in a Dask cluster")
+    draw.box(310, 20, 140, 46, "scheduler\ntasks", "amber")
+    draw.box(20, 20, 140, 46, "client", "green")
+    for x, name in ((150, "worker 0"), (470, "worker 1")):
+        draw.box(x, 150, 140, 70, f"{name}\nframes, arrays", "blue")
+        draw.arrow(380 + (x - 310) * 0.3, 68, x + 70, 148, both=True)
+    draw.arrow(162, 43, 308, 43, "protocol ucp://", both=True)
+    draw.arrow(292, 172, 468, 172, "", kind="thick", both=True)
+    draw.text(380, 164, "protocol ucp://: arrays", "small")
+    draw.arrow(292, 204, 468, 204, "", both=True)
+    draw.text(380, 222, "ucp.dask.merge(): rows,", "small")
+    draw.text(380, 238, "with any protocol of the cluster", "small")
+    draw.save("dask")
+
+
+def devices() -> None:
+    draw = Drawing(760, 300, "Ways between memory of two processes of a host")
+    for x, name in ((20, "sender"), (560, "receiver")):
+        draw.text(x, 30, name, "title", "start")
+        draw.box(x, 46, 180, 50, "device\nCuPy, torch, Numba", "green")
+        draw.box(x, 136, 180, 50, "pinned host memory", "amber")
+        draw.box(x, 226, 180, 50, "ordinary host memory", "box")
+    draw.arrow(
+        202, 64, 558, 64, "cuda_ipc: the driver exports the memory", kind="thick"
+    )
+    draw.arrow(202, 84, 558, 84, "")
+    draw.text(380, 102, "device slots: it does not", "small")
+    draw.arrow(202, 150, 558, 92, "")
+    draw.arrow(202, 92, 558, 150, "")
+    draw.text(380, 142, "device slots", "small")
+    draw.arrow(202, 240, 558, 95)
+    draw.arrow(202, 95, 558, 240)
+    draw.text(380, 196, "host slots", "small")
+    draw.arrow(202, 256, 558, 256)
+    draw.text(380, 274, "as without a GPU", "small")
+    draw.save("devices")
+
+
+DRAWINGS = (
+    *(wire, layers, message, endpoint, member, join, sort, shuffle),
+    *(experts, heap, ring, closest, launch, ranks, dask, devices),
+)
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for drawing in (wire, layers, message, endpoint, member):
+    for drawing in DRAWINGS:
         drawing()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The exceptions of ``ucp``.
 
-The names are those of ucx-py. In ucx-py some of the classes derive from
+The names come from ucx-py. In ucx-py some of the classes derive from
 UCXBaseException only; here ``except UCXError`` catches every error, so a clause for
 one class has to stand before it. Where a built-in exception fits, the class derives
 from that one as well; it is in parentheses::

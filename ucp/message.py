@@ -201,7 +201,7 @@ class MessageListener:
         self._listener.close()
 
     def closed(self) -> bool:
-        """True once ``route`` is no longer called, whichever side has closed."""
+        """True once ``route`` is no longer called, because either side has closed."""
         return self._is_ended
 
     async def wait_closed(self) -> None:

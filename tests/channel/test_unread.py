@@ -185,7 +185,7 @@ async def test_the_repr_of_a_receive_names_what_is_unread():
 
 def test_the_page_names_every_call_of_the_table():
     _, _, table = PAGE.read_text().partition("**Which receive takes which send.**")
-    rows = [line for line in table.partition("\n\n## ")[0].split("\n") if "|" in line]
+    rows = table[table.index("|") :].partition("\n\n")[0].split("\n")
     assert len(rows) == 2 + 8
     text = "".join(rows)
     for name in ("recv_obj()", "recv_message()", "async for", "recv_multi()"):

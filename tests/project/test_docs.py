@@ -5,6 +5,7 @@ Those of docs/tutorial and docs/howto are run by test_tutorial.py, and those of
 docs/hacking.md by test_hacking.py.
 """
 
+import ast
 import inspect
 import json
 import os
@@ -30,6 +31,12 @@ import ucp.shuffle
 import ucp.sync
 
 PROMISE = re.compile(r"print\(.*\)  # (.+)$", re.MULTILINE)
+QUESTIONS = {
+    "send a CuPy array": "howto/gpu",
+    "why is it slow": "tuning",
+    "start 4 processes": "run",
+    "C API of put": "reference/c/memory",
+}
 FILE = re.compile(r"`((?:src|ucp_ext|include|tests|ucp)/[\w/]+\.\w+)`")
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#]+)(?:#[^)]*)?\)")
 ELSEWHERE = [ROOT / "docs" / where for where in ("tutorial", "howto", "hacking.md")]
@@ -193,7 +200,7 @@ def test_ranks_of_an_example_start_in_the_checkout(example):
 def test_the_commands_of_the_readme_find_the_installed_package():
     _, _, table = (ROOT / "README.md").read_text().partition("\n## Commands\n")
     lines = re.findall(r"`(python .*?)`", table.partition("\n## ")[0])
-    assert len(lines) == 8
+    assert len(lines) == 5
     assert all(line.startswith("python -m ucp") for line in lines)
     for line in ("python -m ucp info", "python -m ucp demo --help"):
         done = typed(line)
@@ -262,11 +269,39 @@ def test_links_lead_to_files(page):
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_questions_of_a_stranger_lead_to_pages():
+    """The search of the site shows the page first that docs/conf.py names."""
+    conf = (ROOT / "docs/conf.py").read_text()
+    table = re.search(r"^SEARCHED = (\{.*?^\})$", conf, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    searched = ast.literal_eval(table[1])
+    named = {word: page for page, words in searched.items() for word in words}
+    assert {word: named.get(word) for word in QUESTIONS} == QUESTIONS
+    pages = {*named.values()}
+    files = [[*ROOT.glob(f"docs/{page}.*")] for page in pages]
+    assert len(named) == sum(map(len, searched.values())), "a word leads to one page"
+    assert all(files)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_that_a_page_names_exist(page):
     # Files that the example of docs/hacking.md makes are tested in test_hacking.py.
     text = re.sub(r", as `[\w/.]+`[.:]", "", page.read_text())
     assert [name for name in FILE.findall(text) if not (ROOT / name).exists()] == []
+
+
+def test_drawings_are_as_the_tool_draws_them(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import docs_diagrams
+
+    folder = docs_diagrams.FOLDER
+    monkeypatch.setattr(docs_diagrams, "FOLDER", tmp_path)
+    for drawing in docs_diagrams.DRAWINGS:
+        drawing()
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert drawn == {path.name: path.read_text() for path in folder.iterdir()}
+    text = "".join(page.read_text() for page in PAGES)
+    assert [name for name in drawn if f"(diagrams/{name})" not in text] == []
 
 
 CLASSES = {
@@ -308,9 +343,8 @@ def test_every_public_name_of_a_class_is_in_the_reference(name):
 def calls_that_end() -> Iterator[object]:
     """Class, call and what docs/concepts.md says about it."""
     page = (ROOT / "docs/concepts.md").read_text()
-    head, _line, *rows = re.findall(
-        r"^\|(.*)\|$", page[page.index("| class |") :], re.MULTILINE
-    )
+    table, _, _ = page[page.index("| class |") :].partition("\n\n")
+    head, _line, *rows = re.findall(r"^\|(.*)\|$", table, re.MULTILINE)
     calls = re.findall(r"`(\w+)\(\)`", head)
     for row in rows:
         kinds, *cells = row.split("|")

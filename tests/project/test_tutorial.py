@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The programs and sessions in docs/tutorial/ and docs/howto/ do what they show.
+"""The programs in docs/tutorial/ and docs/howto/, and the sessions of all pages, do
+what they show.
 
 A Python block whose first line is ``# name.py`` is a file of its page. Any other
 Python block is a whole program, which prints what its comments behind ``print()``
@@ -128,7 +129,7 @@ class Session:
             process.wait()
 
 
-SESSIONS = [page for page in PAGES if run_blocks(page, "console")]
+SESSIONS = [page for page in ALL_PAGES if run_blocks(page, "console")]
 
 
 @pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.stem)

@@ -142,7 +142,7 @@ class Communicator(Operations, _ext.Communicator):
         Raises:
             UCXConfigError: a variable is missing, or makes no sense.
 
-        Other arguments and exceptions are those of ``connect()``.
+        Other arguments and exceptions are as for ``connect()``.
         """
         return Opening(
             cls._from_env(timeout, name, heartbeat, progress, allow_pickle),
@@ -171,7 +171,7 @@ class Communicator(Operations, _ext.Communicator):
                 all ranks in their order, or an awaitable of them. With mpi4py it
                 is ``MPI.COMM_WORLD.allgather``.
 
-        Other arguments and exceptions are those of ``connect()``.
+        Other arguments and exceptions are as for ``connect()``.
         """
         return Opening(
             cls._from_allgather(
@@ -335,7 +335,7 @@ class Communicator(Operations, _ext.Communicator):
             UCXCloseError: the communicator is closed.
             UCXRankFailed: it has failed.
 
-        Other exceptions are those of ``create_endpoint_from_worker_address()``.
+        Other exceptions are as for ``create_endpoint_from_worker_address()``.
         """
         if self.closed():  # also if it has failed before
             raise _ext.UCXCloseError("the communicator is closed")

@@ -227,7 +227,7 @@ def first_host(hosts: str) -> str:
     """The first host of a list such as ``node[01-03,07],gpu1``.
 
     Raises:
-        UCXConfigError: it is no such list.
+        UCXConfigError: it is not a list of this form.
     """
     first = re.split(r",(?![^[]*\])", hosts)[0]  # at commas outside of brackets
     name = re.sub(r"\[([0-9]+)(?:[-,][0-9]+)*\]", r"\1", first)  # a[1-2]b[3,5-6]

@@ -62,7 +62,7 @@ class Operations:
             TypeError: the same buffer is given twice, and is of a device or has gaps.
 
         When it is cancelled, so are the send and the receive, which gives its message
-        back, also when it is done and its result was not handed out.
+        back, even when it is done and its result was not handed out.
         """
         return Receiving(
             sendrecv.sendrecv(self, send, dest, recv, source, send_tag, recv_tag),
@@ -104,7 +104,7 @@ class Operations:
             pickle.UnpicklingError: the object cannot be unpickled; it is consumed.
             The exceptions of ``recv``.
 
-        When it is cancelled, the next ``recv_pickle`` gets the object, also when it is
+        When it is cancelled, the next ``recv_pickle`` gets the object, even when it is
         done and its result was not handed out, by an await or ``result()``.
         """
         check_allowed(self, "recv_pickle", allow_pickle)
@@ -122,7 +122,7 @@ class Operations:
         with_status: bool = False,
     ) -> Future[Any]:
         """Send an object to a rank, and receive another one, at the same time; awaits
-        it. Arguments and exceptions are those of ``send_pickle`` and
+        it. Arguments and exceptions are as for ``send_pickle`` and
         ``recv_pickle``."""
         check_allowed(self, "sendrecv_pickle", allow_pickle)
         return Receiving(

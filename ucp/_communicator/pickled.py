@@ -133,9 +133,9 @@ def recv(
 
 
 class Message:
-    """An object that is being received. Its head is not handed out until the object
-    is, so that it returns to its place in the queue when it is given back. The frames
-    that have come are kept beside it."""
+    """An object that is being received. Nobody gets its head before the object, so that
+    a cancelled receive returns it to its place in the queue. The frames that have come
+    are kept beside it."""
 
     def __init__(self, comm: Any, data: bytearray, request: AnyRequest) -> None:
         self._comm = comm

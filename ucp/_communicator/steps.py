@@ -58,7 +58,7 @@ def look_at(request: AnyRequest) -> Steps[Any]:
     """Wait for a receive; return its result, or raise its exception.
 
     It is what a task gets that awaits it: the message is not handed out before
-    ``result()`` is called once more, and ``cancel()`` gives it back until then.
+    ``result()`` is called once more, and ``cancel()`` returns it until then.
     """
     while not request.done():
         yield request

@@ -88,7 +88,7 @@ class Acceptor:
         """Take the next endpoint of a listener without a callback, as steps.
 
         Those that wait get the endpoints in the order of their calls. One that is
-        cancelled or dropped gives its endpoint back.
+        cancelled or dropped returns its endpoint.
         """
         assert self.loop is not None
         waiter: Waiter = self.loop.create_future()

@@ -31,7 +31,7 @@ class Unseen(Generic[_T]):
     Args:
         value: the result.
         receive: has got the message; see ``steps.look_at()``.
-        keep: is called before the message is given back.
+        keep: is called before the message is returned.
         is_visible: the program has the buffer, so that it need not ask for the result.
     """
 
@@ -128,7 +128,7 @@ class Receiving(Operation[_T]):
     it is withdrawn: it would take a message that nobody gets.
 
     Until somebody gets the result, by an await or ``result()``, ``cancel()`` gives the
-    message back, also when the operation is done: a task that is cancelled, or whose
+    message back, even when the operation is done: a task that is cancelled, or whose
     time is up, before it has resumed has not got it.
     """
 

@@ -19,7 +19,7 @@ class Statistics:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EndpointStatistics(Statistics):
-    """What an endpoint has done so far: ``Endpoint.statistics``.
+    """Statistics of an endpoint: ``Endpoint.statistics``.
 
     Attributes:
         sent_messages: messages that were given to UCX.
@@ -47,7 +47,7 @@ class EndpointStatistics(Statistics):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerStatistics(Statistics):
-    """What a worker has done so far: ``Worker.statistics``.
+    """Statistics of a worker: ``Worker.statistics``.
 
     Attributes:
         requests_in_use: operations that were begun, and whose end is not reported.

@@ -124,7 +124,7 @@ def hash_partition(
 
     All columns are moved. Rows with equal keys come to the same partition, on
     every host and whatever the chunks of the table; rows of a partition keep their
-    order. include/umx/partition.h defines the hash, docs/joins.md says which values
+    order. include/umx/partition.h defines the hash, docs/types.md says which values
     are equal: integers of any width, ``-0.0`` and ``0.0``, a dictionary's value and
     the value; NaNs are equal to each other, and so are nulls. The GIL is released.
 
@@ -220,7 +220,7 @@ def range_partition(
     Raises:
         ValueError: the splitters are not in order, or there are more than 65534.
 
-    Other exceptions are those of ``hash_partition``.
+    Other exceptions are as for ``hash_partition``.
     """
     allocate = _allocate if out is None else _check_out(out)
     names = [by] if isinstance(by, str) else list(by)

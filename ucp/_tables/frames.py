@@ -63,7 +63,7 @@ def to_arrow(table: Any, side: str) -> Any:
     It has no metadata but those by which pandas and polars know their types.
 
     Raises:
-        TypeError: it is no table.
+        TypeError: it is not a table.
     """
     import pyarrow as pa
 
@@ -238,7 +238,7 @@ def unify(column: Any, dictionaries: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def copy_table(table: Any) -> Any:
-    """The table in memory of its own, and no more than it needs."""
+    """The table in its own memory, and no more than it needs."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()

@@ -303,7 +303,7 @@ class Grouping:
         return self._aggregate(table, own, library)
 
     def finish(self, table: Any, is_reduced: bool, library: str = "arrow") -> Any:
-        """One row for each group, in memory of its own.
+        """One row for each group, in its own memory.
 
         Args:
             table: rows that come of ``prepare()``, or of ``reduce()`` of all ranks in

@@ -68,7 +68,7 @@ def _is_long(column: Any, num_rows: int) -> bool:
 
 
 def own_rows(table: Any) -> Any:
-    """The table in memory of its own, and one chunk; dictionaries stay shared."""
+    """The table in its own memory, and one chunk; dictionaries stay shared."""
     return take_rows(table, numpy.arange(table.num_rows))
 
 

@@ -198,7 +198,7 @@ class _Told(NamedTuple):
         rank: its number.
         about: what it has told.
         schema: of the table.
-        types: pandas' metadata of the columns; None: it is no frame of pandas.
+        types: pandas' metadata of the columns; None: it is not a frame of pandas.
         empty: the numbers of columns without values.
         dictionaries: the numbers of their blobs, by those of the columns.
     """

@@ -151,7 +151,7 @@ def _run_cluster_server(
     n_workers: int,
     ucx_options_list: _Options | None = None,
 ) -> tuple[BaseProcess, _Queue]:
-    """Start the server in a process of its own.
+    """Start the server in its own process.
 
     Args:
         server_file: the file that it writes its address to, as JSON; None:
@@ -265,7 +265,7 @@ def _run_cluster_workers(
     ucx_options_list: Sequence[_Options] | None = None,
     ensure_cuda_device: bool = False,
 ) -> list[BaseProcess]:
-    """Start this host's workers, each in a process of its own.
+    """Start this host's workers, each in its own process.
 
     Args:
         server_info: the server's file, or what is in it.

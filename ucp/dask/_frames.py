@@ -3,7 +3,7 @@
 
 Columns move by their place, so that any label is right. Numbers, times and the codes of
 categories move as the bytes that they are in pandas, strings as Arrow's, and objects
-that are no strings are pickled. A frame that comes out has memory of its own.
+that are no strings are pickled. A frame that comes out has its own memory.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _pickle(values: Any) -> tuple[Any, Column]:
 
 
 def decode(parts: Sequence[tuple[Any, Layout]], meta: Any) -> Any:
-    """One frame of the rows of all parts, in memory of its own.
+    """One frame of the rows of all parts, in its own memory.
 
     Args:
         parts: tables, which may be views of memory that is released afterwards, and
@@ -251,7 +251,7 @@ def _decode_column(arrays: list[Any], kind: Any, column: Column) -> Any:
 
 
 def _own(arrays: list[Any], kind: Any) -> Any:
-    """One array with memory of its own."""
+    """One array with its own memory."""
     return pa.concat_arrays([*arrays, pa.array([], kind)])
 
 

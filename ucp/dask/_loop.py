@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An event loop in a thread of its own, for a worker's communicators."""
+"""An event loop in its own thread, for a worker's communicators."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class _Again(Exception):
 class ShuffleWorkerPlugin(WorkerPlugin):
     """What ``bootstrap()`` adds to each worker.
 
-    UCX starts with the first shuffle, in a thread with an event loop of its own, so
+    UCX starts with the first shuffle, in a thread with its own event loop, so
     that messages move whatever the worker does.
     """
 

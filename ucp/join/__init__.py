@@ -323,7 +323,7 @@ def left(
 ) -> Coroutine[Any, Any, JoinResult]:
     """Join two tables: all rows of the left one, with those of the right one.
 
-    Arguments and exceptions are those of ``inner()``.
+    Arguments and exceptions are as for ``inner()``.
     """
     return _join("left", left, right, **options)
 
@@ -333,7 +333,7 @@ def right(
 ) -> Coroutine[Any, Any, JoinResult]:
     """Join two tables: all rows of the right one, with those of the left one.
 
-    Arguments and exceptions are those of ``inner()``.
+    Arguments and exceptions are as for ``inner()``.
     """
     return _join("right", left, right, **options)
 
@@ -343,7 +343,7 @@ def outer(
 ) -> Coroutine[Any, Any, JoinResult]:
     """Join two tables: all rows of both.
 
-    Arguments and exceptions are those of ``inner()``.
+    Arguments and exceptions are as for ``inner()``.
     """
     return _join("outer", left, right, **options)
 
@@ -353,7 +353,7 @@ def semi(
 ) -> Coroutine[Any, Any, JoinResult]:
     """The rows of the left table whose key the right one has.
 
-    Arguments and exceptions are those of ``inner()``.
+    Arguments and exceptions are as for ``inner()``.
     """
     return _join("semi", left, right, **options)
 
@@ -363,7 +363,7 @@ def anti(
 ) -> Coroutine[Any, Any, JoinResult]:
     """The rows of the left table whose key the right one does not have.
 
-    Arguments and exceptions are those of ``inner()``.
+    Arguments and exceptions are as for ``inner()``.
     """
     return _join("anti", left, right, **options)
 
@@ -380,7 +380,7 @@ def stream(how: How, left: Any, right: Any, /, **options: Unpack[JoinOptions]) -
 
     Args:
         how: ``"inner"``, ``"left"``, ``"right"``, ``"outer"``, ``"semi"`` or
-            ``"anti"``. Other arguments and exceptions are those of ``inner()``.
+            ``"anti"``. Other arguments and exceptions are as for ``inner()``.
     """
     if how not in _HOWS:
         raise ValueError(f"how is {how!r}, not one of {_HOWS}")

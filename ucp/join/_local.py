@@ -214,7 +214,7 @@ def _narrow(table: Any, types: Mapping[str, Any]) -> Any:
 
 
 def _compact(table: Any) -> Any:
-    """The table in memory of its own size, if Arrow has given it more.
+    """The table in memory of its size, if Arrow has given it more.
 
     Arrow allocates whole batches, so a hundred rows of a thousand columns hold
     hundreds of times as much as they are.

@@ -361,7 +361,7 @@ class JoinRun(Exchange):
 
 
 async def _take_next(joining: deque[asyncio.Future[Any]], take: Emit) -> None:
-    """Have the next part taken; None is no part."""
+    """Have the next part taken; None is not a part."""
     part = await joining.popleft()
     if part is not None:
         await take(part)

@@ -65,7 +65,7 @@ def as_array(obj: Any, what: str) -> Array:
     """The array itself, where its memory is.
 
     Raises:
-        TypeError: it is no array, or its memory is a device's.
+        TypeError: it is not an array, or its memory is a device's.
     """
     if isinstance(obj, np.ndarray):
         return obj

@@ -47,7 +47,7 @@ class SyncBuffer:
         with ucp.sync.Communicator.from_env() as comm:
             buffer = ucp.moe.SyncBuffer.create(comm, num_experts, max_tokens, hidden)
 
-    Arguments, results and exceptions are those of ``Buffer``. A call makes progress in
+    Arguments, results and exceptions are as for ``Buffer``. A call makes progress in
     the thread that calls it. Ctrl-C in a call that waits ends the buffer.
     """
 

@@ -274,7 +274,7 @@ class Buffer(_ext.MoeBuffer):
             UCXError: another dispatch is older.
             ValueError: shape, dtype or strides; ``topk_idx`` is another.
 
-        Other exceptions are those of ``low_latency_dispatch()``.
+        Other exceptions are as for ``low_latency_dispatch()``.
         """
         self._check_handle(handle, is_unique=False)
         if not np.array_equal(self._experts_of(topk_idx), handle.topk_idx):
@@ -334,7 +334,7 @@ class Buffer(_ext.MoeBuffer):
         Raises:
             UCXUnsupportedError: a rank is masked.
 
-        Other exceptions are those of ``low_latency_dispatch()``.
+        Other exceptions are as for ``low_latency_dispatch()``.
         """
         if handle is not None:
             self._check_handle(handle, is_unique=True, is_again=True)

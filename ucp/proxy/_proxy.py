@@ -19,7 +19,7 @@ _LIMITS = {"latency": 32, "bulk": 8}
 
 @dataclass(frozen=True, slots=True)
 class ProxyStatistics:
-    """What a proxy has done: ``Proxy.statistics``.
+    """Statistics of a proxy: ``Proxy.statistics``.
 
     Attributes:
         rings: rings that it looks at now.
@@ -45,7 +45,7 @@ class Proxy(_ext.Proxy):
             await ring.quiet()
 
     Commands are written by threads without a worker, or by kernels of a GPU, which
-    know nothing but the ring. The proxy has a communicator of its own. What goes
+    know nothing but the ring. The proxy has its own communicator. What goes
     wrong ends the ring whose command it was, and no other one.
     """
 

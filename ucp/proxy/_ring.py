@@ -35,7 +35,7 @@ class RingError:
 
 @dataclass(frozen=True, slots=True)
 class RingStatistics:
-    """What a ring has done: ``Ring.statistics``.
+    """Statistics of a ring: ``Ring.statistics``.
 
     Attributes:
         puts, signals, quiets, barriers, nops: commands that have begun.
@@ -258,7 +258,7 @@ async def quiet_all(rings: Iterable[Ring]) -> None:
     ``Ring.quiet()`` of each.
 
     Raises:
-        TypeError: something is no ring.
+        TypeError: something is not a ring.
         ValueError: the rings are of several proxies.
         UCXError, IndexError, ValueError: one of the rings has ended.
     """

@@ -133,8 +133,8 @@ class SymmetricHeap(_ext.SymmetricHeap):
 
         Raises:
             UCXError: the ranks free different arrays.
-            TypeError, ValueError: it is no array of this heap, a part of one, or has
-                been freed. Ranks whose own is good raise UCXError then.
+            TypeError, ValueError: it is not an array of this heap, is a part of one, or
+                has been freed. Ranks whose own is good raise UCXError then.
         """
         try:
             check_free(self, array)

@@ -24,8 +24,8 @@ class MemoryCache:
             result = await ucp.join.inner(left, right, on="key", comm=comm, cache=cache)
 
     Args:
-        keep: bytes of unused memory at most that it keeps; what is more is given
-            back to the system.
+        keep: bytes of unused memory at most that it keeps; what is more is
+            returned to the system.
     """
 
     def __init__(self, keep: int = 1 << 30) -> None:

@@ -160,7 +160,7 @@ class MapOutputs(_ext.MapOutputs):
             byteorder, checksums: as they were given to the ``Writer``.
 
         Raises:
-            UCXError: the file cannot be read, as ``errno`` says; or it is no output
+            UCXError: the file cannot be read, as ``errno`` says; or it is not an output
                 of so many partitions.
             ValueError: there is no such map.
         """

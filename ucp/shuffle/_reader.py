@@ -30,7 +30,7 @@ _Landing = tuple[_ext.MapBlock, memoryview, _ext.Request[None]]
 
 @dataclass(frozen=True, slots=True)
 class ReaderStatistics(Statistics):
-    """What a reader has done so far: ``Reader.statistics``.
+    """Statistics of a reader: ``Reader.statistics``.
 
     Attributes:
         num_blocks: blocks that were handed out. The next three are their bytes:
@@ -99,7 +99,7 @@ class Reader(_ext.MapReader):
 
         Each block has the bytes of one map for one partition, in ``map_id`` and
         ``partition``, and is a read-only buffer, which stays valid as long as it
-        is held, also if its rank ends. A block is a view of the output where that
+        is held, even if its rank ends. A block is a view of the output where that
         can be mapped: memory of this host, and files of this host. Other bytes are
         copied. There are no blocks without bytes, and blocks come in any order.
 
@@ -117,7 +117,7 @@ class Reader(_ext.MapReader):
             pool: bytes that are copied from memory of other ranks go to buffers of
                 this pool. Hold fewer blocks than it has buffers: the next one waits
                 for a free buffer. A block that is longer than its buffers gets
-                memory of its own; so do outputs with checksums, and files of other
+                its own memory; so do outputs with checksums, and files of other
                 hosts.
 
         Raises:
@@ -225,7 +225,7 @@ class Reader(_ext.MapReader):
         Returns:
             How many have been committed, and are open now.
 
-        Exceptions are those of ``fetch()``.
+        Exceptions are as for ``fetch()``.
         """
         outputs = self._outputs
         wanted = range(outputs.num_maps) if maps is None else maps

@@ -27,7 +27,7 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True)
 class ShuffleStatistics(Statistics):
-    """What a shuffler has done so far on this rank: ``Shuffler.statistics``.
+    """Statistics of a shuffler on this rank: ``Shuffler.statistics``.
 
     Attributes:
         num_inserted: chunks that were inserted here.
@@ -255,7 +255,7 @@ class Shuffler(_ext.Shuffler):
         Raises:
             LookupError: it has been extracted.
 
-        Other exceptions are those of ``wait()``.
+        Other exceptions are as for ``wait()``.
         """
         await self.wait(index(partition))
         return self._extract(partition)

@@ -75,7 +75,7 @@ def pack_tag(user: SupportsIndex, rank: SupportsIndex, batch: SupportsIndex) -> 
 
 @dataclass(frozen=True, slots=True)
 class StagingStatistics(Statistics):
-    """What a staging queue has done so far on this rank: ``StagingQueue.statistics``.
+    """Statistics of a staging queue on this rank: ``StagingQueue.statistics``.
 
     Attributes:
         num_sent: messages.
@@ -96,7 +96,7 @@ class StagingStatistics(Statistics):
 
 
 class _Operation:
-    """A send or a receive; runs in a task of its own, so that it can go on when its
+    """A send or a receive; runs in its own task, so that it can go on when its
     caller is cancelled.
 
     Attributes:
@@ -324,7 +324,7 @@ class StagingQueue:
         Raises:
             UCXMsgTruncated: the message is longer than ``buffer``, and lost.
 
-        Other exceptions are those of ``send()``.
+        Other exceptions are as for ``send()``.
         """
         rank = self._check(source, tag)
         view = _bytes_view(buffer, writable=True)

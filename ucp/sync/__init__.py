@@ -5,7 +5,7 @@
         ep.send(b"ping")
         ep.recv(buffer, timeout=1)
 
-Each call is submitted to a worker whose event loop runs in a thread of its own,
+Each call is submitted to a worker whose event loop runs in its own thread,
 and waits for the result without the GIL. So messages move and heartbeats are
 answered between the calls, too. Any thread may call, and several threads may use
 one endpoint. The thread of the worker starts with the first call and ends with

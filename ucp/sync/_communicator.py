@@ -34,13 +34,13 @@ class Communicator(Operations, NonBlocking):
             array = np.full(1000, comm.rank, dtype="f8")
             comm.allreduce(array)
 
-    Made by connect(), from_env(), from_allgather() or split(). It has a worker of
-    its own, which those that are split off share. An operation makes progress in
-    the thread that calls it; between the calls a thread of the library does, so
-    that other ranks hear of this one while it computes. Arguments, results and
-    exceptions are those of ``ucp.Communicator``, and ``timeout`` that of this
-    module: a collective operation whose time runs out, or that Ctrl-C interrupts,
-    revokes the communicator.
+    Made by connect(), from_env(), from_allgather() or split(). It has its own worker,
+    which communicators that are split off share. An operation makes progress in the
+    thread that calls it; between the calls a thread of the library does, so that
+    other ranks hear of this one while it computes. Arguments, results and exceptions
+    are as for ``ucp.Communicator``, and ``timeout`` is as in this module: a
+    collective operation whose time runs out, or that Ctrl-C interrupts, revokes the
+    communicator.
 
     Dropping the last reference closes it, unless collective operations are under
     way, which aborts it. So does the exit of the interpreter; after an exception that

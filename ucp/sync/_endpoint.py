@@ -78,7 +78,7 @@ class Endpoint(Messages, Closing):
         self._do(self._async.stream_shutdown)
 
     def channel(self, number: int) -> Channel:
-        """The channel ``number``, 1 to 65535: a queue of its own."""
+        """The channel ``number``, 1 to 65535: its own queue."""
         return Channel(self, number)
 
     @property

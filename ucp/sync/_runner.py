@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class _Runner:
-    """An event loop in a thread of its own, until stop()."""
+    """An event loop in its own thread, until stop()."""
 
     def __init__(self) -> None:
         started: concurrent.futures.Future[Worker] = concurrent.futures.Future()

@@ -83,7 +83,7 @@ class SymmetricHeap:
             heap.put_signal(x, source, pe, signal, 1)
             signal.wait_until(">=", 1)
 
-    Arguments, results and exceptions are those of ``ucp.shmem.SymmetricHeap``, and
+    Arguments, results and exceptions are as for ``ucp.shmem.SymmetricHeap``, and
     ``timeout`` that of this module.
     """
 

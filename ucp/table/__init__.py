@@ -363,7 +363,7 @@ def repartition(
         n: the first ``n`` ranks get rows; None: all.
 
     Returns:
-        The rows that this rank has got. Other arguments and exceptions are those of
+        The rows that this rank has got. Other arguments and exceptions are as for
         ``sort``.
     """
     return _begin("repartition", table, (on,), {**options, "n": n}, None)
@@ -380,7 +380,7 @@ def sort(
 ) -> Coroutine[Any, Any, Any]:
     """Sort the rows of all ranks: rank 0 gets the first ones, in their order.
 
-    The order is that of ``pyarrow.compute.sort_indices``: NaNs are behind all
+    The order is the same as in ``pyarrow.compute.sort_indices``: NaNs are behind all
     numbers, and nulls behind them, or both in front, the nulls first. Ordered
     dictionaries, categoricals and polars' ``Enum`` have the order of their categories.
 
@@ -438,7 +438,7 @@ def group_by(
 ) -> Coroutine[Any, Any, Any]:
     """Compute something of each group of rows that are equal in ``keys``.
 
-    Names and meanings are those of ``pyarrow.TableGroupBy.aggregate``:
+    Names and meanings are as in ``pyarrow.TableGroupBy.aggregate``:
     ``[("x", "sum"), ([], "count_all")]`` gives the columns ``x_sum`` and
     ``count_all``, and nulls are not counted.
 
@@ -451,7 +451,7 @@ def group_by(
             "mean"])]`` give the columns ``x_sum`` and ``x_mean``. The functions are
             sum, count, count_all (size), mean, min, max, first, last, any, all,
             count_distinct (nunique), variance (var) and stddev (std). Means of times
-            are times without fractions of their unit. The options are those of Arrow:
+            are times without fractions of their unit. The options are Arrow's:
             skip_nulls, min_count, mode, ddof.
         dropna: rows without a value of a key are in no group. None: so it is for
             tables of pandas.
@@ -461,7 +461,7 @@ def group_by(
 
     Returns:
         Some of the groups, in any order: the keys, and a column for each
-        aggregation. Other arguments and exceptions are those of ``sort``.
+        aggregation. Other arguments and exceptions are as for ``sort``.
     """
     more = {"dropna": dropna, "ddof": ddof}
     return _begin("group_by", table, (keys, aggregations), {**options, **more}, None)
@@ -521,10 +521,11 @@ def read_parquet(
         KeyError: there is no such column, of ``columns`` or ``filters``.
         TypeError: files have different columns, or types that have no common one, or
             are in folders of different keys.
-        ValueError: a file is no Parquet file, has two columns of a name, or is in two
-            folders of a key; arguments differ between ranks; ``path`` or ``columns``
-            is empty. These five are the same on all ranks. One rank only raises it if
-            a value does not fit into the type that a column has in all files.
+        ValueError: a file is not a Parquet file, has two columns of a name, or is in
+            two folders of a key; arguments differ between ranks; ``path`` or
+            ``columns`` is empty. These five are the same on all ranks. One rank only
+            raises it if a value does not fit into the type that a column has in all
+            files.
         UCXRankFailed: a rank has failed, or has raised an exception.
     """
 
@@ -567,7 +568,7 @@ def write_parquet(
         FileExistsError: the directory is not empty, ``path`` is a file, or another
             program gives files of the directory their names.
         OSError: the directory cannot be written to.
-        TypeError: it is no table, or not the same columns on all ranks.
+        TypeError: it is not a table, or not the same columns on all ranks.
         ValueError: arguments differ between ranks. These are the same on all ranks.
         UCXRankFailed: a rank has failed, or has raised an exception.
     """

@@ -55,7 +55,7 @@ def known_path(path: Any) -> Path:
     """The path, or the paths, that a call names.
 
     Raises:
-        TypeError: one of them is no path.
+        TypeError: one of them is not a path.
         ValueError: there is none.
     """
     if not isinstance(path, list | tuple):

@@ -114,7 +114,7 @@ class UCXEndpoint(_ext.Endpoint):
     def set_close_callback(self, cb_func: Callable[[], object] | None) -> None:
         """Call ``cb_func()`` when the endpoint has ended, for whatever reason.
 
-        ``progress()`` calls it, also if the endpoint has ended before.
+        ``progress()`` calls it, even if the endpoint has ended before.
         """
         if cb_func is None or not self.closed():
             self._on_close = cb_func
