@@ -357,9 +357,10 @@ umx_status umi_channel_send(umx_ep *ep, const umi_outgoing *what,
                             const umx_buffer *buf, const umx_op_params *params,
                             umx_request **req_p);
 
-/* inject.c: send a message of at most UMI_INJECT_MAX bytes of the host's memory,
- * without a user's header, if UCX takes it in the call. UMX_INPROGRESS: nothing
- * has been done; umi_channel_send() sends it, or tells why it cannot be sent. */
+/* inject.c: send a message of at most UMI_INJECT_MAX bytes of the host's
+ * memory, without a user's header, if UCX takes it in the call. UMX_INPROGRESS:
+ * nothing has been done; umi_channel_send() sends it, or tells why it cannot be
+ * sent. */
 enum {
     UMI_INJECT_MAX = 128
 };
