@@ -72,7 +72,7 @@ _COMMANDS = {
     ),
     "metrics": _Command(
         "_commands.metrics",
-        "print or serve the counters of this host's processes, for Prometheus",
+        "print or serve counters of this host's processes, for Prometheus",
         """\
   python -m ucp metrics               print them once
   python -m ucp metrics --listen :9400           serve them on all addresses

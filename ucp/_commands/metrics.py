@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m ucp metrics``: the counters of a host's processes, for Prometheus.
+"""``python -m ucp metrics``: counters of this host's processes, for Prometheus.
 
 The processes are read without their help, so they may hang: see _observe/page.py.
 """
