@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import importlib
 import inspect
 import multiprocessing
@@ -23,6 +24,8 @@ import os
 import signal
 import statistics
 import sys
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from queue import Empty
 from typing import Any
 
@@ -326,15 +329,17 @@ def _first_of(queue: Any, process: Any) -> Any:
                 sys.exit(1)  # it has said why
 
 
-def _start(process: Any) -> None:
-    """Start a process that leaves Ctrl-C to this one, which ends it.
+@contextlib.contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C wait until the end of the block.
 
-    It inherits that SIGINT is blocked. The queue that it gets has started the
-    process of multiprocessing that would unblock it.
+    Queues of multiprocessing that are half made print errors at its end. Processes
+    that are started inherit that SIGINT is blocked: this one ends them.
     """
+    resource_tracker.ensure_running()  # whoever starts it unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        process.start()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -351,11 +356,12 @@ class _Processes:
 
     def start(self, function: Any, *args: Any) -> tuple[Any, Any]:
         """Start ``function(queue, *args)``; its process, and the queue."""
-        queue = _spawn.Queue()
-        self._queues.append(queue)
-        process = _spawn.Process(target=function, args=(queue, *args))
-        self.all.insert(0, process)
-        _start(process)
+        with _interrupted_later():
+            queue = _spawn.Queue()
+            self._queues.append(queue)
+            process = _spawn.Process(target=function, args=(queue, *args))
+            self.all.insert(0, process)
+            process.start()
         return process, queue
 
     def end(self) -> None:
