@@ -360,12 +360,25 @@ umx_status umi_channel_send(umx_ep *ep, const umi_outgoing *what,
 /* inject.c: send a message of at most UMI_INJECT_MAX bytes of the host's
  * memory, without a user's header, if UCX takes it in the call. UMX_INPROGRESS:
  * nothing has been done; umi_channel_send() sends it, or tells why it cannot be
- * sent. */
+ * sent. Of longer ones UCX takes none over shared memory: with the header and
+ * its own they exceed an element of its queue, by default 128 bytes. */
 enum {
-    UMI_INJECT_MAX = 128
+    UMI_INJECT_MAX = 64
 };
 umx_status umi_channel_inject(umx_ep *ep, uint32_t channel, uint8_t flags,
                               uint64_t tag, const void *data, size_t len);
+
+/* Count a message of `len` bytes that has been sent. */
+static inline void
+umi_channel_count_sent(umx_ep *ep, size_t len)
+{
+    umx_worker_stats *stats = umi_endpoint_worker(ep)->stats;
+
+    ep->stats.sent_messages++;
+    ep->stats.sent_bytes += len;
+    stats->sent_messages++;
+    stats->sent_bytes += len;
+}
 
 /* umx_channel_recv_message() and umx_channel_probe() for every kind; `small` as
  * umx_am_recv(), or NULL. */

@@ -9,22 +9,23 @@
 /* True if a message of `len` bytes goes eagerly and at once, as far as this
  * side knows: there is credit, and nothing that was sent before waits. */
 static inline bool
-may_inject(const umx_ep *ep, const umi_channel *channel, size_t len)
+may_inject(const umx_ep *ep, const umi_channel *channel, size_t len,
+           umi_charge charge)
 {
     return ep->state == UMX_EP_OPEN && !ep->is_closing && !ep->is_peer_closed &&
            ep->base.handle != NULL && umi_list_is_empty(&channel->waiting) &&
            (len != 0 || !umi_credit_counts_all(&ep->peer_limits)) &&
            len < umi_channels_of(ep)->plain_below &&
-           umi_credit_allows(channel, umi_charge_eager(len, 0));
+           umi_credit_allows(channel, charge);
 }
 
 umx_status
 umi_channel_inject(umx_ep *ep, uint32_t id, uint8_t flags, uint64_t tag,
                    const void *data, size_t len)
 {
-    umi_channel      *channel;
-    umx_worker_stats *stats;
-    umi_header        header;
+    umi_charge   charge = umi_charge_eager(len, 0);
+    umi_channel *channel;
+    umi_header   header;
 
     if (umi_endpoint_check(ep) != UMX_OK || UMI_IS_OBSERVED()) {
         return UMX_INPROGRESS;
@@ -35,7 +36,7 @@ umi_channel_inject(umx_ep *ep, uint32_t id, uint8_t flags, uint64_t tag,
         return UMX_INPROGRESS;
     }
     umi_link_look_first(&ep->base);
-    if (!may_inject(ep, channel, len)) {
+    if (!may_inject(ep, channel, len, charge)) {
         return UMX_INPROGRESS;
     }
     header = (umi_header){
@@ -51,12 +52,7 @@ umi_channel_inject(umx_ep *ep, uint32_t id, uint8_t flags, uint64_t tag,
         return UMX_INPROGRESS;
     }
     channel->tx_seq++;
-    channel->tx_sent.messages++;
-    umi_channels_of(ep)->tx_sent.bytes += umi_charge_eager(len, 0).bytes;
-    stats = umi_endpoint_worker(ep)->stats;
-    ep->stats.sent_messages++;
-    ep->stats.sent_bytes += len;
-    stats->sent_messages++;
-    stats->sent_bytes += len;
+    umi_channel_count_sent(ep, len);
+    umi_credit_sent(channel, charge);
     return UMX_OK;
 }

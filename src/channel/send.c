@@ -154,17 +154,6 @@ is_loan(const umx_request *req)
     return umi_send_of(req)->way == UMI_OFFER_LOAN;
 }
 
-static inline void
-count_sent(umx_ep *ep, size_t len)
-{
-    umx_worker_stats *stats = umi_endpoint_worker(ep)->stats;
-
-    ep->stats.sent_messages++;
-    ep->stats.sent_bytes += len;
-    stats->sent_messages++;
-    stats->sent_bytes += len;
-}
-
 /* Note that a message is announced. A flush waits for one that is short enough
  * to go eagerly, as for one that waits here: the program does not know which of
  * the two becomes of it. */
@@ -215,7 +204,7 @@ post(umi_channel *channel, umx_request *req, umi_charge charge)
     if (status >= 0) {
         umi_send_of(req)->is_sent = true;
         channel->tx_seq++;
-        count_sent(channel->ep, req->buf.len);
+        umi_channel_count_sent(channel->ep, req->buf.len);
         umi_credit_sent(channel, charge);
     }
     return status;

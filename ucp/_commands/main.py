@@ -8,6 +8,7 @@ import difflib
 import errno
 import importlib
 import sys
+from collections.abc import Iterable
 from typing import Any, NamedTuple, NoReturn
 
 from .._core import startup
@@ -199,8 +200,13 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         word = message.partition("unrecognized arguments: ")[2].partition("=")[0]
         known = [name for action in self._actions for name in action.option_strings]
-        similar = difflib.get_close_matches(word, known, 1) if word else []
-        super().error(message + (f"; did you mean {similar[0]}?" if similar else ""))
+        super().error(message + _meant(word, known))
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    """The end of an error that names what was probably meant; "": nothing is near."""
+    similar = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def _parser(name: str, module: Any) -> argparse.ArgumentParser:
@@ -233,10 +239,9 @@ def _overview(name: str) -> int:
         print("\n".join(lines))
         return 0
     if name:
-        similar = difflib.get_close_matches(name, _COMMANDS, 1)
-        if similar:
+        meant = _meant(name, _COMMANDS)
+        if meant:
             lines = [f"{program} --help lists all commands."]
-        meant = f"; did you mean {similar[0]}?" if similar else ""
         lines.insert(0, f"{program}: there is no command {name!r}{meant}")
     print("\n".join(lines), file=sys.stderr)
     return 2

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from .. import _version
+from .._core.resolve import host_and_port
 from .._observe import page
 from .._observe.families import Family, of_host
 from .._observe.metrics import CONTENT_TYPE, OLD_CONTENT_TYPE, old_text, open_metrics
@@ -32,8 +33,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host or socket.gethostname()}:{self.port}"
+        return host_and_port(self.host or socket.gethostname(), self.port)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

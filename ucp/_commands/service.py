@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 from .._core import startup
 from .._core.connect import create_listener
 from .._core.endpoint import Endpoint
+from .._core.resolve import host_and_port
 from ..exceptions import UCXBaseException
 from .finding import ended
 from .pair import Pair, PairError, follow
@@ -44,8 +45,8 @@ async def serve(host: str, port: int, *, end_with_input: bool) -> None:
     """Serve leaders, one after the other or several, until this is cancelled."""
     listener = create_listener(_serve_one, port, host=host or None)
     async with listener:
-        where = f"[{host}]" if ":" in host else host
-        print(f"listening on {where or '*'}:{listener.port}", flush=True)
+        where = host_and_port(host or "*", listener.port)
+        print(f"listening on {where}", flush=True)
         if end_with_input:
             await _input_ended()
         else:

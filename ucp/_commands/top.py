@@ -283,11 +283,9 @@ def _row(worker: _Worker, before: _Worker | None, seconds: float) -> dict[str, A
 
 def _command(pid: int) -> str:
     """The command line of a process, with its program's name alone."""
-    try:
-        text = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace")
-    except OSError:
+    words = page.words_of(pid)
+    if not words:
         return ""
-    words = text.split("\0")
     return page.printable(" ".join([Path(words[0]).name, *words[1:]]).strip())
 
 

@@ -29,6 +29,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from .._core.resolve import host_and_port
 from ..exceptions import UCXConfigError
 
 _ROOT = "UCP_ROOT"
@@ -167,7 +168,7 @@ def _root(environ: Mapping[str, str], launcher: str) -> str:
 
 
 def _url(host: str, port: int) -> str:
-    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+    return f"tcp://{host_and_port(host, port)}"
 
 
 def split_address(text: str, name: str) -> tuple[str, int]:

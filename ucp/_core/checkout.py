@@ -11,6 +11,7 @@ This module needs nothing but the standard library.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -24,7 +25,7 @@ def installed() -> ModuleSpec | None:
 
     None: this one is compiled, or none is installed.
     """
-    if not _PACKAGE.is_dir() or _is_compiled(_PACKAGE):  # an archive is no directory
+    if not _PACKAGE.is_dir() or is_compiled(_PACKAGE):  # an archive is no directory
         return None
     root = _PACKAGE.parent.resolve()
     for entry in sys.path:
@@ -32,7 +33,7 @@ def installed() -> ModuleSpec | None:
             continue
         spec = PathFinder.find_spec(_PACKAGE.name, [entry])
         if spec is not None and spec.origin is not None:
-            if _is_compiled(Path(spec.origin).parent):
+            if is_compiled(Path(spec.origin).parent):
                 return spec
     return None
 
@@ -48,8 +49,13 @@ def remedy() -> str:
     )
 
 
-def _is_compiled(package: Path) -> bool:
-    return any(package.glob("_ext*.so"))
+def is_compiled(package: Path) -> bool:
+    """Is the extension in this folder?"""
+    try:
+        names = os.listdir(package)
+    except OSError:
+        return False
+    return any(name.startswith("_ext") and name.endswith(".so") for name in names)
 
 
 def stand_for(package: ModuleType, spec: ModuleSpec) -> None:

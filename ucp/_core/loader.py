@@ -165,7 +165,7 @@ def _check_extension_is_here() -> None:
             f"{_PACKAGE} lies in the archive {archive}, and no library can be "
             "loaded from there: unpack it, or 'pip install' ucp into a folder."
         )
-    if not any(_PACKAGE.glob("_ext*.so")):
+    if not checkout.is_compiled(_PACKAGE):
         raise ImportError(
             f"{_PACKAGE} has no compiled extension: it is a source tree, and no ucp is "
             f"installed for {sys.executable}. {checkout.remedy()}"

@@ -38,6 +38,11 @@ def check_port(port: SupportsIndex) -> int:
     return number
 
 
+def host_and_port(host: str, port: int) -> str:
+    """HOST:PORT, and [HOST]:PORT for an address of IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def check_timeout(seconds: Any) -> None:
     """Raise TypeError unless it is None, or a number."""
     if seconds is None or isinstance(seconds, numbers.Real):

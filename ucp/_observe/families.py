@@ -15,6 +15,7 @@ from .. import _version
 from .._core import lifecycle
 from .._core.endpoint import Endpoint
 from .._core.loader import which_ucx
+from .._core.resolve import host_and_port
 from ..exceptions import UCXError
 from . import latency
 from .page import ProcessStatistics, WorkerCounters, program_of
@@ -239,6 +240,6 @@ def _of_peers(endpoints: Iterable[Endpoint]) -> Iterator[Family]:
 def _peer_of(endpoint: Endpoint) -> str:
     """HOST:PORT, or the process of a peer whose address is not known."""
     host, port, pid, _ = endpoint.peer
-    if host is not None:
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if host is not None and port is not None:
+        return host_and_port(host, port)
     return "unknown" if pid is None else f"process {pid}"

@@ -122,14 +122,18 @@ def program_of(pid: int) -> str:
     "" if there is no such process.
     """
     name = name_of(pid)
+    if not name.startswith("python"):  # also one that has named itself
+        return name
+    return printable(_script_of(words_of(pid)[1:]) or name)
+
+
+def words_of(pid: int) -> list[str]:
+    """The command line of a process, and "" behind it; []: there is no process."""
     try:
         line = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace")
     except OSError:
-        return name
-    words = line.split("\0")
-    if not name.startswith("python"):  # also one that has named itself
-        return name
-    return printable(_script_of(words[1:]) or name)
+        return []
+    return line.split("\0")
 
 
 def _script_of(words: list[str]) -> str:

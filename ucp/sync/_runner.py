@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from .._core import lifecycle
 from .._core.endpoint import Endpoint
 from .._core.listener import Listener
-from .._core.resolve import check_timeout
+from .._core.resolve import check_timeout, host_and_port
 from .._core.worker import Worker
 from .._ext import ANY, Channel
 from ..exceptions import UCXCanceled, UCXCloseError, UCXTimeout
@@ -194,7 +194,7 @@ def _timed_out(
 
 def _from(ep: Endpoint) -> str:
     peer = ep.peer_address
-    return "" if peer is None else f" from {_address(*peer[:2])}"
+    return "" if peer is None else f" from {host_and_port(*peer[:2])}"
 
 
 def _which(
@@ -224,11 +224,7 @@ def _unread(ep: Endpoint) -> str:
 
 def _where(owner: object) -> str:
     if isinstance(owner, Endpoint) and owner.peer_address is not None:
-        return f" of the endpoint to {_address(*owner.peer_address[:2])}"
+        return f" of the endpoint to {host_and_port(*owner.peer_address[:2])}"
     if isinstance(owner, Listener):
-        return f" of the listener at {_address(owner.host, owner.port)}"
+        return f" of the listener at {host_and_port(owner.host, owner.port)}"
     return ""
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -77,18 +77,6 @@ loop_is_due(WorkerObject *worker)
            !worker_extend_turn(worker);
 }
 
-/* Count an await as `count` short ones. True: it is time to ask that. */
-static inline bool
-is_clock_due(WorkerObject *worker, size_t count)
-{
-    worker->inline_count += count;
-    if (LIKELY(worker->inline_count < INLINE_PER_CLOCK)) {
-        return false;
-    }
-    worker->inline_count = 0;
-    return true;
-}
-
 static NOINLINE PySendResult
 let_loop(RequestObject *self, PyObject **out)
 {
@@ -246,11 +234,14 @@ request_step(RequestObject *self, PyObject **out)
     if (UNLIKELY(!request_is_settled(self))) {
         return step_pending(self, out);
     }
-    /* A task of another thread's loop has no part in the turn. */
-    if (UNLIKELY(is_clock_due(worker, 1 + self->info.length / INLINE_BYTES)) &&
-        !self->has_yielded && !self->has_let_loop && worker_is_mine(worker) &&
-        loop_is_due(worker)) {
-        return let_loop(self, out);
+    worker->inline_count += 1 + self->info.length / INLINE_BYTES;
+    if (UNLIKELY(worker->inline_count >= INLINE_PER_CLOCK)) {
+        worker->inline_count = 0;
+        /* A task of another thread's loop has no part in the turn. */
+        if (!self->has_yielded && !self->has_let_loop &&
+            worker_is_mine(worker) && loop_is_due(worker)) {
+            return let_loop(self, out);
+        }
     }
     return hand_out(self, out);
 }
