@@ -129,12 +129,11 @@ learn(umx_context *context)
     umx_status status = (umx_status)ucp_context_query(context->ucx->handle,
                                                       &attr);
 
-    if (status != UMX_OK) {
-        return status;
+    if (status == UMX_OK) {
+        context->moves_cuda = (attr.memory_types &
+                               UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
     }
-    context->moves_cuda = (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) !=
-                          0;
-    return umi_datatypes_create(&context->datatypes);
+    return status;
 }
 
 static umx_status
@@ -194,9 +193,10 @@ context_new(void)
         pthread_mutex_init(&context->ucx_lock, NULL);
         pthread_mutex_init(&context->memhs_lock, NULL);
         umi_slots_init(&context->memhs);
-        pthread_mutex_init(&context->waits_lock, NULL);
-        umi_list_init(&context->waits);
-        umi_parked_init(&context->parked);
+        pthread_mutex_init(&context->waiters_lock, NULL);
+        umi_list_init(&context->waiters);
+        pthread_mutex_init(&context->parked_lock, NULL);
+        umi_list_init(&context->parked);
     }
     return context;
 }
@@ -204,8 +204,8 @@ context_new(void)
 static void
 context_free(umx_context *context)
 {
-    (void)umi_parked_fini(&context->parked);
-    pthread_mutex_destroy(&context->waits_lock);
+    pthread_mutex_destroy(&context->parked_lock);
+    pthread_mutex_destroy(&context->waiters_lock);
     pthread_mutex_destroy(&context->memhs_lock);
     pthread_mutex_destroy(&context->ucx_lock);
     free(context);
@@ -426,14 +426,14 @@ umx_context_release(umx_context *context)
     }
     /* UCX's threads and descriptors did not come along into a forked child. */
     if (context->generation == umi_fork_generation()) {
-        if (!umi_parked_fini(&context->parked)) {
+        if (context->end_parked != NULL && !context->end_parked(context)) {
             return; /* UCX cannot be given up */
         }
-        umi_datatypes_destroy(&context->datatypes);
         umi_context_put_ucx(context->ucx);
         ucp_config_release(context->ucx_config);
         umi_fork_leave();
-        pthread_mutex_destroy(&context->waits_lock);
+        pthread_mutex_destroy(&context->parked_lock);
+        pthread_mutex_destroy(&context->waiters_lock);
         pthread_mutex_destroy(&context->memhs_lock);
         pthread_mutex_destroy(&context->ucx_lock);
     }

@@ -9,9 +9,7 @@
 #include <umx/context.h>
 
 #include "core/config.h"
-#include "core/datatype.h"
 #include "core/fork.h"
-#include "core/parked.h"
 #include "core/port_range.h"
 #include "core/routes.h"
 #include "util/list.h"
@@ -38,13 +36,16 @@ struct umx_context {
     bool            has_devices; /* the program has chosen UCX's devices */
     umi_port_range  ports;
     bool            moves_cuda; /* UCX reads and writes device memory */
-    umi_datatypes   datatypes;
     uint64_t        id; /* random; the first bytes of its workers' ids */
     pthread_mutex_t memhs_lock;
     umi_slots       memhs; /* open ones, by id */
-    pthread_mutex_t waits_lock;
-    umi_list        waits; /* of all workers: wait.c */
-    umi_parked      parked;
+    pthread_mutex_t waiters_lock;
+    umi_list        waiters; /* umi_waiter.node, of all workers */
+    pthread_mutex_t parked_lock;
+    umi_list        parked; /* umx_worker.parked_node: parked.h */
+    /* Free them: true; or say that the context must stay. NULL: there have been
+     * none. */
+    bool (*end_parked)(umx_context *context);
 };
 
 void umi_context_hold(umx_context *context);

@@ -84,8 +84,8 @@ bell_of(umx_worker *worker)
         return bell;
     }
     bell = new_bell();
-    if (bell != NULL && umi_watch_start(worker, &worker->bell_watch, bell->fd,
-                                        EPOLLIN, on_ring) != UMX_OK) {
+    if (bell != NULL && umi_watch_start(&worker->watches, &worker->bell_watch,
+                                        bell->fd, EPOLLIN, on_ring) != UMX_OK) {
         put_bell(bell);
         bell = NULL;
     }
@@ -408,7 +408,7 @@ umi_dma_fini(umx_worker *worker)
     }
     umi_timer_stop(&worker->dma_timer);
     if (worker->bell != NULL) {
-        umi_watch_stop(worker, &worker->bell_watch);
+        umi_watch_stop(&worker->watches, &worker->bell_watch);
         put_bell(worker->bell);
         worker->bell = NULL;
     }

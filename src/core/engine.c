@@ -7,7 +7,8 @@
 #include "core/configuration.h"
 #include "core/descriptors.h"
 #include "core/segment_limit.h"
-#include "core/socket.h"
+#include "core/status.h"
+#include "core/unsent.h"
 #include "core/worker.h"
 #include "util/log.h"
 
@@ -20,8 +21,8 @@ watch_fd(umi_engine *engine)
     umx_status         status;
 
     status = (umx_status)ucp_worker_get_efd(engine->ucp, &engine->fd);
-    if (status == UMX_OK &&
-        epoll_ctl(engine->worker->fd, EPOLL_CTL_ADD, engine->fd, &event) != 0) {
+    if (status == UMX_OK && epoll_ctl(engine->worker->watches.fd, EPOLL_CTL_ADD,
+                                      engine->fd, &event) != 0) {
         status = umi_status_from_errno(errno);
     }
     return status;
@@ -181,6 +182,42 @@ umi_engine_count(umi_engine *engine, uint64_t uuid)
     return (found != NULL) ? ++found->made : 0;
 }
 
+/* ---- sockets of tcp ------------------------------------------------------
+ */
+
+bool
+umi_engine_has_sent(const umi_engine *engine)
+{
+    return umi_unsent_is_none(engine->fd);
+}
+
+void
+umi_engine_tune(umi_engine *engine, bool is_new)
+{
+    enum {
+        TUNE_MS = 50
+    };
+    uint64_t now   = umi_ticks();
+    uint64_t pause = umi_ticks_from_ns(TUNE_MS * UINT64_C(1000000));
+
+    if (is_new || engine->tuned == 0 || now - engine->tuned > pause) {
+        engine->tuned = now | 1;
+        umi_unsent_limit(engine->fd);
+    }
+}
+
+void
+umi_engine_keep_alive(umi_engine *engine, uint64_t keepalive_ns)
+{
+    bool is_longer = keepalive_ns == 0 || keepalive_ns > engine->keepalive_ns;
+
+    if (!engine->is_unlimited && is_longer) {
+        engine->is_unlimited = keepalive_ns == 0;
+        engine->keepalive_ns = keepalive_ns;
+    }
+    umi_unsent_keep_alive(engine->fd, engine->keepalive_ns);
+}
+
 /* ---- life ----------------------------------------------------------------
  */
 
@@ -197,8 +234,9 @@ umi_engine_fini(umi_engine *engine)
             ucp_worker_release_address(engine->ucp, engine->addresses[i]);
         }
     }
-    if (engine->worker->fd >= 0) {
-        (void)epoll_ctl(engine->worker->fd, EPOLL_CTL_DEL, engine->fd, &event);
+    if (engine->worker->watches.fd >= 0) {
+        (void)epoll_ctl(engine->worker->watches.fd, EPOLL_CTL_DEL, engine->fd,
+                        &event);
     }
     ucp_worker_destroy(engine->ucp);
     engine->ucp = NULL;

@@ -22,7 +22,7 @@ typedef struct umi_engine {
     umx_worker     *worker;
     struct umi_ucx *ucx; /* held: UCX's context that `ucp` is of */
     ucp_worker_h    ucp;
-    int             fd;           /* UCX's event fd, in worker->fd */
+    int             fd;           /* UCX's event fd, in worker->watches */
     bool            is_deaf;      /* that does not wake the owner */
     uint64_t        busy_ns;      /* since when UCX is BUSY for nothing; or 0 */
     unsigned        num_busy;     /* how often it has said so since then */
@@ -34,12 +34,12 @@ typedef struct umi_engine {
     bool            is_full;  /* UCX has no room for another configuration */
     bool            is_guest; /* endpoint/strangers.h */
     uint64_t        tuned;    /* ticks: umi_engine_tune(); 0: never */
-    bool            is_unlimited; /* a peer's host may be silent for ever */
-    uint64_t        keepalive_ns; /* else for so long: unsent.h; 0: not known */
+    bool            is_unlimited;  /* a peer's host may be silent for ever */
+    uint64_t        keepalive_ns;  /* else for so long; 0: not known */
     struct umi_queue_probe *probe; /* ops/queue.h; owned; or NULL */
 } umi_engine;
 
-/* Create an engine, whose event fd goes into worker->fd. */
+/* Create an engine, whose event fd goes into worker->watches. */
 umx_status umi_engine_create(umx_worker *worker, umi_engine **engine_p);
 
 /* Give up UCX's worker: it writes into no buffer any more. Idempotent. */
@@ -81,6 +81,19 @@ void umi_engine_add(umi_engine *engine);
 
 /* Use `engine` for all that is new in the worker from now on. */
 void umi_engine_use(umi_engine *engine);
+
+/* Tell whether UCX's sockets of tcp have sent all: umi_unsent_is_none(). */
+bool umi_engine_has_sent(const umi_engine *engine);
+
+/* Have the kernel take no more of what is sent than it needs:
+ * umi_unsent_limit(). What a socket needs changes: call this often, it looks
+ * from time to time, or at once for a socket that `is_new`. */
+void umi_engine_tune(umi_engine *engine, bool is_new);
+
+/* Limit how long the networks of UCX's sockets of tcp may be silent:
+ * umi_unsent_keep_alive(). Of several limits the longest holds, as connections
+ * share these sockets. */
+void umi_engine_keep_alive(umi_engine *engine, uint64_t keepalive_ns);
 
 /* Progress the other engines; returns the number of events. */
 unsigned umi_engines_progress(umx_worker *worker);

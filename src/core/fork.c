@@ -42,7 +42,6 @@
 #include <unistd.h>
 
 #include "core/watch.h"
-#include "core/worker.h"
 #include "util/log.h"
 
 /* A function of UCX's that is in no installed header; UCX's thread calls it
@@ -62,7 +61,7 @@ enum {
 
 static struct {
     pthread_mutex_t lock; /* held during fork() */
-    umi_list        workers;
+    umi_list        members;
     unsigned        users;    /* contexts of this process */
     int             probe_fd; /* in UCX's epoll set; or -1 */
     bool            is_lost;  /* a child that could not be put in order */
@@ -77,7 +76,7 @@ static struct {
     pthread_t   thread;
 } self = {
     .lock     = PTHREAD_MUTEX_INITIALIZER,
-    .workers  = {&self.workers, &self.workers},
+    .members  = {&self.members, &self.members},
     .probe_fd = -1,
     .epoll_fd = -1,
 };
@@ -375,15 +374,14 @@ take_over_epoll(void)
 /* ---- around fork() -------------------------------------------------------
  */
 
-/* No progress thread of ours holds a lock of UCX in the child. */
+/* No thread of ours holds a lock of UCX in the child. */
 static void
-hold_guards(void)
+hold_members(void)
 {
-    UMI_LIST_FOREACH(node, &self.workers) {
-        umx_worker *worker = umi_container_of(node, umx_worker, fork_node);
+    UMI_LIST_FOREACH(node, &self.members) {
+        umi_fork_member *member = umi_container_of(node, umi_fork_member, node);
 
-        worker->is_held_for_fork = worker->guard != NULL &&
-                                   umi_guard_before_fork(worker->guard);
+        member->is_held = member->ops->hold(member);
     }
 }
 
@@ -391,28 +389,23 @@ void
 umi_fork_stop_threads(void)
 {
     pthread_mutex_lock(&self.lock);
-    UMI_LIST_FOREACH(node, &self.workers) {
-        umx_worker *worker = umi_container_of(node, umx_worker, fork_node);
+    UMI_LIST_FOREACH(node, &self.members) {
+        umi_fork_member *member = umi_container_of(node, umi_fork_member, node);
 
-        if (worker->guard != NULL) {
-            atomic_store(&worker->guard->is_stop_due, true);
-            if (umi_guard_before_fork(worker->guard)) {
-                umi_guard_after_fork(worker->guard);
-            }
-        }
+        member->ops->stop(member);
     }
     pthread_mutex_unlock(&self.lock);
 }
 
 static void
-let_guards_go(void)
+let_members_go(void)
 {
-    UMI_LIST_FOREACH(node, &self.workers) {
-        umx_worker *worker = umi_container_of(node, umx_worker, fork_node);
+    UMI_LIST_FOREACH(node, &self.members) {
+        umi_fork_member *member = umi_container_of(node, umi_fork_member, node);
 
-        if (worker->is_held_for_fork) {
-            worker->is_held_for_fork = false;
-            umi_guard_after_fork(worker->guard);
+        if (member->is_held) {
+            member->is_held = false;
+            member->ops->let_go(member);
         }
     }
 }
@@ -424,7 +417,7 @@ before_fork(void)
     int             rc;
 
     pthread_mutex_lock(&self.lock);
-    hold_guards();
+    hold_members();
     umi_watch_before_fork();
     if (self.users == 0 || self.probe_fd < 0) {
         return;
@@ -453,7 +446,7 @@ after_fork_in_parent(void)
         sem_post(&self.resume);
     }
     umi_watch_after_fork();
-    let_guards_go();
+    let_members_go();
     pthread_mutex_unlock(&self.lock);
 }
 
@@ -465,13 +458,13 @@ after_fork_in_child(void)
     if (self.probe_fd >= 0) {
         self.is_lost = !take_over_epoll();
     }
-    UMI_LIST_FOREACH(node, &self.workers) {
-        umx_worker *worker = umi_container_of(node, umx_worker, fork_node);
+    UMI_LIST_FOREACH(node, &self.members) {
+        umi_fork_member *member = umi_container_of(node, umi_fork_member, node);
 
-        (void)each_target(worker->fd, 0, close_sockets, NULL);
-        worker->guard = NULL; /* leaked, like all the parent's */
+        (void)each_target(member->fd, 0, close_sockets, NULL);
+        member->ops->in_child(member);
     }
-    umi_list_init(&self.workers);
+    umi_list_init(&self.members);
     self.users      = 0;
     self.has_thread = false;
     self.is_parked  = false;
@@ -523,25 +516,29 @@ umi_fork_leave(void)
 }
 
 void
-umi_fork_add_worker(umx_worker *worker)
+umi_fork_add(umi_fork_member *member)
 {
     pthread_mutex_lock(&self.lock);
-    umi_list_append(&self.workers, &worker->fork_node);
+    umi_list_append(&self.members, &member->node);
     pthread_mutex_unlock(&self.lock);
 }
 
 void
-umi_fork_set_guard(umx_worker *worker, umi_guard *guard)
+umi_fork_remove(umi_fork_member *member)
 {
     pthread_mutex_lock(&self.lock);
-    worker->guard = guard;
+    umi_node_remove(&member->node);
     pthread_mutex_unlock(&self.lock);
 }
 
 void
-umi_fork_remove_worker(umx_worker *worker)
+umi_fork_lock(void)
 {
     pthread_mutex_lock(&self.lock);
-    umi_node_remove(&worker->fork_node);
+}
+
+void
+umi_fork_unlock(void)
+{
     pthread_mutex_unlock(&self.lock);
 }

@@ -3,9 +3,10 @@
 #ifndef UMI_FORK_H
 #define UMI_FORK_H
 
-#include <umx/worker.h>
+#include <stdbool.h>
+#include <umx/status.h>
 
-struct umi_guard;
+#include "util/list.h"
 
 extern unsigned umi_forks; /* for the next */
 
@@ -21,14 +22,35 @@ umi_fork_generation(void)
 umx_status umi_fork_enter(void);
 void       umi_fork_leave(void);
 
-/* Around the life of each worker: its sockets are closed in a child. */
-void umi_fork_add_worker(umx_worker *worker);
-void umi_fork_remove_worker(umx_worker *worker);
+typedef struct umi_fork_member umi_fork_member;
 
-/* Change worker->guard: a fork() waits for the thread that it is for. */
-void umi_fork_set_guard(umx_worker *worker, struct umi_guard *guard);
+/* What is done around a fork(), with a lock held: these call nothing here. */
+typedef struct umi_fork_ops {
+    /* Keep the member's thread out of UCX, if it has one: then true. */
+    bool (*hold)(umi_fork_member *member);
+    void (*let_go)(umi_fork_member *member); /* if it is held */
+    void (*in_child)(umi_fork_member *member);
+    /* exit(): end the thread, which is not in UCX any more then. */
+    void (*stop)(umi_fork_member *member);
+} umi_fork_ops;
 
-/* exit(): no progress thread is in UCX any more, or will be. */
+/* Of a worker. */
+struct umi_fork_member {
+    umi_node            node;
+    const umi_fork_ops *ops;
+    int  fd;      /* epoll set: a child closes the sockets that are in it */
+    bool is_held; /* fork.c's */
+};
+
+/* Around the life of each member. */
+void umi_fork_add(umi_fork_member *member);
+void umi_fork_remove(umi_fork_member *member);
+
+/* A fork() waits in between. */
+void umi_fork_lock(void);
+void umi_fork_unlock(void);
+
+/* exit(): no thread of a member is in UCX any more, or will be. */
 void umi_fork_stop_threads(void);
 
 #endif

@@ -146,7 +146,7 @@ umi_guard_destroy(umi_guard *guard)
     umx_worker *worker = guard->worker;
 
     umi_guard_lock(guard);
-    umi_fork_set_guard(worker, NULL);
+    umi_guard_set(worker, NULL);
     worker->has_events = true; /* what was put off */
     worker->is_armed   = false;
     guard->is_over     = true;
@@ -202,8 +202,9 @@ umi_guard_take_put_off(umi_guard *guard)
 /* ---- fork() --------------------------------------------------------------
  */
 
-bool
-umi_guard_before_fork(umi_guard *guard)
+/* Keep the thread out of UCX. False: it stays in there for too long. */
+static bool
+keep_out(umi_guard *guard)
 {
     uintptr_t       holder = atomic_load(&guard->holder);
     struct timespec until;
@@ -222,8 +223,61 @@ umi_guard_before_fork(umi_guard *guard)
     return error == 0;
 }
 
-void
-umi_guard_after_fork(umi_guard *guard)
+static umx_worker *
+worker_of(umi_fork_member *member)
 {
-    pthread_mutex_unlock(&guard->lock);
+    return umi_container_of(member, umx_worker, fork);
+}
+
+static bool
+hold(umi_fork_member *member)
+{
+    umi_guard *guard = worker_of(member)->guard;
+
+    return guard != NULL && keep_out(guard);
+}
+
+static void
+let_go(umi_fork_member *member)
+{
+    pthread_mutex_unlock(&worker_of(member)->guard->lock);
+}
+
+/* The guard is leaked, like all the parent's. */
+static void
+in_child(umi_fork_member *member)
+{
+    worker_of(member)->guard = NULL;
+}
+
+static void
+stop(umi_fork_member *member)
+{
+    umi_guard *guard = worker_of(member)->guard;
+
+    if (guard != NULL) {
+        atomic_store(&guard->is_stop_due, true);
+        if (keep_out(guard)) {
+            let_go(member);
+        }
+    }
+}
+
+void
+umi_guard_join_fork(umx_worker *worker)
+{
+    static const umi_fork_ops ops = {
+        .hold = hold, .let_go = let_go, .in_child = in_child, .stop = stop};
+
+    worker->fork.ops = &ops;
+    worker->fork.fd  = worker->watches.fd;
+    umi_fork_add(&worker->fork);
+}
+
+void
+umi_guard_set(umx_worker *worker, umi_guard *guard)
+{
+    umi_fork_lock();
+    worker->guard = guard;
+    umi_fork_unlock();
 }

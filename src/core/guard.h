@@ -154,9 +154,11 @@ void umi_guard_take_put_off(umi_guard *guard);
 /* The thread has made a call: tell the program what is due. */
 void umi_guard_tell(umi_guard *guard);
 
-/* Keep the thread out of UCX until umi_guard_after_fork(). False: it stays in
- * there for too long. */
-bool umi_guard_before_fork(umi_guard *guard);
-void umi_guard_after_fork(umi_guard *guard);
+/* Let fork() wait for the thread of `worker`, if it has one; umi_fork_remove()
+ * ends that. */
+void umi_guard_join_fork(struct umx_worker *worker);
+
+/* Change worker->guard: a fork() waits for the thread that it is for. */
+void umi_guard_set(struct umx_worker *worker, umi_guard *guard);
 
 #endif

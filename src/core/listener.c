@@ -125,7 +125,7 @@ accept_ready(umi_watch *watch, uint32_t events)
 static void
 pause_accepting(umx_listener *listener)
 {
-    umi_watch_stop(listener->worker, &listener->watch);
+    umi_watch_stop(&listener->worker->watches, &listener->watch);
     umi_timer_start(listener->worker, &listener->pause,
                     PAUSE_MS * UINT64_C(1000000));
 }
@@ -135,8 +135,8 @@ resume_accepting(umi_timer *timer)
 {
     umx_listener *listener = umi_container_of(timer, umx_listener, pause);
 
-    if (umi_watch_start(listener->worker, &listener->watch, listener->fd,
-                        EPOLLIN, accept_ready) != UMX_OK) {
+    if (umi_watch_start(&listener->worker->watches, &listener->watch,
+                        listener->fd, EPOLLIN, accept_ready) != UMX_OK) {
         pause_accepting(listener);
     }
 }
@@ -316,8 +316,8 @@ start_listening(umx_listener *listener, const umx_listener_params *params)
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_watch_start(listener->worker, &listener->watch, listener->fd,
-                             EPOLLIN, accept_ready);
+    status = umi_watch_start(&listener->worker->watches, &listener->watch,
+                             listener->fd, EPOLLIN, accept_ready);
     if (status != UMX_OK) {
         close(listener->fd);
     }
@@ -427,7 +427,7 @@ umi_listener_stop(umx_listener *listener)
     umi_node_remove(&listener->node);
     umi_timer_stop(&listener->pause);
     if (worker->generation == umi_fork_generation()) {
-        umi_watch_stop(worker, &listener->watch);
+        umi_watch_stop(&worker->watches, &listener->watch);
         close(listener->fd);
         if (listener->spare >= 0) {
             close(listener->spare);

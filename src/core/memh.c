@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "core/key.h"
-#include "core/wait.h"
+#include "core/waiters.h"
 #include "mem/cuda_memory.h"
 #include "mem/memtype.h"
 #include "util/hash.h"
@@ -551,7 +551,25 @@ umx_memh_close(umx_memh *memh)
     }
     if (!atomic_exchange_explicit(&memh->is_closed, true,
                                   memory_order_acq_rel)) {
-        umi_waits_wake(memh->context, memh->number, NULL);
+        umi_waiters_wake(memh->context, memh->number, NULL);
+    }
+}
+
+void
+umi_memh_ring(umx_memh *memh, const umx_worker *inside)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (umi_waiters_are_announced(
+            atomic_load_explicit(memh->waiters, memory_order_seq_cst))) {
+        umi_waiters_wake(memh->context, memh->number, inside);
+    }
+}
+
+void
+umx_memh_notify(umx_memh *memh)
+{
+    if (memh->context->generation == umi_fork_generation()) {
+        umi_memh_ring(memh, NULL);
     }
 }
 

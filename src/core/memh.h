@@ -88,6 +88,10 @@ void umi_memh_pin(umx_context *context, const umx_buffer *buf);
 umx_status umi_memh_open_block(umx_context *context, umi_block *block,
                                size_t len, umx_memh **memh_p);
 
+/* The memory has been stored to: have the workers look that wait for it, all
+ * but `inside`, which is in a (P) call and looks at its end. */
+void umi_memh_ring(umx_memh *memh, const umx_worker *inside);
+
 /* umx_memh_release() without closing: of a reference from umi_memh_find() or
  * umi_memh_hold(). */
 void umi_memh_put(umx_memh *memh);

@@ -14,27 +14,23 @@ enum {
 };
 
 void
-umi_parked_init(umi_parked *parked)
+umi_parked_add(umx_worker *worker)
 {
-    pthread_mutex_init(&parked->lock, NULL);
-    umi_list_init(&parked->workers);
-}
+    umx_context *context = worker->context;
 
-void
-umi_parked_add(umi_parked *parked, umx_worker *worker)
-{
-    pthread_mutex_lock(&parked->lock);
-    umi_list_append(&parked->workers, &worker->parked_node);
-    pthread_mutex_unlock(&parked->lock);
+    pthread_mutex_lock(&context->parked_lock);
+    umi_list_append(&context->parked, &worker->parked_node);
+    context->end_parked = umi_parked_end;
+    pthread_mutex_unlock(&context->parked_lock);
 }
 
 unsigned
-umi_parked_progress(umi_parked *parked)
+umi_parked_progress(umx_context *context)
 {
     unsigned events = 0;
 
-    pthread_mutex_lock(&parked->lock);
-    UMI_LIST_FOREACH_SAFE(node, &parked->workers) {
+    pthread_mutex_lock(&context->parked_lock);
+    UMI_LIST_FOREACH_SAFE(node, &context->parked) {
         umx_worker *worker = umi_container_of(node, umx_worker, parked_node);
 
         events += ucp_worker_progress(worker->engine->ucp);
@@ -44,7 +40,7 @@ umi_parked_progress(umi_parked *parked)
             umi_worker_free(worker);
         }
     }
-    pthread_mutex_unlock(&parked->lock);
+    pthread_mutex_unlock(&context->parked_lock);
     return events;
 }
 
@@ -53,31 +49,30 @@ umi_parked_progress(umi_parked *parked)
  * with their queues full, may be of several workers, each with operations that
  * wait for the others': none of these workers can be the first to go. */
 bool
-umi_parked_fini(umi_parked *parked)
+umi_parked_end(umx_context *context)
 {
     uint64_t  now      = umi_clock_ns();
     uint64_t  deadline = now + LAST_GRACE_MS * UINT64_C(1000000);
     uint64_t  silence  = now + SILENCE_MS * UINT64_C(1000000);
     umi_node *last;
 
-    while (!umi_list_is_empty(&parked->workers) && now < deadline &&
+    while (!umi_list_is_empty(&context->parked) && now < deadline &&
            now < silence) {
-        unsigned events = umi_parked_progress(parked);
+        unsigned events = umi_parked_progress(context);
 
         now = umi_clock_ns();
         if (events != 0) {
             silence = now + SILENCE_MS * UINT64_C(1000000);
         }
     }
-    if (parked->workers.next != parked->workers.prev) {
+    if (context->parked.next != context->parked.prev) {
         umi_log(UMI_LOG_INFO, "UCX keeps operations of several workers, which "
                               "stay until the process ends");
         return false;
     }
-    last = umi_list_pop(&parked->workers);
+    last = umi_list_pop(&context->parked);
     if (last != NULL) {
         umi_worker_free(umi_container_of(last, umx_worker, parked_node));
     }
-    pthread_mutex_destroy(&parked->lock);
     return true;
 }

@@ -9,28 +9,19 @@
 #ifndef UMI_PARKED_H
 #define UMI_PARKED_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <umx/types.h>
 
-#include "util/list.h"
-
-typedef struct umi_parked {
-    pthread_mutex_t lock;
-    umi_list        workers; /* umx_worker.parked_node */
-} umi_parked;
-
-void umi_parked_init(umi_parked *parked);
-
-/* `worker` is destroyed but for its memory, and is the context's now. */
-void umi_parked_add(umi_parked *parked, umx_worker *worker);
+/* `worker` is destroyed but for its memory, and is its context's now. */
+void umi_parked_add(umx_worker *worker);
 
 /* Progress all parked workers; free those of which UCX has no operations any
  * more. Returns the number of events. */
-unsigned umi_parked_progress(umi_parked *parked);
+unsigned umi_parked_progress(umx_context *context);
 
-/* Free all parked workers; no other worker of the context is left. False: they
- * cannot be freed, and stay, as the context must. */
-bool umi_parked_fini(umi_parked *parked);
+/* umx_context.end_parked: free all parked workers; no other worker of the
+ * context is left. False: they cannot be freed, and stay, as the context must.
+ */
+bool umi_parked_end(umx_context *context);
 
 #endif

@@ -21,7 +21,7 @@ refused(int error, size_t size)
     case ENOSPC:
         return UMX_ERR_SEGMENT_LIMIT;
     case EINVAL:
-        return umi_segment_is_too_large(size) ? UMX_ERR_SEGMENT_LIMIT :
+        return umi_segments_cannot_hold(size) ? UMX_ERR_SEGMENT_LIMIT :
                                                 UMX_ERR_NO_MEMORY;
     case ENOSYS:
     case EPERM:

@@ -34,7 +34,7 @@ enum {
     UMI_SLAB_TABLE     = UMI_SLAB_CELL * UMI_SLAB_CELLS
 };
 
-/* Who waits for a memory: wait.h says what is in it. */
+/* Who waits for a memory: waiters.h says what is in it. */
 typedef _Atomic(uint64_t) umi_waiters;
 
 /* The header of a memory. */

@@ -44,7 +44,7 @@ get_usage(struct shm_info *usage)
 }
 
 bool
-umi_segment_is_too_large(size_t size)
+umi_segments_cannot_hold(size_t size)
 {
     struct shminfo limits;
 

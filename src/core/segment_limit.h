@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Is a segment of `size` bytes larger than any may be? */
-bool umi_segment_is_too_large(size_t size);
+/* True if a segment of `size` bytes is larger than any may be. */
+bool umi_segments_cannot_hold(size_t size);
 
 /* Are there as many segments as there may be? */
 bool umi_segments_are_used_up(void);

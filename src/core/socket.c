@@ -14,7 +14,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "core/worker.h"
 #include "util/bytes.h"
 
 #define SECOND_NS UINT64_C(1000000000)
@@ -57,7 +56,7 @@ is_settled(const umi_socket *sock)
 static void
 want_output(umi_socket *sock, bool wants)
 {
-    umi_watch_change(sock->worker, &sock->watch,
+    umi_watch_change(sock->watches, &sock->watch,
                      wants ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
@@ -303,7 +302,7 @@ on_ready(umi_watch *watch, uint32_t events)
         status = read_in(sock);
     }
     if (status != UMX_OK && sock->watch.fd >= 0) {
-        umi_watch_change(sock->worker, &sock->watch, 0);
+        umi_watch_change(sock->watches, &sock->watch, 0);
         sock->ops->on_end(sock, status);
     }
 }
@@ -447,11 +446,12 @@ umi_socket_silent_ns(const umi_socket *sock)
 }
 
 void
-umi_socket_init(umi_socket *sock, umx_worker *worker, const umi_socket_ops *ops)
+umi_socket_init(umi_socket *sock, umi_watches *watches,
+                const umi_socket_ops *ops)
 {
     memset(sock, 0, sizeof(*sock));
     sock->watch.fd = -1;
-    sock->worker   = worker;
+    sock->watches  = watches;
     sock->ops      = ops;
 }
 
@@ -475,7 +475,7 @@ adopt(umi_socket *sock, int fd, uint32_t events)
     sock->error    = 0;
     sock->is_asked = false;
     set_option(fd, TCP_NODELAY, 1);
-    status = umi_watch_start(sock->worker, &sock->watch, fd, events, on_ready);
+    status = umi_watch_start(sock->watches, &sock->watch, fd, events, on_ready);
     if (status != UMX_OK) {
         drop_buffers(sock);
         close(fd);
@@ -582,7 +582,7 @@ umi_socket_close(umi_socket *sock)
 
     drop_buffers(sock);
     if (fd >= 0) {
-        umi_watch_stop(sock->worker, &sock->watch);
+        umi_watch_stop(sock->watches, &sock->watch);
         close(fd);
     }
 }

@@ -4,7 +4,7 @@
  * tells, by staying open, that the peer is there; and bytes ask (1) and answer
  * (2) whether it moves.
  *
- * Callbacks run from umi_worker_run_watches(). They may close the socket.
+ * Callbacks run from umi_watches_run(). They may close the socket.
  * Thread: the worker's owner. */
 #ifndef UMI_SOCKET_H
 #define UMI_SOCKET_H
@@ -36,7 +36,7 @@ typedef struct umi_socket_buffers umi_socket_buffers;
 
 struct umi_socket {
     umi_watch             watch;
-    umx_worker           *worker;
+    umi_watches          *watches; /* its worker's */
     const umi_socket_ops *ops;
     umi_socket_buffers   *buffers;   /* NULL once settled */
     unsigned              num_heard; /* signs of life once settled; wraps */
@@ -51,7 +51,7 @@ enum {
 };
 
 /* `fd` of a closed one is -1: a zeroed umi_socket must be initialised. */
-void umi_socket_init(umi_socket *sock, umx_worker *worker,
+void umi_socket_init(umi_socket *sock, umi_watches *watches,
                      const umi_socket_ops *ops);
 
 /* Start connecting; messages may be sent at once. */

@@ -112,8 +112,8 @@ is_own_namespace(uint32_t pid_ns)
 }
 
 umi_ucx_segment_state
-umi_segment_ucx_posix(uint64_t id, uint64_t own_id, uint32_t pid_ns,
-                      size_t *size_p)
+umi_segments_look_posix(uint64_t id, uint64_t own_id, uint32_t pid_ns,
+                        size_t *size_p)
 {
     char path[64];
 
@@ -134,7 +134,7 @@ umi_segment_ucx_posix(uint64_t id, uint64_t own_id, uint32_t pid_ns,
 }
 
 umi_ucx_segment_state
-umi_segment_ucx_sysv(uint64_t id, size_t *size_p)
+umi_segments_look_sysv(uint64_t id, size_t *size_p)
 {
     struct shmid_ds what;
 

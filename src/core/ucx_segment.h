@@ -22,10 +22,10 @@ typedef enum umi_ucx_segment_state {
  * whose process namespace is `pid_ns` (0: the first of the system). `own_id` is
  * of a segment of this process: where UCX was told another directory, a peer's
  * must be in the same one. `*size_p` is written for one that is open. */
-umi_ucx_segment_state umi_segment_ucx_posix(uint64_t id, uint64_t own_id,
-                                            uint32_t pid_ns, size_t *size_p);
+umi_ucx_segment_state umi_segments_look_posix(uint64_t id, uint64_t own_id,
+                                              uint32_t pid_ns, size_t *size_p);
 
 /* Look at a segment of UCX's sysv transport. */
-umi_ucx_segment_state umi_segment_ucx_sysv(uint64_t id, size_t *size_p);
+umi_ucx_segment_state umi_segments_look_sysv(uint64_t id, size_t *size_p);
 
 #endif

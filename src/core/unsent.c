@@ -12,10 +12,8 @@
 #include <sys/socket.h>
 
 #include "core/socket.h"
-#include "util/clock.h"
 
 enum {
-    TUNE_MS   = 50,
     MAX_DEPTH = 4, /* of epoll instances in one another */
     /* What the kernel may have that it has not sent, in bytes and in time at
      * the rate of the network. */
@@ -78,9 +76,9 @@ has_sent(int fd, const void *arg)
 }
 
 bool
-umi_engine_has_sent(const umi_engine *engine)
+umi_unsent_is_none(int epoll_fd)
 {
-    return each_in_epoll(engine->fd, 1, has_sent, NULL);
+    return each_in_epoll(epoll_fd, 1, has_sent, NULL);
 }
 
 /* Compute what the kernel needs to be kept busy. While it looks for the rate of
@@ -118,15 +116,9 @@ tune(int fd, const void *arg)
 }
 
 void
-umi_engine_tune(umi_engine *engine, bool is_new)
+umi_unsent_limit(int epoll_fd)
 {
-    uint64_t now   = umi_ticks();
-    uint64_t pause = umi_ticks_from_ns(TUNE_MS * UINT64_C(1000000));
-
-    if (is_new || engine->tuned == 0 || now - engine->tuned > pause) {
-        engine->tuned = now | 1;
-        (void)each_in_epoll(engine->fd, 1, tune, NULL);
-    }
+    (void)each_in_epoll(epoll_fd, 1, tune, NULL);
 }
 
 static bool
@@ -151,13 +143,7 @@ limit_silence(int fd, const void *arg)
 }
 
 void
-umi_engine_keep_alive(umi_engine *engine, uint64_t keepalive_ns)
+umi_unsent_keep_alive(int epoll_fd, uint64_t keepalive_ns)
 {
-    bool is_longer = keepalive_ns == 0 || keepalive_ns > engine->keepalive_ns;
-
-    if (!engine->is_unlimited && is_longer) {
-        engine->is_unlimited = keepalive_ns == 0;
-        engine->keepalive_ns = keepalive_ns;
-    }
-    (void)each_in_epoll(engine->fd, 1, limit_silence, &engine->keepalive_ns);
+    (void)each_in_epoll(epoll_fd, 1, limit_silence, &keepalive_ns);
 }

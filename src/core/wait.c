@@ -17,14 +17,12 @@ typedef struct wait_many {
 } wait_many;
 
 typedef struct umi_wait {
-    umi_node    node; /* context->waits */
-    umx_worker *worker;
-    uint64_t    memory; /* memh->number */
-    wait_many  *many;   /* NULL: what follows is the condition */
-    uint64_t    value;
-    uint8_t     cmp; /* umx_cmp */
-    uint8_t     size;
-    bool        is_announced;
+    umi_waiter waiter;
+    wait_many *many; /* NULL: what follows is the condition */
+    uint64_t   value;
+    uint8_t    cmp; /* umx_cmp */
+    uint8_t    size;
+    bool       is_announced;
 } umi_wait;
 
 UMI_REQUEST_TAIL(umi_wait, wait_of);
@@ -141,12 +139,8 @@ withdraw(umi_wait *wait, umx_memh *memh)
 static void
 end_wait(umx_request *req, umx_status status)
 {
-    umx_context *context = req->worker->context;
-
     withdraw(wait_of(req), req->buf.memh);
-    pthread_mutex_lock(&context->waits_lock);
-    umi_node_remove(&wait_of(req)->node);
-    pthread_mutex_unlock(&context->waits_lock);
+    umi_waiters_remove(req->worker->context, &wait_of(req)->waiter);
     free(wait_of(req)->many);
     wait_of(req)->many = NULL;
     umi_request_complete(req, status);
@@ -279,47 +273,8 @@ umi_waits_abort(umx_worker *worker)
     }
 }
 
-/* ---- ringing -------------------------------------------------------------
- */
-
-void
-umi_waits_wake(umx_context *context, uint64_t memory, const umx_worker *inside)
-{
-    umx_worker *last = NULL;
-
-    pthread_mutex_lock(&context->waits_lock);
-    UMI_LIST_FOREACH(node, &context->waits) {
-        const umi_wait *wait = umi_container_of(node, umi_wait, node);
-
-        if ((memory == 0 || wait->memory == memory) && wait->worker != inside &&
-            wait->worker != last) {
-            last = wait->worker;
-            umx_worker_signal(last);
-        }
-    }
-    pthread_mutex_unlock(&context->waits_lock);
-}
-
-void
-umi_memh_ring(umx_memh *memh, const umx_worker *inside)
-{
-    atomic_thread_fence(memory_order_seq_cst);
-    if (umi_waits_are_announced(
-            atomic_load_explicit(memh->waiters, memory_order_seq_cst))) {
-        umi_waits_wake(memh->context, memh->number, inside);
-    }
-}
-
 /* ---- public --------------------------------------------------------------
  */
-
-void
-umx_memh_notify(umx_memh *memh)
-{
-    if (memh->context->generation == umi_fork_generation()) {
-        umi_memh_ring(memh, NULL);
-    }
-}
 
 static umx_status
 check_number(const umx_memh *memh, const umx_condition *until)
@@ -383,22 +338,14 @@ umx_memh_test(umx_memh *memh, const umx_condition *until)
                UMX_INPROGRESS;
 }
 
-/* Put a wait on the list of the memory's context. False: the memory is closed.
- * Whoever closes the memory finds the wait, or this call finds the memory
- * closed. */
+/* Have `worker` woken once the memory is stored to. False: it is closed. */
 static bool
-enlist(umi_wait *wait, const umx_memh *memh)
+enlist(umi_wait *wait, umx_worker *worker, const umx_memh *memh)
 {
-    umx_context *context = memh->context;
-    bool         is_open;
-
-    pthread_mutex_lock(&context->waits_lock);
-    is_open = !umi_memh_is_closed(memh);
-    if (is_open) {
-        umi_list_append(&context->waits, &wait->node);
-    }
-    pthread_mutex_unlock(&context->waits_lock);
-    return is_open;
+    wait->waiter = (umi_waiter){
+        .memory = memh->number, .worker = worker, .wake = umx_worker_signal};
+    umi_node_init(&wait->waiter.node);
+    return umi_waiters_add(memh->context, &wait->waiter, &memh->is_closed);
 }
 
 /* Begin a wait, which `wait` describes. It takes `wait->many` over, whatever is
@@ -413,12 +360,10 @@ begin(umx_worker *worker, umx_memh *memh, const umx_buffer *buf,
     if (req == NULL) {
         goto free_many;
     }
-    req->info            = (umx_recv_info){0};
-    *wait_of(req)        = *wait;
-    wait_of(req)->worker = worker;
-    wait_of(req)->memory = memh->number;
+    req->info     = (umx_recv_info){0};
+    *wait_of(req) = *wait;
     umi_request_hold_buffer(req, buf);
-    if (!enlist(wait_of(req), memh)) {
+    if (!enlist(wait_of(req), worker, memh)) {
         status = UMX_ERR_STALE_KEY;
         goto free_request;
     }
@@ -534,11 +479,11 @@ umx_lookout_start(umx_worker *worker, umx_memh *memh, umx_look_fn fn, void *arg,
     if (lookout == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    lookout->wait = (umi_wait){.worker = worker, .memory = memh->number};
+    lookout->wait = (umi_wait){.many = NULL};
     lookout->memh = memh;
     lookout->fn   = fn;
     lookout->arg  = arg;
-    if (!enlist(&lookout->wait, memh)) {
+    if (!enlist(&lookout->wait, worker, memh)) {
         free(lookout);
         return UMX_ERR_STALE_KEY;
     }
@@ -552,13 +497,10 @@ umx_lookout_start(umx_worker *worker, umx_memh *memh, umx_look_fn fn, void *arg,
 void
 umx_lookout_stop(umx_lookout *lookout)
 {
-    UMI_GUARD(lookout->wait.worker);
-    umx_context *context = lookout->memh->context;
+    UMI_GUARD(lookout->wait.waiter.worker);
 
     withdraw(&lookout->wait, lookout->memh);
-    pthread_mutex_lock(&context->waits_lock);
-    umi_node_remove(&lookout->wait.node);
-    pthread_mutex_unlock(&context->waits_lock);
+    umi_waiters_remove(lookout->memh->context, &lookout->wait.waiter);
     umi_node_remove(&lookout->node);
     umi_memh_put(lookout->memh);
     free(lookout);

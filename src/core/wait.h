@@ -26,7 +26,7 @@
  * finds a new number, or comes before the worker has announced itself again,
  * and therefore before it looks.
  *
- * Thread: the worker's owner, but for what is marked (any). */
+ * Thread: the worker's owner. */
 #ifndef UMI_WAIT_H
 #define UMI_WAIT_H
 
@@ -34,27 +34,8 @@
 
 #include "core/memh.h"
 #include "core/request.h"
+#include "core/waiters.h"
 #include "core/worker.h"
-
-/* `waiters`: announcements so far << UMI_WAITERS_BITS | those that are not
- * withdrawn, one of each wait. */
-enum {
-    UMI_WAITERS_BITS = 24
-};
-
-_Static_assert(UMX_WAITERS_MASK == (1 << UMI_WAITERS_BITS) - 1, "public");
-
-static inline bool
-umi_waits_are_announced(uint64_t waiters)
-{
-    return (waiters & UMX_WAITERS_MASK) != 0;
-}
-
-static inline uint64_t
-umi_announcement(uint64_t waiters)
-{
-    return waiters >> UMI_WAITERS_BITS;
-}
 
 static inline bool
 umi_waits_exist(const umx_worker *worker)
@@ -73,14 +54,5 @@ bool umi_waits_announce(umx_worker *worker);
 
 /* End the waits of a worker that is being destroyed. */
 void umi_waits_abort(umx_worker *worker);
-
-/* (any) `memh` has been stored to: have the workers look that wait for it, all
- * but `inside`, which is in a (P) call and looks at its end. */
-void umi_memh_ring(umx_memh *memh, const umx_worker *inside);
-
-/* (any) The same, of a memory by its id, or (0) of all, whoever is announced.
- */
-void umi_waits_wake(umx_context *context, uint64_t memory,
-                    const umx_worker *inside);
 
 #endif

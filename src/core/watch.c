@@ -7,7 +7,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "core/worker.h"
 #include "util/log.h"
 
 /* Connections come and go in all workers' threads; not on any hot path. */
@@ -59,12 +58,12 @@ umi_watch_in_child(void)
 }
 
 umx_status
-umi_watch_start(umx_worker *worker, umi_watch *watch, int fd, uint32_t events,
+umi_watch_start(umi_watches *watches, umi_watch *watch, int fd, uint32_t events,
                 umi_watch_fn fn)
 {
     struct epoll_event event = {.events = events, .data.ptr = watch};
 
-    if (epoll_ctl(worker->fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (epoll_ctl(watches->fd, EPOLL_CTL_ADD, fd, &event) != 0) {
         umi_log(UMI_LOG_ERROR, "epoll_ctl: %s", strerror(errno));
         return (errno == ENOMEM || errno == ENOSPC) ? UMX_ERR_NO_MEMORY :
                                                       UMX_ERR_IO_ERROR;
@@ -76,17 +75,17 @@ umi_watch_start(umx_worker *worker, umi_watch *watch, int fd, uint32_t events,
 }
 
 void
-umi_watch_change(umx_worker *worker, umi_watch *watch, uint32_t events)
+umi_watch_change(umi_watches *watches, umi_watch *watch, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = watch};
 
     if (watch->fd >= 0) {
-        (void)epoll_ctl(worker->fd, EPOLL_CTL_MOD, watch->fd, &event);
+        (void)epoll_ctl(watches->fd, EPOLL_CTL_MOD, watch->fd, &event);
     }
 }
 
 void
-umi_watch_stop(umx_worker *worker, umi_watch *watch)
+umi_watch_stop(umi_watches *watches, umi_watch *watch)
 {
     struct epoll_event event = {0}; /* not NULL: Linux before 2.6.9 */
 
@@ -94,35 +93,33 @@ umi_watch_stop(umx_worker *worker, umi_watch *watch)
         return;
     }
     unregister_watch(watch);
-    (void)epoll_ctl(worker->fd, EPOLL_CTL_DEL, watch->fd, &event);
+    (void)epoll_ctl(watches->fd, EPOLL_CTL_DEL, watch->fd, &event);
     watch->fd = -1;
-    for (int i = 0; i < worker->num_ready; i++) {
-        if (worker->ready[i].data.ptr == watch) {
-            worker->ready[i].data.ptr = NULL;
+    for (int i = 0; i < watches->num_ready; i++) {
+        if (watches->ready[i].data.ptr == watch) {
+            watches->ready[i].data.ptr = NULL;
         }
     }
 }
 
-void
-umi_worker_run_watches(umx_worker *worker)
+unsigned
+umi_watches_run(umi_watches *watches)
 {
-    if (worker->num_ready != 0) {
-        return; /* from a callback */
+    unsigned num_run = 0;
+
+    watches->num_ready = epoll_wait(watches->fd, watches->ready, UMI_MAX_READY,
+                                    0);
+    if (watches->num_ready < 0) {
+        watches->num_ready = 0; /* EINTR: next time */
     }
-    worker->watch_countdown = worker->num_handshakes != 0 ?
-                                  UMI_POLLS_PER_WATCH_BUSY :
-                                  UMI_POLLS_PER_WATCH;
-    worker->num_ready = epoll_wait(worker->fd, worker->ready, UMI_MAX_READY, 0);
-    if (worker->num_ready < 0) {
-        worker->num_ready = 0; /* EINTR: next time */
-    }
-    for (int i = 0; i < worker->num_ready; i++) {
-        umi_watch *watch = worker->ready[i].data.ptr;
+    for (int i = 0; i < watches->num_ready; i++) {
+        umi_watch *watch = watches->ready[i].data.ptr;
 
         if (watch != NULL) { /* NULL: UCX's, or stopped meanwhile */
-            watch->fn(watch, worker->ready[i].events);
-            worker->activity++;
+            watch->fn(watch, watches->ready[i].events);
+            num_run++;
         }
     }
-    worker->num_ready = 0;
+    watches->num_ready = 0;
+    return num_run;
 }

@@ -10,6 +10,7 @@
 #include "core/listener.h"
 #include "core/link.h"
 #include "core/observe.h"
+#include "core/parked.h"
 #include "core/rkey.h"
 #include "core/socket.h"
 #include "core/wait.h"
@@ -132,26 +133,32 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
         worker->spin.ticks     = worker->spin.max_ticks;
     }
 
-    worker->fd = epoll_create1(EPOLL_CLOEXEC);
-    if (worker->fd < 0) {
+    worker->watches.fd = epoll_create1(EPOLL_CLOEXEC);
+    if (worker->watches.fd < 0) {
         status = (errno == EMFILE || errno == ENFILE) ?
                      UMX_ERR_DESCRIPTOR_LIMIT :
                      umi_status_from_errno(errno);
         goto free_worker;
     }
-    status = umi_engine_create(worker, &engine);
+    status = umi_datatypes_create(&worker->datatypes);
     if (status != UMX_OK) {
         goto close_fd;
+    }
+    status = umi_engine_create(worker, &engine);
+    if (status != UMX_OK) {
+        goto destroy_datatypes;
     }
     (void)pthread_mutex_init(&worker->signal_lock, NULL);
     umi_engine_use(engine);
     umi_context_hold(context);
-    umi_fork_add_worker(worker);
+    umi_guard_join_fork(worker);
     *worker_p = worker;
     return UMX_OK;
 
+destroy_datatypes:
+    umi_datatypes_destroy(&worker->datatypes);
 close_fd:
-    close(worker->fd);
+    close(worker->watches.fd);
 free_worker:
     umi_page_give_back(worker->slot);
     free(worker);
@@ -325,6 +332,7 @@ umi_worker_free(umx_worker *worker)
             umi_container_of(worker->other_engines.next, umi_engine, node));
     }
     umi_engine_destroy(worker->engine);
+    umi_datatypes_destroy(&worker->datatypes);
     pthread_mutex_destroy(&worker->signal_lock);
     umi_pool_fini(&worker->messages);
     umi_pool_fini(&worker->frames);
@@ -344,11 +352,11 @@ give_up(umx_worker *worker)
     umx_context *context = worker->context;
 
     if (umi_worker_is_in_ucx(worker)) {
-        umi_parked_add(&context->parked, worker);
+        umi_parked_add(worker);
     } else {
         umi_worker_free(worker);
     }
-    (void)umi_parked_progress(&context->parked);
+    (void)umi_parked_progress(context);
     umx_context_release(context);
 }
 
@@ -382,7 +390,7 @@ umi_worker_end(umx_worker *worker)
     }
     worker->is_inside = true; /* what callbacks call in here does nothing */
     worker->is_ending = true;
-    umi_fork_remove_worker(worker);
+    umi_fork_remove(&worker->fork);
     abort_all(worker);
     settle(worker);
     umi_rkeys_fini(worker);
@@ -390,8 +398,8 @@ umi_worker_end(umx_worker *worker)
     worker->ucp = NULL;
     pthread_mutex_unlock(&worker->signal_lock);
     umi_dma_fini(worker);
-    close(worker->fd);
-    worker->fd = -1;
+    close(worker->watches.fd);
+    worker->watches.fd = -1;
     if (worker->num_memory_holds == 0 && !has_requests(worker)) {
         fini_engines(worker);
     }
@@ -430,7 +438,7 @@ umx_worker_destroy(umx_worker *worker)
 int
 umx_worker_fd(const umx_worker *worker)
 {
-    return worker->fd;
+    return worker->watches.fd;
 }
 
 void *
@@ -674,6 +682,18 @@ umi_worker_run_events(umx_worker *worker)
 }
 
 void
+umi_worker_run_watches(umx_worker *worker)
+{
+    if (umi_watches_are_run(&worker->watches)) {
+        return;
+    }
+    worker->watch_countdown = worker->num_handshakes != 0 ?
+                                  UMI_POLLS_PER_WATCH_BUSY :
+                                  UMI_POLLS_PER_WATCH;
+    worker->activity += umi_watches_run(&worker->watches);
+}
+
+void
 umi_worker_retire(umx_worker *worker, umi_retire *retire)
 {
     if (worker->generation != umi_fork_generation()) {
@@ -732,64 +752,4 @@ umx_worker_submit(umx_worker *worker, umx_call_fn fn, void *arg)
     umi_node_init(&self->put_off.node);
     umi_worker_retire(worker, &self->retire);
     return UMX_OK;
-}
-
-/* ---- timers --------------------------------------------------------------
- */
-
-void
-umi_timer_init(umi_timer *timer, umi_timer_fn fn)
-{
-    umi_node_init(&timer->node);
-    timer->fn = fn;
-}
-
-static bool
-is_behind(umi_node *node, umi_node *other, const void *arg)
-{
-    (void)arg;
-    return umi_container_of(node, umi_timer, node)->deadline_ns >
-           umi_container_of(other, umi_timer, node)->deadline_ns;
-}
-
-void
-umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns)
-{
-    uint64_t now = umi_clock_ns();
-
-    umi_timer_stop(timer);
-    if (timeout_ns >= UINT64_MAX - now) {
-        return;
-    }
-    timer->deadline_ns = now + timeout_ns;
-    umi_list_insert_sorted(&worker->timers, &timer->node, is_behind, NULL);
-}
-
-void
-umi_timer_stop(umi_timer *timer)
-{
-    umi_node_remove(&timer->node);
-}
-
-void
-umi_worker_run_timers(umx_worker *worker)
-{
-    while (!umi_list_is_empty(&worker->timers)) {
-        umi_timer *timer = umi_container_of(worker->timers.next, umi_timer,
-                                            node);
-
-        if (timer->deadline_ns > umi_clock_ns()) {
-            return;
-        }
-        umi_timer_stop(timer);
-        timer->fn(timer);
-        worker->activity++;
-    }
-}
-
-uint64_t
-umx_worker_deadline(const umx_worker *worker)
-{
-    UMI_GUARD(worker);
-    return umi_worker_deadline(worker);
 }

@@ -5,17 +5,18 @@
 #define UMI_WORKER_H
 
 #include <pthread.h>
-#include <sys/epoll.h>
 #include <ucp/api/ucp.h>
 #include <umx/describe.h>
 #include <umx/worker.h>
 
 #include "core/context.h"
+#include "core/datatype.h"
 #include "core/engine.h"
 #include "core/ep_base.h"
 #include "core/guard.h"
 #include "core/loader.h"
 #include "core/request.h"
+#include "core/timer.h"
 #include "core/watch.h"
 #include "util/clock.h"
 #include "util/ids.h"
@@ -98,15 +99,6 @@ typedef struct umi_dependent {
                      void *arg);
 } umi_dependent;
 
-typedef struct umi_timer umi_timer;
-typedef void (*umi_timer_fn)(umi_timer *timer);
-
-struct umi_timer {
-    umi_node     node; /* worker->timers, soonest first */
-    uint64_t     deadline_ns;
-    umi_timer_fn fn;
-};
-
 /* Pushed by any thread, run by the owner. */
 typedef struct umi_retire {
     umi_mpsc_node node;
@@ -135,8 +127,7 @@ enum {
     UMI_BLOCK_SIZE     = 8192,
     UMI_SMALL_SIZE     = 256,
     UMI_WORKER_ID_SIZE = 16,
-    UMI_MAX_READY      = 16,
-    /* How often polling looks at the descriptors of watch.h, too: a system
+    /* How often polling looks at `watches`, too: a system
      * call that costs as much as several polls. */
     UMI_POLLS_PER_WATCH      = 1024,
     UMI_POLLS_PER_WATCH_BUSY = 16 /* with handshakes in progress */
@@ -207,10 +198,9 @@ struct umx_worker {
     umx_context            *context;
     umi_engine             *engine;        /* of all that is new */
     umi_list                other_engines; /* umi_engine.node */
-    pthread_mutex_t         signal_lock;   /* (any) of `ucp`, for its end */
-    int                     fd; /* epoll set: UCX's event fds and watches */
-    struct epoll_event      ready[UMI_MAX_READY]; /* being run */
-    int                     num_ready;
+    umi_datatypes           datatypes;
+    pthread_mutex_t         signal_lock; /* (any) of `ucp`, for its end */
+    umi_watches             watches;
     uint8_t                 id[UMI_WORKER_ID_SIZE];  /* umi_worker_id_of() */
     uint8_t                 key[UMI_X25519_SIZE];    /* tells it from others; */
     uint8_t                 secret[UMI_X25519_SIZE]; /* shows that it is ours */
@@ -240,8 +230,7 @@ struct umx_worker {
     unsigned                closes_in_ucx;
     uint64_t                num_armed;  /* times */
     uint64_t                seen_armed; /* by umx_worker_overslept() */
-    umi_node                fork_node;  /* fork.c's, like the next */
-    bool                    is_held_for_fork;
+    umi_fork_member         fork;
     umi_node                parked_node; /* parked.c's */
     umi_page_slot          *slot;        /* of what others read */
     struct umi_latency     *latency;     /* NULL until one is measured */
@@ -436,10 +425,6 @@ void umi_worker_stray(umx_worker *worker, uint64_t endpoint);
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);
 
-void umi_timer_init(umi_timer *timer, umi_timer_fn fn);
-void umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns);
-void umi_timer_stop(umi_timer *timer);
-
 /* umx_worker_deadline(), with the lock. */
 static inline uint64_t
 umi_worker_deadline(const umx_worker *worker)
@@ -450,7 +435,7 @@ umi_worker_deadline(const umx_worker *worker)
                    ->deadline_ns;
 }
 
-/* Run what has expired. */
-void umi_worker_run_timers(umx_worker *worker);
+/* Run the callbacks of `watches` that are ready; nothing in such a callback. */
+void umi_worker_run_watches(umx_worker *worker);
 
 #endif

@@ -123,7 +123,7 @@ reaches_posix(const umi_ucx_piece *own, const umi_ucx_piece *piece)
         piece->iface_len >= sizeof(id) + sizeof(pid_ns)) {
         memcpy(&pid_ns, piece->iface + sizeof(id), sizeof(pid_ns));
     }
-    return umi_segment_ucx_posix(id, own_id, pid_ns, &size) ==
+    return umi_segments_look_posix(id, own_id, pid_ns, &size) ==
            UMI_UCX_SEGMENT_OPEN;
 }
 

@@ -59,9 +59,10 @@ static umi_ucx_segment_state
 look_at(const umi_ucx_segment *segment, const umi_ucx_segment *own,
         size_t *size_p)
 {
-    return segment->is_posix ? umi_segment_ucx_posix(segment->id, own->id,
-                                                     segment->pid_ns, size_p) :
-                               umi_segment_ucx_sysv(segment->id, size_p);
+    return segment->is_posix ?
+               umi_segments_look_posix(segment->id, own->id, segment->pid_ns,
+                                       size_p) :
+               umi_segments_look_sysv(segment->id, size_p);
 }
 
 /* UCX maps as much of a peer's segment as its own have. A status and its

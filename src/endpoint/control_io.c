@@ -8,7 +8,7 @@
 #include <string.h>
 #include <umx/buffer.h>
 
-#include "core/wait.h"
+#include "core/waiters.h"
 #include "endpoint/endpoint.h"
 #include "util/count.h"
 #include "util/log.h"
@@ -201,7 +201,7 @@ umi_endpoint_control_on_arrival(umx_worker           *worker,
                control.kind == UMI_WITHDRAW) {
         ep->hooks->on_control(ep, &control);
     } else if (control.kind == UMI_NOTIFY) {
-        umi_waits_wake(worker->context, control.u.notify.memory, worker);
+        umi_waiters_wake(worker->context, control.u.notify.memory, worker);
     } else if (ep->state == UMX_EP_CONNECTING && control.kind == UMI_PONG &&
                ep->handshake->is_knocking) {
         ep->handshake->is_answered = true;

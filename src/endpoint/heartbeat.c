@@ -11,7 +11,7 @@
  * for which UCX has no such limit (core/config.c). */
 #include <umx/layer.h>
 
-#include "core/unsent.h"
+#include "core/engine.h"
 #include "endpoint/endpoint.h"
 
 static void

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/unsent.h"
+#include "core/engine.h"
 #include "endpoint/endpoint.h"
 #include "util/log.h"
 

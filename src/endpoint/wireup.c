@@ -753,7 +753,8 @@ static const umi_socket_ops socket_ops = {
 void
 umi_handshake_init(umx_ep *ep)
 {
-    umi_socket_init(&ep->socket, umi_endpoint_worker(ep), &socket_ops);
+    umi_socket_init(&ep->socket, &umi_endpoint_worker(ep)->watches,
+                    &socket_ops);
 }
 
 /* ---- connecting ----------------------------------------------------------

@@ -41,7 +41,7 @@ close_watch(umi_lend_agreement *agreement, umi_watch *watch)
     int fd = watch->fd;
 
     if (fd >= 0) {
-        umi_watch_stop(agreement->link->worker, watch);
+        umi_watch_stop(&agreement->link->worker->watches, watch);
         close(fd);
     }
 }
@@ -54,8 +54,8 @@ open_watch(umi_lend_agreement *agreement, umi_watch *watch, int fd,
     if (fd < 0) {
         return false;
     }
-    if (umi_watch_start(agreement->link->worker, watch, fd, EPOLLIN, fn) !=
-        UMX_OK) {
+    if (umi_watch_start(&agreement->link->worker->watches, watch, fd, EPOLLIN,
+                        fn) != UMX_OK) {
         close(fd);
         return false;
     }
@@ -261,7 +261,8 @@ refuse_caller(umi_lend_agreement *agreement, const char *why)
     if (++agreement->num_refused == MAX_REFUSED) {
         end_invitation(agreement);
     } else {
-        umi_watch_change(agreement->link->worker, &agreement->socket, EPOLLIN);
+        umi_watch_change(&agreement->link->worker->watches, &agreement->socket,
+                         EPOLLIN);
     }
 }
 
@@ -427,7 +428,7 @@ on_call(umi_watch *watch, uint32_t events)
         return;
     }
     agreement->source.pid = caller.pid;
-    umi_watch_change(agreement->link->worker, &agreement->socket,
+    umi_watch_change(&agreement->link->worker->watches, &agreement->socket,
                      0); /* one at a time */
     umi_timer_start(agreement->link->worker, &agreement->timer,
                     CALLER_MS * UINT64_C(1000000));

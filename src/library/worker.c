@@ -9,7 +9,7 @@
 #include "channel/am.h"
 #include "channel/channel.h"
 #include "channel/frames.h"
-#include "core/wait.h"
+#include "core/waiters.h"
 #include "endpoint/accept.h"
 #include "endpoint/addressed.h"
 #include "endpoint/endpoint.h"
@@ -42,7 +42,7 @@ wake_waits(const umx_ep *ep)
 {
     umx_worker *worker = umi_endpoint_worker(ep);
 
-    umi_waits_wake(worker->context, 0, worker->is_inside ? worker : NULL);
+    umi_waiters_wake(worker->context, 0, worker->is_inside ? worker : NULL);
 }
 
 static void

@@ -135,7 +135,7 @@ follow_recv(umx_request *req, void *desc, size_t len)
     params.cb.recv_stream = umi_post_on_received;
     data = umi_post_memory(req, &params, &count, req->ep->link->has_hardware);
     if (req->is_movable) {
-        params.datatype  = req->worker->context->datatypes.arriving;
+        params.datatype  = req->worker->datatypes.arriving;
         req->info.length = len;
     } else {
         count = len;
@@ -171,7 +171,7 @@ drop(umx_worker *worker, ucp_ep_h handle, size_t len)
                         UCP_OP_ATTR_FIELD_DATATYPE,
         .flags          = UCP_STREAM_RECV_FLAG_WAITALL,
         .cb.recv_stream = on_dropped,
-        .datatype       = worker->context->datatypes.nowhere,
+        .datatype       = worker->datatypes.nowhere,
     };
 
     result = ucp_stream_recv_nbx(handle, NULL, len, &received, &params);

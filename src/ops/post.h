@@ -78,7 +78,7 @@ umi_post_memory(umx_request *req, ucp_request_param_t *params, size_t *count_p,
     }
     params->op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE |
                             UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-    params->datatype    = req->worker->context->datatypes.movable;
+    params->datatype    = req->worker->datatypes.movable;
     params->memory_type = UCS_MEMORY_TYPE_HOST;
     *count_p            = 1;
     return req;

@@ -2,7 +2,7 @@
 #include "ops/turns.h"
 
 #include "core/datatype.h"
-#include "core/unsent.h"
+#include "core/engine.h"
 #include "ops/post.h"
 #include "util/count.h"
 

@@ -97,7 +97,8 @@ set_deaf(umi_engine *engine, bool is_deaf)
 
     if (engine->is_deaf != is_deaf) {
         engine->is_deaf = is_deaf;
-        (void)epoll_ctl(engine->worker->fd, EPOLL_CTL_MOD, engine->fd, &event);
+        (void)epoll_ctl(engine->worker->watches.fd, EPOLL_CTL_MOD, engine->fd,
+                        &event);
     }
 }
 
@@ -296,7 +297,7 @@ bool
 umx_worker_overslept(umx_worker *worker)
 {
     UMI_GUARD(worker);
-    struct pollfd pollfd    = {.fd = worker->fd, .events = POLLIN};
+    struct pollfd pollfd    = {.fd = worker->watches.fd, .events = POLLIN};
     bool          has_slept = worker->is_armed && !worker->engine->is_deaf &&
                      worker->num_armed == worker->seen_armed;
 
@@ -346,7 +347,7 @@ umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
 {
     umi_guard    *guard = worker->guard;
     struct pollfd fds[] = {
-        {.fd = worker->fd, .events = POLLIN},
+        {.fd = worker->watches.fd, .events = POLLIN},
         {.fd = (guard != NULL) ? guard->told_fd : -1, .events = POLLIN},
     };
     uint64_t   now = umi_clock_ns();

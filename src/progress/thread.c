@@ -113,7 +113,7 @@ sleep_until_work(progress_thread *self)
     guard->deadline_ns = deadline;
     guard->is_asleep   = true;
     unlock(guard);
-    sleep_until(deadline, self->worker->fd, guard->wake_fd);
+    sleep_until(deadline, self->worker->watches.fd, guard->wake_fd);
     return true;
 }
 
@@ -239,7 +239,7 @@ umx_progress_start(umx_worker *worker)
         return UMX_ERR_NO_RESOURCE;
     }
     umi_guard_lock(guard);
-    umi_fork_set_guard(worker, guard);
+    umi_guard_set(worker, guard);
     if (umi_thread_create(&guard->thread, run, guard) == 0) {
         (void)pthread_setname_np(guard->thread, "umx progress");
     } else {

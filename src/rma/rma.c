@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-#include "core/wait.h"
+#include "core/waiters.h"
 #include "endpoint/endpoint.h"
 #include "mem/memtype.h"
 #include "rma/rma.h"
@@ -169,8 +169,8 @@ ring_after_atomic(umx_rkey *rkey)
     uint64_t waiters = atomic_load_explicit(&rkey->segment->waiters,
                                             memory_order_seq_cst);
 
-    if (umi_waits_are_announced(waiters)) {
-        ring_owner(rkey, umi_announcement(waiters));
+    if (umi_waiters_are_announced(waiters)) {
+        ring_owner(rkey, umi_waiters_announcement(waiters));
     }
 }
 

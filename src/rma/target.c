@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "channel/am.h"
-#include "core/wait.h"
+#include "core/memh.h"
 #include "endpoint/endpoint.h"
 #include "mem/memtype.h"
 #include "rma/rma.h"

@@ -291,12 +291,12 @@ NOUNS = {
     "codec": "address codec control frame header pack seq ucx varint",
     "mem": "check copy cuda gather layout memory memtype",
     "core": """
-        announcement block config configuration configurations context datatype
+        block config configuration configurations context datatype
         datatypes descriptors dma engine engines ep fork guard key link links listener
         loader
         memh must observe parked pin port print request requests rkey rkeys routes
         segment segments slab sockaddr socket spare status thread timer transport
-        transports ucs waits watch worker""",
+        transports ucs unsent waiters waits watch watches worker""",
     "progress": "nap progress turn yields",
     "ops": "am flush follow ops post queue tag transfer turns",
     "lend": "lend",

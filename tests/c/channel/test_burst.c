@@ -14,6 +14,7 @@
 #include <umx/version.h>
 
 #include "util/clock.h"
+#include "core/parked.h"
 #include "channel/frames.h"
 
 enum {
@@ -1006,10 +1007,10 @@ recv_for_ever(umx_worker *worker, op *o)
 static void
 test_a_worker_that_ucx_needs_is_kept(void **state)
 {
-    burst      *b      = *state;
-    umi_parked *parked = &b->context->parked;
-    unsigned    live;
-    op          o;
+    burst       *b       = *state;
+    umx_context *context = b->context;
+    unsigned     live;
+    op           o;
 
     recv_for_ever(b->worker, &o);
     umx_ep_abort(b->ep);
@@ -1018,13 +1019,13 @@ test_a_worker_that_ucx_needs_is_kept(void **state)
     destroy_worker(b);
     assert_int_equal(o.calls, 1);
     assert_int_equal(o.status, UMX_ERR_CANCELED);
-    assert_false(umi_list_is_empty(&parked->workers));
+    assert_false(umi_list_is_empty(&context->parked));
     live = fake.live;
-    umi_parked_progress(parked);
+    umi_parked_progress(context);
     assert_int_equal(fake.live, live);
     fake.is_wedged = false;
-    umi_parked_progress(parked);
-    assert_true(umi_list_is_empty(&parked->workers));
+    umi_parked_progress(context);
+    assert_true(umi_list_is_empty(&context->parked));
     assert_true(fake.live < live);
 }
 
@@ -1032,11 +1033,11 @@ test_a_worker_that_ucx_needs_is_kept(void **state)
 static void
 test_workers_that_ucx_needs_at_the_end(void **state)
 {
-    burst      *b      = *state;
-    umi_parked *parked = &b->context->parked;
-    umx_worker *others[2];
-    op          ops[2];
-    unsigned    live;
+    burst       *b       = *state;
+    umx_context *context = b->context;
+    umx_worker  *others[2];
+    op           ops[2];
+    unsigned     live;
 
     for (int i = 0; i < 2; i++) {
         assert_int_equal(umx_worker_create(b->context, &others[i]), UMX_OK);
@@ -1047,10 +1048,10 @@ test_workers_that_ucx_needs_at_the_end(void **state)
         assert_int_equal(ops[i].status, UMX_ERR_CANCELED);
     }
     live = fake.live;
-    assert_false(umi_parked_fini(parked));
+    assert_false(umi_parked_end(context));
     assert_int_equal(fake.live, live);
     fake.is_wedged = false;
-    umi_parked_progress(parked);
+    umi_parked_progress(context);
     assert_true(fake.live < live);
 }
 

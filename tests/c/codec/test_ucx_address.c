@@ -139,39 +139,39 @@ test_segments_that_are_none_of_ucxs_are_told(void **state)
         uint32_t pid_ns = address.segments[i].pid_ns;
 
         if (address.segments[i].is_posix) {
-            assert_int_equal(umi_segment_ucx_posix(id, own, pid_ns, &size),
+            assert_int_equal(umi_segments_look_posix(id, own, pid_ns, &size),
                              UMI_UCX_SEGMENT_OPEN);
             assert_in_range(size, 4096, SIZE_MAX);
             /* A process of another namespace: UCX does not map it. */
-            assert_int_equal(umi_segment_ucx_posix(id, own, 1, &size),
+            assert_int_equal(umi_segments_look_posix(id, own, 1, &size),
                              UMI_UCX_SEGMENT_CLOSED);
             /* Another descriptor of this process; one that is not there. */
             id = (id & ~(((UINT64_C(1) << 30) - 1) << 30)) | (uint64_t)fd << 30;
-            assert_int_equal(umi_segment_ucx_posix(id, own, pid_ns, &size),
+            assert_int_equal(umi_segments_look_posix(id, own, pid_ns, &size),
                              UMI_UCX_SEGMENT_NONE);
             /* UCX opens that one without the flag of shm_open() as well. */
-            assert_int_equal(umi_segment_ucx_posix(id & ~(UINT64_C(1) << 62),
-                                                   own, pid_ns, &size),
+            assert_int_equal(umi_segments_look_posix(id & ~(UINT64_C(1) << 62),
+                                                     own, pid_ns, &size),
                              UMI_UCX_SEGMENT_NONE);
             /* In a directory that the address names. */
-            assert_int_equal(umi_segment_ucx_posix(5, own, pid_ns, &size),
+            assert_int_equal(umi_segments_look_posix(5, own, pid_ns, &size),
                              UMI_UCX_SEGMENT_NONE);
             id |= ((UINT64_C(1) << 30) - 1) << 30;
-            assert_int_equal(umi_segment_ucx_posix(id, own, pid_ns, &size),
+            assert_int_equal(umi_segments_look_posix(id, own, pid_ns, &size),
                              UMI_UCX_SEGMENT_CLOSED);
         } else {
-            assert_int_equal(umi_segment_ucx_sysv(id, &size),
+            assert_int_equal(umi_segments_look_sysv(id, &size),
                              UMI_UCX_SEGMENT_OPEN);
             assert_in_range(size, 4096, SIZE_MAX);
-            assert_int_equal(umi_segment_ucx_sysv(UINT64_MAX, &size),
+            assert_int_equal(umi_segments_look_sysv(UINT64_MAX, &size),
                              UMI_UCX_SEGMENT_NONE);
         }
     }
-    assert_int_equal(umi_segment_ucx_sysv((uint64_t)shmid, &size),
+    assert_int_equal(umi_segments_look_sysv((uint64_t)shmid, &size),
                      UMI_UCX_SEGMENT_OPEN);
     assert_int_equal(size, 4096);
     shmctl(shmid, IPC_RMID, NULL);
-    assert_int_equal(umi_segment_ucx_sysv((uint64_t)shmid, &size),
+    assert_int_equal(umi_segments_look_sysv((uint64_t)shmid, &size),
                      UMI_UCX_SEGMENT_GONE);
     close(fd);
     umx_worker_destroy(worker);
@@ -194,7 +194,7 @@ state_for(uid_t uid, int shmid)
         size_t size;
 
         _exit(setuid(uid) == 0 ?
-                  (int)umi_segment_ucx_sysv((uint64_t)shmid, &size) :
+                  (int)umi_segments_look_sysv((uint64_t)shmid, &size) :
                   99);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -228,11 +228,11 @@ test_segments_of_other_users_are_told(void **state)
     file = open("/dev/shm/ucx_shm_posix_7e57", O_CREAT | O_EXCL | O_RDWR, 0666);
     assert_true(file >= 0);
     assert_int_equal(
-        umi_segment_ucx_posix(POSIX_SHM_OPEN | 0x7e57, 0, pid_ns, &size),
+        umi_segments_look_posix(POSIX_SHM_OPEN | 0x7e57, 0, pid_ns, &size),
         UMI_UCX_SEGMENT_OPEN);
     assert_int_equal(fchown(file, NOBODY, NOBODY), 0);
     assert_int_equal(
-        umi_segment_ucx_posix(POSIX_SHM_OPEN | 0x7e57, 0, pid_ns, &size),
+        umi_segments_look_posix(POSIX_SHM_OPEN | 0x7e57, 0, pid_ns, &size),
         UMI_UCX_SEGMENT_FOREIGN);
     close(file);
     unlink("/dev/shm/ucx_shm_posix_7e57");

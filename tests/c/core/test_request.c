@@ -109,16 +109,16 @@ test_a_wait_ends_in_time_where_there_is_always_something(void **state)
 
     assert_true(fd >= 0);
     pair_open(p);
-    assert_int_equal(
-        umi_watch_start(p->server_worker, &watch, fd, EPOLLIN, leave_it),
-        UMX_OK);
+    assert_int_equal(umi_watch_start(&p->server_worker->watches, &watch, fd,
+                                     EPOLLIN, leave_it),
+                     UMX_OK);
     req = post_recv(p, NULL, &byte);
     assert_int_equal(umx_request_wait(req, 0), UMX_ERR_TIMED_OUT);
     assert_int_equal(umx_request_wait(req, 1000000), UMX_ERR_TIMED_OUT);
     assert_int_equal(pair_send(p, p->client, 0, pair_tag(4), "w", 1), UMX_OK);
     assert_int_equal(umx_request_wait(req, UMX_TIMEOUT_INFINITE), UMX_OK);
     umx_request_release(req);
-    umi_watch_stop(p->server_worker, &watch);
+    umi_watch_stop(&p->server_worker->watches, &watch);
     close(fd);
 }
 

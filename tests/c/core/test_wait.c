@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory optimised */
+/* tests: core/waiters */
 #include "memory.h"
 
 #include <poll.h>
@@ -48,7 +49,7 @@ refusal(const pair *p, const memory *m, umx_condition until)
 static bool
 is_awaited(const memory *m)
 {
-    return umi_waits_are_announced(*m->memh->waiters);
+    return umi_waiters_are_announced(*m->memh->waiters);
 }
 
 static uint64_t *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair optimised */
-/* tests: library/worker progress/event_fd */
+/* tests: library/worker progress/event_fd core/timer */
 #include "pair.h"
 
 #include <netinet/in.h>
