@@ -212,7 +212,7 @@ class BuildExt(build_ext):
         system = [f"-isystem{path}" for path in self.ucx.include_dirs]
         objects = []
         # One file has the hash, so that others are the same in a compiler cache.
-        version = "src/core/version.c"
+        version = "src/host/version.c"
         for files, macros in (
             ([version], [("UMI_HEADERS_ID", f'"{headers_id()}"')]),
             ([one for one in sources if one != version], []),

@@ -169,7 +169,7 @@ def wire() -> None:
 
 
 def layers() -> None:
-    draw = Drawing(760, 520, "Layers of the project, and rooms of the C library")
+    draw = Drawing(760, 560, "Layers of the project, and rooms of the C library")
     draw.text(20, 30, "Python", "title", "start")
     draw.box(20, 42, 720, 40, "your program", "green")
     draw.box(20, 94, 160, 46, "ucp.dask\nDask's protocol", "blue")
@@ -183,19 +183,20 @@ def layers() -> None:
     draw.box(
         20, 288, 720, 36, "include/umx: a header for each noun", "amber", mono=True
     )
-    draw.box(20, 336, 190, 60, "layers\nregion, comm, shuffle,\nshmem, proxy, moe ...")
-    draw.text(490, 350, "rooms: each uses those to its right", "small")
-    rooms = ["messenger", "rma", "channel", "endpoint", "lend", "ops", "core", "mem"]
-    widths = [82, 40, 66, 74, 44, 40, 44, 44]
-    at = 222.0
-    for room, width in zip(rooms, widths, strict=True):
-        draw.box(at, 360, width, 36, room, "box", mono=True)
+    draw.box(20, 336, 720, 36, "layers: region, comm, shuffle, shmem, proxy, moe ...")
+    draw.text(20, 394, "rooms: each uses those to its right", "small", "start")
+    rooms = ["messenger", "rma", "channel", "endpoint", "lend", "ops", "worker"]
+    rooms += ["keys", "host", "mem"]
+    at = 20.0
+    for room in rooms:
+        width = 25.5 + 7.2 * len(room)
+        draw.box(at, 402, width, 36, room, "box", mono=True)
         if room != "mem":
-            draw.arrow(at + width + 0.5, 378, at + width + 10.5, 378)
+            draw.arrow(at + width + 0.5, 420, at + width + 10.5, 420)
         at += width + 10.8
-    draw.box(20, 408, 352, 36, "progress: what drives a worker")
-    draw.box(388, 408, 352, 36, "codec: the bytes on the wire;  util")
-    draw.box(20, 460, 720, 40, "UCX: shared memory, TCP, InfiniBand, CUDA", "green")
+    draw.box(20, 450, 352, 36, "progress: what drives a worker")
+    draw.box(388, 450, 352, 36, "codec: the bytes on the wire;  util")
+    draw.box(20, 502, 720, 40, "UCX: shared memory, TCP, InfiniBand, CUDA", "green")
     draw.save("layers")
 
 

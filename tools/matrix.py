@@ -48,7 +48,7 @@ PACKAGES = (
     "setuptools>=77",
     "uvloop",
 )
-ROOMS = ("util", "codec", "core", "data", "proxy")
+ROOMS = ("util", "codec", "host", "keys", "worker", "data", "proxy")
 # Debian builds UCX with assertions, and one of 1.23rc1's tcp does not hold there: a
 # worker is destroyed, and its peer acknowledges what was put.
 WITHOUT = ("test_worker",)

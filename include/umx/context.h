@@ -38,7 +38,7 @@ enum {
 
 /**
  * Numbers that decide behaviour; umx_config_default() fills them in and says
- * in src/core/config.c why each has its value.
+ * in src/host/config.c why each has its value.
  */
 typedef struct umx_config {
     uint64_t spin_ns;            /* longest poll inside one wait; 0 = never */

@@ -5,7 +5,7 @@
  *
  * UCX moves such bytes by 8 KiB, and stands still at each. And it holds the
  * memory until the peer has received it. So UCX announces a message that a peer
- * may fetch, and has its bytes by a datatype only (core/datatype.h). The
+ * may fetch, and has its bytes by a datatype only (worker/datatype.h). The
  * receiver decides as a receive matches, when both memories are known:
  *
  *   neither is a device's   UCX's rendezvous moves them
@@ -27,11 +27,11 @@
  *
  * A process writes into a buffer of its own by copies of its own only, and
  * reads from its own: so a buffer is the program's again as soon as those have
- * been settled (core/dma.h), wherever the peer is. What has been fetched of
+ * been settled (worker/dma.h), wherever the peer is. What has been fetched of
  * a message whose receive is cancelled means nothing: STOP, and the message is
  * announced again, as it was.
  *
- * The slots are one segment of the worker's (core/segment.h), which its peers
+ * The slots are one segment of the worker's (keys/segment.h), which its peers
  * map: made at first use, of SLOTS times SLOT bytes. One peer has at most half
  * of them. One that empties none for half a second, while others wait for slots,
  * loses what it has: the turns of the slots change, which it finds out behind the

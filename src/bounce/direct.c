@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "core/fork.h"
+#include "host/fork.h"
 #include "util/hash.h"
 #include "util/list.h"
 

@@ -5,9 +5,9 @@
 
 #include "bounce/object.h"
 #include "codec/header.h"
-#include "core/datatype.h"
-#include "core/link.h"
 #include "mem/memtype.h"
+#include "worker/datatype.h"
+#include "worker/link.h"
 
 enum {
     /* Bytes of one copy within the process: of a device, and of the host. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fill.c: the sending half of bounce.h. */
 #include "bounce/object.h"
-#include "core/datatype.h"
-#include "core/link.h"
 #include "mem/cuda.h"
 #include "mem/gather.h"
 #include "mem/memtype.h"
 #include "util/clock.h"
 #include "util/count.h"
+#include "worker/datatype.h"
+#include "worker/link.h"
 
 enum {
     /* A slot is not filled by less, so that a message of some has several on

@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "bounce/object.h"
-#include "core/link.h"
 #include "mem/cuda.h"
 #include "ops/post.h"
+#include "worker/link.h"
 
 enum {
     /* A shorter message is through a slot before UCX has agreed with its peer:

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "bounce/slots.h"
-#include "core/link.h"
 #include "mem/cuda_memory.h"
+#include "worker/link.h"
 
 /* The pool of a device of the peer's, mapped for a device of this process. */
 typedef struct mapped_pool {

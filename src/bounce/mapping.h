@@ -5,7 +5,7 @@
 #define UMI_BOUNCE_MAPPING_H
 
 #include "bounce/note.h"
-#include "core/segment.h"
+#include "keys/segment.h"
 
 struct umi_link;
 

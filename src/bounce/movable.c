@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "bounce/bounce.h"
-#include "core/memh.h"
+#include "keys/memh.h"
 #include "mem/cuda.h"
 #include "mem/gather.h"
 #include "mem/memtype.h"

@@ -6,9 +6,9 @@
 #ifndef UMI_BOUNCE_MOVABLE_H
 #define UMI_BOUNCE_MOVABLE_H
 
-#include "core/dma.h"
-#include "core/request.h"
 #include "mem/cuda_kernel.h"
+#include "worker/dma.h"
+#include "worker/request.h"
 
 enum {
     /* A copy of few bytes is waited for: that takes less than to hear of it. */
@@ -34,7 +34,7 @@ umx_status umi_bounce_device(const umi_movable *it, int *device_p);
 
 /* Find the pinned memory that all bytes of `req` are in now, and the device
  * whose copies move it. NULL: it has none, though memory of the library's may
- * get it (core/pin.h), or a copy by the CPU takes less time than to hear of
+ * get it (host/pin.h), or a copy by the CPU takes less time than to hear of
  * a device's. */
 const void *umi_bounce_pinned(const umx_request *req, int *device_p);
 

@@ -21,8 +21,8 @@
 #ifndef UMI_BOUNCE_NOTE_H
 #define UMI_BOUNCE_NOTE_H
 
-#include "core/worker.h"
 #include "mem/cuda_memory.h"
+#include "worker/worker.h"
 
 typedef enum umi_bounce_kind {
     UMI_BOUNCE_FETCH = 1,

@@ -5,9 +5,9 @@
 #ifndef UMI_BOUNCE_SLOTS_H
 #define UMI_BOUNCE_SLOTS_H
 
-#include "core/dma.h"
-#include "core/segment.h"
-#include "core/worker.h"
+#include "keys/segment.h"
+#include "worker/dma.h"
+#include "worker/worker.h"
 
 enum {
     UMI_BOUNCE_SLOTS       = 8,                    /* of a pool */

@@ -2,8 +2,8 @@
 /* connection.c: what the channels of an endpoint do as it opens, closes and
  * ends: umi_endpoint_hooks. */
 #include "channel/channel.h"
-#include "core/trip.h"
 #include "endpoint/log.h"
+#include "host/trip.h"
 #include "ops/transfer.h"
 
 /* Give the channel after `channel`, for EACH_CHANNEL(); NULL: none. */

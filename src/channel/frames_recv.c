@@ -11,7 +11,7 @@
 
 #include "channel/channel.h"
 #include "channel/frames.h"
-#include "core/observe.h"
+#include "worker/observe.h"
 
 /* ---- the request ---------------------------------------------------------
  */

@@ -2,9 +2,9 @@
 /* inject.c: a short message that UCX takes in the call. Nearly all short
  * messages are such ones, and they need no request: send.c sends the others. */
 #include "channel/channel.h"
-#include "core/observe.h"
 #include "endpoint/endpoint.h"
 #include "ops/am.h"
+#include "worker/observe.h"
 
 /* True if a message of `len` bytes goes eagerly and at once, as far as this
  * side knows: there is credit, and nothing that was sent before waits. */

@@ -15,10 +15,10 @@
 #ifndef UMI_CHANNEL_LAND_H
 #define UMI_CHANNEL_LAND_H
 
-#include "core/request.h"
-#include "core/worker.h"
 #include "mem/memtype.h"
 #include "ops/way.h"
+#include "worker/request.h"
+#include "worker/worker.h"
 
 struct umi_channel;
 

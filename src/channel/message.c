@@ -7,10 +7,10 @@
 
 #include "channel/channel.h"
 #include "channel/frames.h"
-#include "core/request.h"
-#include "core/worker.h"
 #include "mem/memtype.h"
 #include "util/count.h"
+#include "worker/request.h"
+#include "worker/worker.h"
 
 /* Keeping a descriptor costs no copy but may pin a whole transport segment
  * for a few bytes; beyond these limits bytes are copied instead. */

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* send.c: the sending half of channel.h. How a message goes is decided once, as
  * it goes: credit says whether it is announced, and offer.h by which way.
- * The bytes stay the program's: UCX gets them by a datatype (core/datatype.h)
+ * The bytes stay the program's: UCX gets them by a datatype (worker/datatype.h)
  * wherever no hardware reads them by itself. */
 #include <string.h>
 
 #include "bounce/bounce.h"
 #include "channel/channel.h"
-#include "core/dma.h"
-#include "core/observe.h"
 #include "endpoint/endpoint.h"
 #include "endpoint/log.h"
 #include "lend/lend.h"
 #include "mem/memtype.h"
 #include "ops/transfer.h"
 #include "util/count.h"
+#include "worker/dma.h"
+#include "worker/observe.h"
 
 enum {
     SHORT_MAX =

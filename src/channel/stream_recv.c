@@ -21,9 +21,9 @@
 #include <umx/stream.h>
 
 #include "channel/channel.h"
-#include "core/observe.h"
 #include "mem/memtype.h"
 #include "util/count.h"
+#include "worker/observe.h"
 
 /* A piece that lands. */
 typedef struct slice {

@@ -4,9 +4,9 @@
  * give_back.c gives the message of a cancelled one back. */
 
 #include "channel/tagged.h"
-#include "core/observe.h"
 #include "mem/memtype.h"
 #include "util/count.h"
+#include "worker/observe.h"
 
 /* ---- the queue of messages -----------------------------------------------
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tagged_recv.c: posting receives of messages by their tags, and probes. */
 #include "channel/tagged.h"
-#include "core/dma.h"
-#include "core/observe.h"
 #include "util/hash.h"
+#include "worker/dma.h"
+#include "worker/observe.h"
 
 umx_message *
 umi_tagged_find(const umi_channel *channel, uint64_t tag, uint64_t mask,

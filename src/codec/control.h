@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* clang-format off */
 /* control.h: encode and decode control messages: those of the handshake, which
- * travel over a socket (core/socket.h), and those of an open endpoint (active
+ * travel over a socket (host/socket.h), and those of an open endpoint (active
  * message id UMI_AM_CONTROL, whose header is the endpoint's number at the
  * receiver, u64, and the number of the last message that is acknowledged, u64:
  * 0, as nothing is acknowledged yet). Bytes only: what they mean is decided in
@@ -47,7 +47,7 @@
  *   NOTIFY        memory u64 (of its key): the sender, which maps the memory,
  *                 has changed it and found somebody who waits for that. Only
  *                 the owner of a segment that has a place for them is sent it:
- *                 core/segment.h
+ *                 keys/segment.h
  *   WITHDRAW      channel u32, seq u32: the bytes of that message, which was
  *                 announced, cannot be had any more; it counts as read. What the
  *                 receiver has asked for meanwhile comes, and means nothing

@@ -9,8 +9,8 @@
 
 #include "codec/control.h"
 #include "codec/ucx_address.h"
-#include "core/routes.h"
-#include "core/ucx_segment.h"
+#include "host/routes.h"
+#include "host/ucx_segment.h"
 
 enum {
     MAX_OWN    = 64, /* transports of our engines */

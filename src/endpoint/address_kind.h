@@ -4,8 +4,8 @@
 #ifndef UMI_ENDPOINT_ADDRESS_KIND_H
 #define UMI_ENDPOINT_ADDRESS_KIND_H
 
-#include "core/worker.h"
 #include "util/hash.h"
+#include "worker/worker.h"
 
 /* Compute a digest of the kind of a peer's UCX address: all of it but for who
  * and where the peer is, and how this host reaches each of its devices. UCX

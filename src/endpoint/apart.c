@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "codec/ucx_address.h"
-#include "core/ucx_segment.h"
 #include "endpoint/wireup.h"
+#include "host/ucx_segment.h"
 #include "util/host.h"
 
 typedef struct umi_apart {

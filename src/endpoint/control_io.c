@@ -8,8 +8,8 @@
 #include <string.h>
 #include <umx/buffer.h>
 
-#include "core/waiters.h"
 #include "endpoint/endpoint.h"
+#include "keys/waiters.h"
 #include "util/count.h"
 #include "util/log.h"
 

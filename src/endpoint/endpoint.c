@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/observe.h"
 #include "endpoint/endpoint.h"
+#include "worker/observe.h"
 
 #include <stdlib.h>
 #include <string.h>

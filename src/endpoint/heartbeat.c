@@ -8,11 +8,11 @@
  *
  * For a network that has gone, or a host that has stopped, the system looks by
  * itself, if config.keepalive_ns is set: over the same socket, and over UCX's,
- * for which UCX has no such limit (core/config.c). */
+ * for which UCX has no such limit (host/config.c). */
 #include <umx/layer.h>
 
-#include "core/engine.h"
 #include "endpoint/endpoint.h"
+#include "worker/engine.h"
 
 static void
 wait_quarter(umx_ep *ep)

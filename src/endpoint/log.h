@@ -4,9 +4,9 @@
 #ifndef UMI_ENDPOINT_LOG_H
 #define UMI_ENDPOINT_LOG_H
 
-#include "core/listener.h"
 #include "endpoint/endpoint.h"
 #include "util/log.h"
+#include "worker/listener.h"
 
 enum {
     UMI_ENDPOINT_NAME = UMI_SOCKADDR_TEXT + 64,

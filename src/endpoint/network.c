@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "codec/ucx_address.h"
-#include "core/routes.h"
 #include "endpoint/strangers.h"
+#include "host/routes.h"
 #include "ops/engines.h"
 #include "util/log.h"
 

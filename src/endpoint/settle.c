@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/engine.h"
 #include "endpoint/endpoint.h"
 #include "util/log.h"
+#include "worker/engine.h"
 
 enum {
     ANSWER_MS      = 100, /* that a peer which runs is given to answer */

@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#include "core/configuration.h"
 #include "endpoint/address_kind.h"
 #include "ops/engines.h"
 #include "util/log.h"
+#include "worker/configuration.h"
 
 #define MAX_IN_USE 16
 

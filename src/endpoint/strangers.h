@@ -2,12 +2,13 @@
 /* strangers.h: what peers may cost that nothing is known of: they have shown no
  * token, and the program has received nothing of them.
  *
- * UCX keeps a configuration for each kind of address (core/configuration.h). A
- * stranger chooses its address, so strangers could use all the room that there
- * is for configurations, for ever. Therefore the worker's own engine takes a
- * few configurations of strangers only. Further ones live in guest engines,
- * which are destroyed with their last connection, and there is a limit to all
- * that are in use. A stranger whose configuration exists needs none of this.
+ * UCX keeps a configuration for each kind of address (worker/configuration.h).
+ * A stranger chooses its address, so strangers could use all the room that
+ * there is for configurations, for ever. Therefore the worker's own engine
+ * takes a few configurations of strangers only. Further ones live in guest
+ * engines, which are destroyed with their last connection, and there is a limit
+ * to all that are in use. A stranger whose configuration exists needs none of
+ * this.
  *
  * Thread: the worker's owner. */
 #ifndef UMI_ENDPOINT_STRANGERS_H

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "codec/ucx_address.h"
-#include "core/routes.h"
 #include "endpoint/wireup.h"
+#include "host/routes.h"
 #include "util/hash.h"
 #include "util/host.h"
 

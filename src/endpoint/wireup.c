@@ -37,8 +37,8 @@
 #include <string.h>
 #include <umx/version.h>
 
-#include "core/configuration.h"
-#include "core/descriptors.h"
+#include "worker/configuration.h"
+#include "host/descriptors.h"
 #include "endpoint/connect_hosts.h"
 #include "endpoint/network.h"
 #include "endpoint/strangers.h"

@@ -13,10 +13,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "core/ep_base.h"
 #include "util/hash.h"
 #include "util/log.h"
 #include "util/process.h"
+#include "worker/ep_base.h"
 
 #ifndef SO_PEERPIDFD /* Linux 6.5; the headers may be older */
 #define SO_PEERPIDFD 77

@@ -40,9 +40,9 @@
 #ifndef UMI_LEND_AGREE_H
 #define UMI_LEND_AGREE_H
 
-#include "core/link.h"
-#include "core/watch.h"
+#include "host/watch.h"
 #include "lend/note.h"
+#include "worker/link.h"
 
 /* The agreement with one peer; it lies behind the umi_link. */
 typedef struct umi_lend_agreement {

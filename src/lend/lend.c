@@ -8,13 +8,13 @@
 #include <unistd.h>
 
 #include "codec/header.h"
-#include "core/ep_base.h"
-#include "core/link.h"
 #include "lend/agree.h"
 #include "mem/gather.h"
 #include "mem/memtype.h"
 #include "ops/post.h"
 #include "ops/transfer.h"
+#include "worker/ep_base.h"
+#include "worker/link.h"
 
 /* A loan, at its lender. UCX reads `bytes` until it has sent them, which may be
  * after the loan has ended. */

@@ -27,8 +27,8 @@
 #ifndef UMI_LEND_NOTE_H
 #define UMI_LEND_NOTE_H
 
-#include "core/worker.h"
 #include "lend/table.h"
+#include "worker/worker.h"
 
 enum {
     UMI_LEND_NAME_SIZE  = 16,

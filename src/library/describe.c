@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "channel/channel.h"
-#include "core/fork.h"
-#include "core/listener.h"
-#include "core/wait.h"
 #include "endpoint/describe.h"
+#include "host/fork.h"
 #include "util/clock.h"
+#include "worker/listener.h"
+#include "worker/wait.h"
 
 static unsigned
 count(const umi_list *list)

@@ -10,13 +10,13 @@
 #include "channel/am.h"
 #include "channel/tagged.h"
 #include "codec/address.h"
-#include "core/memh.h"
-#include "core/observe.h"
-#include "core/request.h"
-#include "core/worker.h"
 #include "endpoint/addressed.h"
+#include "keys/memh.h"
 #include "mem/memtype.h"
 #include "util/count.h"
+#include "worker/observe.h"
+#include "worker/request.h"
+#include "worker/worker.h"
 
 /* ---- requests ------------------------------------------------------------
  */

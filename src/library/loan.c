@@ -2,9 +2,9 @@
 /* loan.c: umx/loan.h. */
 #include <umx/loan.h>
 
-#include "core/worker.h"
 #include "endpoint/endpoint.h"
 #include "lend/lend.h"
+#include "worker/worker.h"
 
 void
 umx_worker_take_loans(umx_worker *worker)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* worker.c: umx_worker_create(), which puts the rooms together: each hears of
  * those above it by the tables here only. */
-#include "core/worker.h"
+#include "worker/worker.h"
 
 #include <assert.h>
 
@@ -9,11 +9,11 @@
 #include "channel/am.h"
 #include "channel/channel.h"
 #include "channel/frames.h"
-#include "core/waiters.h"
 #include "endpoint/accept.h"
 #include "endpoint/addressed.h"
 #include "endpoint/endpoint.h"
 #include "endpoint/strangers.h"
+#include "keys/waiters.h"
 #include "lend/agree.h"
 #include "lend/lend.h"
 #include "ops/follow.h"

@@ -6,7 +6,7 @@
  * The kernel is cuda_kernel.cu. The library has it as text in PTX, which the
  * driver compiles (cuda_kernel_ptx.h, made by `make ptx`). That takes
  * milliseconds, and the driver may wait for kernels of the program meanwhile,
- * so a thread of core/loader.c does it. Where it fails, or a launch does,
+ * so a thread of host/loader.c does it. Where it fails, or a launch does,
  * copies are queued one by one from then on. Thread: any. */
 #ifndef UMI_CUDA_KERNEL_H
 #define UMI_CUDA_KERNEL_H

@@ -15,10 +15,10 @@
 #include <umx/channel.h>
 
 #include "codec/pack.h"
-#include "core/ep_base.h"
-#include "core/worker.h"
 #include "mem/memtype.h"
 #include "util/refcnt.h"
+#include "worker/ep_base.h"
+#include "worker/worker.h"
 
 typedef enum state {
     IDLE,

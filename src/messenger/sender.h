@@ -20,10 +20,10 @@
 #define UMI_MESSENGER_SENDER_H
 
 #include "codec/pack.h"
-#include "core/request.h"
-#include "core/worker.h"
 #include "mem/memtype.h"
 #include "util/refcnt.h"
+#include "worker/request.h"
+#include "worker/worker.h"
 
 struct umx_message_sender {
     umx_worker   *worker; /* NULL: gone */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/am.h"
 
-#include "core/link.h"
 #include "ops/post.h"
+#include "worker/link.h"
 
 static ucs_status_t
 on_arrival(void *arg, const void *header, size_t header_len, void *data,

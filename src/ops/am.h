@@ -3,8 +3,8 @@
 #ifndef UMI_AM_H
 #define UMI_AM_H
 
-#include "core/worker.h"
 #include "ops/way.h"
+#include "worker/worker.h"
 
 /* UCX's ids of active messages. */
 enum {

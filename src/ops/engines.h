@@ -3,7 +3,7 @@
 #ifndef UMI_ENGINES_H
 #define UMI_ENGINES_H
 
-#include "core/worker.h"
+#include "worker/worker.h"
 
 /* Create an engine beside the worker's own, which the caller holds. */
 umx_status umi_ops_engines_add(umx_worker *worker, umi_engine **engine_p);

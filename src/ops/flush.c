@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/flush.h"
 
-#include "core/link.h"
 #include "ops/post.h"
 #include "util/count.h"
+#include "worker/link.h"
 
 /* The flush of a worker. */
 typedef struct worker_flush {

@@ -3,7 +3,7 @@
 #ifndef UMI_FLUSH_H
 #define UMI_FLUSH_H
 
-#include "core/worker.h"
+#include "worker/worker.h"
 
 /* What a request needs that flushes its endpoint: the first in its tail. */
 typedef struct umi_ep_flush {

@@ -2,8 +2,8 @@
 #include "ops/follow.h"
 
 #include "codec/header.h"
-#include "core/link.h"
 #include "ops/post.h"
+#include "worker/link.h"
 
 typedef struct followed_header {
     uint64_t len;

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-#include "core/memh.h"
-#include "core/worker.h"
+#include "keys/memh.h"
 #include "mem/memtype.h"
+#include "worker/worker.h"
 
 /* Tell UCX the registration that `buf` names, if it is of the context of UCX in
  * which the operation is. For a layout UCX would take it, too, where it means
@@ -65,7 +65,7 @@ umi_post_is_for_ucx(const umx_request *req)
     return umi_memtype_is_device(&req->buf) && req->worker->context->moves_cuda;
 }
 
-/* Choose what UCX is given for the memory: see core/datatype.h. */
+/* Choose what UCX is given for the memory: see worker/datatype.h. */
 static inline void *
 umi_post_memory(umx_request *req, ucp_request_param_t *params, size_t *count_p,
                 bool has_hardware)

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/link.h"
 #include "ops/am.h"
 #include "ops/engines.h"
 #include "util/hash.h"
 #include "util/log.h"
+#include "worker/link.h"
 
 /* Silence is counted in turns that have been waited for, so that a pause of our
  * own does not count. Senders may have to wait for a core, all of them. */
@@ -145,7 +145,7 @@ open_handle(umi_queue_probe *probe)
         return false;
     }
     umi_engine_hold(engine);
-    (void)!umi_transports(probe->handle, note_transport, &is_shared);
+    (void)!umi_transport_each(probe->handle, note_transport, &is_shared);
     if (!is_shared) {
         probe->is_off = true;
         close_handle(probe);

@@ -18,7 +18,7 @@
 #ifndef UMI_QUEUE_H
 #define UMI_QUEUE_H
 
-#include "core/worker.h"
+#include "worker/worker.h"
 
 typedef struct umi_queue_probe umi_queue_probe;
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/tag.h"
 
-#include "core/link.h"
-#include "core/observe.h"
 #include "mem/memtype.h"
 #include "ops/post.h"
 #include "util/count.h"
 #include "util/log.h"
+#include "worker/link.h"
+#include "worker/observe.h"
 
 /* ---- sending -------------------------------------------------------------
  */

@@ -17,7 +17,7 @@
 
 #include <umx/tag.h>
 
-#include "core/worker.h"
+#include "worker/worker.h"
 
 /* The messages of UCX's tags that a worker keeps. */
 typedef struct umi_tags {

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "codec/header.h"
-#include "core/datatype.h"
 #include "ops/follow.h"
 #include "ops/transfer.h"
+#include "worker/datatype.h"
 
 enum {
     /* Messages whose bytes come unasked: UMI_TRANSFER_UNASKED_MAX, and those

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/turns.h"
 
-#include "core/datatype.h"
-#include "core/engine.h"
 #include "ops/post.h"
 #include "util/count.h"
+#include "worker/datatype.h"
+#include "worker/engine.h"
 
 enum {
     /* The length of a piece, where the last one had to wait. */

@@ -3,15 +3,15 @@
  *
  * UCX has few pieces of a link at a time, so that a short message has few bytes
  * in front of it; and the kernel takes no more than the link needs
- * (core/unsent.h). When UCX has sent a piece, the next one follows, after the
+ * (host/unsent.h). When UCX has sent a piece, the next one follows, after the
  * progress call: what UCX could not send meanwhile goes first. An endpoint
  * sends a number of bytes in its turn, in the order of its transfers; what it
  * does not use is for its next turn. Thread: the worker's owner. */
 #ifndef UMI_TURNS_H
 #define UMI_TURNS_H
 
-#include "core/link.h"
 #include "ops/transfer.h"
+#include "worker/link.h"
 
 typedef struct umi_turns umi_turns;
 

@@ -6,7 +6,7 @@
 #ifndef UMI_WAY_H
 #define UMI_WAY_H
 
-#include "core/request.h"
+#include "worker/request.h"
 
 typedef struct umi_way {
     /* The bytes are with the sender until they are asked for, and the message

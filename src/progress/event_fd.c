@@ -20,11 +20,11 @@
 #include <errno.h>
 #include <poll.h>
 
-#include "core/dma.h"
-#include "core/observe.h"
-#include "core/wait.h"
-#include "core/watch.h"
+#include "host/watch.h"
 #include "util/clock.h"
+#include "worker/dma.h"
+#include "worker/observe.h"
+#include "worker/wait.h"
 
 /* Limits of a sleep without UCX's event fd. */
 enum {

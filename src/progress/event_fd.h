@@ -4,8 +4,8 @@
 #ifndef UMI_EVENT_FD_H
 #define UMI_EVENT_FD_H
 
-#include "core/worker.h"
 #include "util/clock.h"
+#include "worker/worker.h"
 
 /* umx_worker_drain() in a (P) call that has begun, from the tick `begin` until
  * `end`. */

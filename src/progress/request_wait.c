@@ -3,9 +3,9 @@
 #include <umx/progress.h>
 #include <umx/request.h>
 
-#include "core/request.h"
-#include "core/worker.h"
 #include "util/clock.h"
+#include "worker/request.h"
+#include "worker/worker.h"
 
 static bool
 is_in_callback(const umx_worker *worker)

@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/thread_limit.h"
-#include "core/fork.h"
+#include "host/thread_limit.h"
+#include "host/fork.h"
 #include "progress/event_fd.h"
 
 enum {

@@ -15,7 +15,7 @@
 #ifndef UMI_YIELD_H
 #define UMI_YIELD_H
 
-#include "core/worker.h"
+#include "worker/worker.h"
 
 enum {
     UMI_YIELDS = 32 /* in one wait, before it sleeps */

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 
 #include "channel/am.h"
-#include "core/observe.h"
 #include "endpoint/endpoint.h"
 #include "mem/memtype.h"
 #include "rma/rma.h"
 #include "util/count.h"
+#include "worker/observe.h"
 
 typedef struct part {
     umi_node        node;   /* rma->parts */

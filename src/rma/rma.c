@@ -3,8 +3,8 @@
 
 #include <stdatomic.h>
 
-#include "core/waiters.h"
 #include "endpoint/endpoint.h"
+#include "keys/waiters.h"
 #include "mem/memtype.h"
 #include "rma/rma.h"
 #include "util/atomic.h"

@@ -9,9 +9,9 @@
 
 #include "channel/channel.h"
 #include "codec/rma.h"
-#include "core/rkey.h"
 #include "ops/rma.h"
 #include "util/slots.h"
+#include "worker/rkey.h"
 
 /* What an endpoint that has used such operations keeps. */
 typedef struct umi_rma {

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 
 #include "channel/am.h"
-#include "core/memh.h"
 #include "endpoint/endpoint.h"
+#include "keys/memh.h"
 #include "mem/memtype.h"
 #include "rma/rma.h"
 #include "util/atomic.h"

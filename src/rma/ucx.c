@@ -16,12 +16,12 @@
 /* clang-format on */
 #include <umx/buffer.h>
 
-#include "core/observe.h"
 #include "endpoint/endpoint.h"
 #include "ops/flush.h"
 #include "ops/rma.h"
 #include "rma/rma.h"
 #include "util/count.h"
+#include "worker/observe.h"
 
 enum {
     STAGE_MOVING,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: bounce/fetch bounce/fill bounce/hand bounce/mapping bounce/slots core/dma
+# tests: bounce/fetch bounce/fill bounce/hand bounce/mapping bounce/slots worker/dma
 """Messages of memory of devices between two processes, on the tests' own driver.
 
 Each way in which bytes can come is chosen by what UCX and the driver can do.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: bounce/fill bounce/fetch bounce/direct core/dma
+# tests: bounce/fill bounce/fetch bounce/direct worker/dma
 """Cancelled messages of memory of devices, slots that a peer keeps, and failures."""
 
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: mem/cuda mem/cuda_copy mem/cuda_memory core/dma
+# tests: mem/cuda mem/cuda_copy mem/cuda_memory worker/dma
 """Each function of the driver that messages call fails, at several of its calls.
 
 A message comes whole, or the operation ends with an error that names it; then the

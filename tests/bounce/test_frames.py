@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: bounce/movable core/loader mem/cuda_kernel channel/frames_send
+# tests: bounce/movable host/loader mem/cuda_kernel channel/frames_send
 """Frames in memory of devices: many short ones are a part of the message, which the
 device gathers and scatters, by a kernel or by copies."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: core/pin bounce/movable
+# tests: host/pin bounce/movable
 """Memory of the host that is pinned once it is moved to a device, or from one.
 
 A process of the tests' own driver has memory of the host, of which UCX registers

@@ -1,4 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* blind_wait.c: waits that do not look again once they are announced. */
 #define UMI_WITHOUT_SECOND_LOOK
-#include "core/wait.c"
+#include "worker/wait.c"

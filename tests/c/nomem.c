@@ -23,7 +23,7 @@
 #include <umx/messenger.h>
 #include <umx/umx.h>
 
-#include "core/worker.h"
+#include "worker/worker.h"
 #include "channel/channel.h"
 
 enum {

@@ -12,7 +12,7 @@
 #include <netinet/in.h>
 #include <umx/umx.h>
 
-#include "core/worker.h"
+#include "worker/worker.h"
 #include "channel/channel.h"
 
 #define SECOND_NS UINT64_C(1000000000)

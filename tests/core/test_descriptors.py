@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# tests: host/descriptors
 """A process near its limit of open files (``ulimit -n``): UCX would abort it."""
 
 import pytest

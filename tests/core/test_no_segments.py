@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: core/transports core/segment_limit core/config
+# tests: host/transports host/segment_limit host/config
 """Processes that the system gives no shared memory of System V: UCX has others."""
 
 import textwrap

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: core/config
+# tests: host/config
 """The queues of a worker in shared memory are no larger than they have to be."""
 
 import pytest

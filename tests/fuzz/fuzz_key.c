@@ -2,7 +2,7 @@
 /* fuzz_key.c: umi_key_decode(). What is accepted must encode to the very bytes
  * that were decoded. Inputs are tried as they are and with their hash put
  * right, which no mutation finds. */
-#include "core/key.h"
+#include "keys/key.h"
 
 #include <stdlib.h>
 #include <string.h>

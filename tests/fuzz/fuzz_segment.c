@@ -6,7 +6,7 @@
  *   place u32 | length u64 | memory u64 | slab's context u64 | header ...
  *
  * The header is the one at the place that the key names, and behind it. */
-#include "core/segment.h"
+#include "keys/segment.h"
 
 #include <stdlib.h>
 #include <string.h>

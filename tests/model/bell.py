@@ -28,7 +28,7 @@ executed on the processors of all processes that have registered for it. Then a
 writer that has registered only keeps the order of its two instructions, and one
 that has not fences as before.
 
-`VARIANTS` has the protocol of src/core/wait.h whole, with a membarrier and
+`VARIANTS` has the protocol of src/worker/wait.h whole, with a membarrier and
 without, and with one part of it left out each.
 """
 

@@ -413,7 +413,7 @@ PROTOCOLS = {
             ),
         },
     ),
-    # src/shmem/transfer.c, umx_shmem_direct_ring(), src/rma/rma.c, src/core/wait.c
+    # src/shmem/transfer.c, umx_shmem_direct_ring(), src/rma/rma.c, src/worker/wait.c
     "bell": (
         {
             "atomic": asleep(

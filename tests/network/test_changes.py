@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: endpoint/network core/routes
+# tests: endpoint/network host/routes
 """Networks of a host that change while a process uses UCX."""
 
 import pytest

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What may be on its way, and unread, between hosts with a delay between them."""
 
-# tests: core/trip channel/credit
+# tests: host/trip channel/credit
 
 import contextlib
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/observe core/observe ext/observe
+# tests: ucp/observe worker/observe ext/observe
 """``ucp.stats()``: the counters of all workers of this process."""
 
 import asyncio

@@ -29,12 +29,13 @@ BELOW = {
     "util": set(),
     "codec": {"util"},
     "mem": {"util"},
-    "core": {"mem", "util"},
-    "progress": {"core", "mem", "util"},
-    "ops": {"core", "codec", "mem", "util"},
-    "lend": {"ops", "core", "codec", "mem", "util"},
-    "bounce": {"ops", "core", "codec", "mem", "util"},
+    "host": {"mem", "util"},
+    "keys": {"host", "mem", "util"},
+    "worker": {"keys", "host", "mem", "util"},
 }
+BELOW["progress"] = BELOW["worker"] | {"worker"}
+BELOW["ops"] = BELOW["worker"] | {"worker", "codec"}
+BELOW["lend"] = BELOW["bounce"] = BELOW["ops"] | {"ops"}
 BELOW["endpoint"] = BELOW["lend"] | {"lend", "bounce"}
 BELOW["channel"] = BELOW["endpoint"] | {"endpoint"}
 BELOW["rma"] = BELOW["messenger"] = BELOW["channel"] | {"channel"}
@@ -54,7 +55,7 @@ MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 
 # Rooms in which files need each other, and why.
 CIRCLES = {
-    "core": "a worker owns what knows its worker: endpoints, listeners, engines",
+    "worker": "a worker owns what knows its worker: endpoints, listeners, engines",
     "ops": "a receive of UCX's tags and the messages that were put back",
     "bounce": "a note goes to either half, which answers with one",
     "endpoint": "the states of a connection: each step may end it",
@@ -68,7 +69,7 @@ CIRCLES = {
     "proxy": "the end of the thread ends all, and all tell the thread",
     "messenger": "a sender has operations and batches, which tell it when they end",
 }
-MAY_CALL_UCX = {"core", "ops", "lend", "bounce"}
+MAY_CALL_UCX = {"host", "keys", "worker", "ops", "lend", "bounce"}
 UCX = {"ucp", "uct", "ucs", "ucm"}
 PYTHON = {"Python.h", "structmember.h", "datetime.h", "numpy"}
 
@@ -290,13 +291,15 @@ NOUNS = {
         write writer x25519""",
     "codec": "address codec control frame header pack seq ucx varint",
     "mem": "check copy cuda gather layout memory memtype",
-    "core": """
-        block config configuration configurations context datatype
-        datatypes descriptors dma engine engines ep fork guard key link links listener
-        loader
-        memh must observe parked pin port print request requests rkey rkeys routes
-        segment segments slab sockaddr socket spare status thread timer transport
-        transports ucs unsent waiters waits watch watches worker""",
+    "host": """
+        config descriptors fork loader pin port routes segments sockaddr socket status
+        thread transports unsent watch watches""",
+    "keys": """
+        block context key memh must print segment slab ucs waiters""",
+    "worker": """
+        configuration configurations datatype datatypes dma engine engines ep guard link
+        links listener observe parked request requests rkey rkeys spare timer
+        transport waits worker""",
     "progress": "nap progress turn yields",
     "ops": "am flush follow ops post queue tag transfer turns",
     "lend": "lend",

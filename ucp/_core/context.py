@@ -47,7 +47,7 @@ class Config:
     Times are in seconds. Each time can also be given in nanoseconds, as an
     integer, by its name in C: ``Config(spin_ns=0)`` equals ``Config(spin=0)``.
 
-    The defaults and the reasons for them are in ``src/core/config.c``.
+    The defaults and the reasons for them are in ``src/host/config.c``.
 
     Raises:
         TypeError: a time is not a number.

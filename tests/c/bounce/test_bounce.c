@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair standin */
 /* tests: bounce/fetch bounce/fill bounce/note bounce/slots */
-/* tests: bounce/mapping bounce/direct bounce/hand core/dma mem/cuda_copy */
+/* tests: bounce/mapping bounce/direct bounce/hand worker/dma mem/cuda_copy */
 /* tests: mem/cuda_memory */
 /* Messages of memory of devices within a process: its own copies move them. */
 #include "pair.h"

@@ -14,7 +14,7 @@
 #include <umx/version.h>
 
 #include "util/clock.h"
-#include "core/parked.h"
+#include "worker/parked.h"
 #include "channel/frames.h"
 
 enum {

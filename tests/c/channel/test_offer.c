@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-#include "core/request.h"
 #include "ops/follow.h"
 #include "ops/transfer.h"
+#include "worker/request.h"
 
 enum {
     LONG = 100000 /* is announced */

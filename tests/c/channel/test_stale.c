@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/link.h"
 #include "util/clock.h"
+#include "worker/link.h"
 
 enum {
     NUM_FRAMES = 8,

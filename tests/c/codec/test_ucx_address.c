@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
-/* tests: core/ucx_segment endpoint/apart endpoint/peer_address */
+/* tests: host/ucx_segment endpoint/apart endpoint/peer_address */
 #include "codec/ucx_address.h"
 
 #include "pair.h"
@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/ucx_segment.h"
+#include "host/ucx_segment.h"
 #include "util/host.h"
 
 /* Recorded: UCX 1.22, one worker with self, tcp, posix, sysv and cma. */

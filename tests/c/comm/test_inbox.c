@@ -5,7 +5,7 @@
  * them what they like. inbox.c is part of this file, which looks into it. */
 #include "comm/inbox.c"
 
-#include "core/key.h"
+#include "keys/key.h"
 #include "world.h"
 
 enum {

@@ -11,7 +11,7 @@
  * into it. */
 #include "comm/inbox.c"
 
-#include "core/memh.h"
+#include "keys/memh.h"
 #include "world.h"
 
 #ifdef __SANITIZE_ADDRESS__

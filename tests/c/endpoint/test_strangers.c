@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
-/* tests: core/configuration core/routes endpoint/address_kind ops/engines */
+/* tests: worker/configuration host/routes endpoint/address_kind ops/engines */
 /* What peers cost that have no token and of which nothing has been received. */
 #include "pair.h"
 #include "prove.h"
@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "codec/ucx_address.h"
-#include "core/configuration.h"
-#include "core/link.h"
+#include "worker/configuration.h"
+#include "worker/link.h"
 #include "endpoint/address_kind.h"
 #include "endpoint/strangers.h"
 #include "endpoint/wireup.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
-/* tests: core/unsent */
+/* tests: host/unsent */
 #define _GNU_SOURCE /* dladdr() */
 /* Behaviour of UCX's tcp when the end of a peer and a connection to it meet.
  * The program defines system calls of UCX: UCX's libraries find these

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/guard.h"
 #include "util/log.h"
+#include "worker/guard.h"
 
 /* The lines of a description, or of the log. */
 static char   said[16384];

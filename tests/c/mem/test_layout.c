@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
-/* tests: core/datatype */
+/* tests: worker/datatype */
 #include "mem/layout.h"
 
 #include <stdlib.h>

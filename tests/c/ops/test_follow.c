@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/request.h"
 #include "ops/follow.h"
+#include "worker/request.h"
 
 enum {
     SIZE  = 60000,

@@ -2,13 +2,13 @@
 /* link: pair memory fake_ucp wrap=malloc wrap=calloc wrap=strndup */
 /* Operations on registered memory: UCX is given the registration, which lives
  * until they are done. The sockets of the handshake are real, UCX is not. */
-#include "core/memh.h"
+#include "keys/memh.h"
 #include "fake_ucp.h"
 #include "memory.h"
 
 #include <string.h>
 
-#include "core/link.h"
+#include "worker/link.h"
 #include <umx/buffer.h>
 #include <umx/stream.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory steps */
-/* tests: ops/post core/request core/ep_base */
+/* tests: ops/post worker/request worker/ep_base */
 /* Every kind of operation, cancelled, failing or delayed at each step. What
  * must hold: it ends; its memory is the caller's then; what has not failed can
  * still be used, and what has failed says so on both sides. */

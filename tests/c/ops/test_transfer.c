@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/request.h"
 #include "ops/transfer.h"
 #include "ops/turns.h"
+#include "worker/request.h"
 
 enum {
     SIZE  = 200000,          /* goes unasked */

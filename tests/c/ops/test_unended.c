@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair fake_ucp wrap=malloc wrap=calloc wrap=strndup */
-/* tests: core/request */
+/* tests: worker/request */
 /* Flushes and others that UCX does not end. The sockets are real, UCX is not.
  */
 #include "fake_ucp.h"
 #include "pair.h"
 
-#include "core/link.h"
+#include "worker/link.h"
 
 /* Flush a connection; UCX keeps the flush, for two polls in its queue. */
 static umi_link *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory tsan */
-/* tests: core/guard progress/thread */
+/* tests: worker/guard progress/thread */
 /* A worker with a progress thread serves its peers while its owner does not
  * call: here the server's owner, which progresses the client's worker only. */
 #include "memory.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory */
-/* tests: core/rkey rma/initiator rma/state rma/target */
+/* tests: worker/rkey rma/initiator rma/state rma/target */
 #include "memory.h"
 
 #include <stdlib.h>

@@ -1,0 +1,604 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "host/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <umx/heap.h>
+
+#include "host/segment_limit.h"
+#include "host/transports.h"
+#include "util/log.h"
+
+/* Settings of UCX that libumx changes, each only if neither the user's options
+ * nor the environment has it. Unknown keys (other UCX versions, transports not
+ * built) are skipped. docs/tuning.md has the measurements. */
+static const umx_option umi_settings[] = {
+    /* Endpoints with error handling get shared memory only with this. */
+    {"MM_ERROR_HANDLING", "y"},
+    {"POSIX_ERROR_HANDLING", "y"},
+    {"SYSV_ERROR_HANDLING", "y"},
+    /* UCX gives each worker two queues in shared memory with 512 buffers of 8
+     * KiB each, 6.3 MB that are written when it is made, and 4.2 of them in
+     * /dev/shm, of which a container has 64. Messages go by System V where both
+     * are possible, so POSIX has a short queue; where it is the only one, the
+     * short queue is as fast. The buffers are those of the queue and one more,
+     * and are doubled when all are in use. */
+    {"POSIX_FIFO_SIZE", "64"},
+    {"POSIX_RX_BUFS_GROW", "66"},
+    {"SYSV_RX_BUFS_GROW", "258"},
+    /* A server restarts on its port at once, TIME_WAIT or not. */
+    {"TCP_CM_REUSEADDR", "y"},
+    /* A connect() that waits would hold up the caller. And where it succeeds
+     * towards a process that is just ending, and what is sent then fails, UCX
+     * (1.22) frees the endpoint that it is making, and returns it all the same
+     * (uct_tcp_ep_set_failed, which takes it for one that nobody uses). */
+    {"TCP_CONN_NB", "y"},
+    /* 8 KiB by default, a system call each: 1 MiB over loopback takes 4 times,
+     * 16 MiB 5 times as long. Costs memory only while data is in flight.
+     * Larger socket buffers (TCP_SNDBUF, TCP_RCVBUF) would halve 1 MiB once
+     * more, but fix what the kernel otherwise grows with the network's delay:
+     * left to the user. */
+    {"TCP_TX_SEG_SIZE", "256k"},
+    {"TCP_RX_SEG_SIZE", "256k"},
+    /* UCX would give an idle peer up after 17 s without an answer of its host,
+     * whatever the program has asked for. The socket of each connection looks
+     * instead: endpoint/heartbeat.c. UCX's sockets go on to send probes, since
+     * firewalls forget connections that are idle, but end after hours only. */
+    {"KEEPALIVE_INTERVAL", "inf"},
+    {"TCP_KEEPINTVL", "75s"},
+    {"TCP_KEEPCNT", "127"},
+};
+
+void
+umx_config_default(umx_config *config)
+{
+    memset(config, 0, sizeof(*config));
+    /* Longer than a round trip through a busy peer, short against a
+     * scheduler's slice. */
+    config->spin_ns = 50 * 1000;
+    /* Bounds how late a timer of the event loop fires behind a stream: by two
+     * to three turns, since it waits for the end of one, and the task that it
+     * wakes for the next. benchmarks/fairness.py: as much goes through as with
+     * twice the time. */
+    config->drain_ns = 100 * 1000;
+    /* Below this length, one copy through the FIFO costs little more than the
+     * rendezvous' round trip, and send() need not wait for the receiver; from
+     * 64 KiB the rendezvous is faster by a sixth, and moves twice as much with
+     * several messages in flight: UCX gathers the pieces of an eager message
+     * before it hands them over. Without shared memory the round trip costs
+     * more: 64 KiB takes 18 us eager, 43 us by rendezvous.
+     *
+     * From 16 KiB on the bytes follow behind their header (ops/follow.h), which
+     * is faster by a quarter. So 64 and 128 KiB would take a ninth and a
+     * fourteenth less than by rendezvous where the receive is posted, but a
+     * fifth and a third more where it comes later.
+     *
+     * Between 8 and 64 KiB, memory of the sender's that the receiver has mapped
+     * saves a copy, but not time: UCX's pieces are copied in and out side by
+     * side. 16 KiB took 5.1 us both ways, and with 16 messages in flight 4.6 us
+     * instead of 3.7. */
+    config->rndv_thresh_shm = 64 * 1024;
+    config->rndv_thresh_net = 256 * 1024;
+    /* Never: where both sides are awake UCX's two copies, side by side on two
+     * cores, are twice as fast as the one. Where both sleep between messages
+     * one copy is faster from 128 KiB on, up to twice at 1 MiB, and as fast
+     * from 8 MiB on; it holds the reader up for 0.2 ms a MiB. */
+    config->cma_min = 128 * 1024;
+    config->cma_max = 0;
+    /* At least 16 messages of the largest eager size in flight. */
+    config->credit_bytes    = 4 * 1024 * 1024;
+    config->credit_messages = 4096;
+    /* Four times what 1 Gbit/s delivers in a round trip of 100 ms, and 10
+     * Gbit/s in one of 10 ms; 100 000 messages of a few bytes each second at a
+     * round trip of 100 ms. */
+    config->credit_bytes_max    = 64 * 1024 * 1024;
+    config->credit_messages_max = 64 * 1024;
+    config->credit_rndv         = 1024;
+    config->channels_max        = 1024;
+    config->close_timeout_ns    = 10 * UINT64_C(1000000000);
+    config->connect_timeout_ns  = 5 * UINT64_C(1000000000);
+    /* A server does not keep for ever what belongs to hosts that have gone.
+     * Only networks that drop everything for so long end connections; a peer
+     * that computes does not. As long as Dask's. */
+    config->keepalive_ns      = UMX_KEEPALIVE_NS;
+    config->rma_ucx           = UMX_RMA_UCX_RDMA;
+    config->goodbye_bytes     = 256 * 1024 * 1024;
+    config->cancel_bytes      = 256 * 1024 * 1024;
+    config->cancel_timeout_ns = 10 * UINT64_C(1000000000);
+    /* See src/channel/frames_send.c, and benchmarks/frames.py --sweep:
+     * gathering is as fast as copying from 4 KiB on, and faster above (by a
+     * tenth at 30 KiB). Frames of 16 to 48 KiB in company take 2/3 of the time
+     * that they take on their own, at 96 KiB 9/10, at 192 KiB the same; but
+     * only alone does a network card move them without a copy. */
+    config->frames_copy_max  = 4 * 1024;
+    config->frames_alone_min = 64 * 1024;
+    /* These bound what a head makes the receiver allocate: 1 MiB for the
+     * frames' sizes, and for their bytes what a machine may well have. */
+    config->frames_max       = 64 * 1024;
+    config->frames_bytes_max = UINT64_C(64) << 30;
+}
+
+const char *
+umx_config_check(const umx_config *config)
+{
+    const struct {
+        bool        is_good;
+        const char *text;
+    } checks[] = {
+        {config->credit_bytes > 0, "credit_bytes must be 1 or more"},
+        {config->credit_messages > 1, "credit_messages must be 2 or more"},
+        {config->credit_rndv > 1, "credit_rndv must be 2 or more"},
+        {config->channels_max > 0 && config->channels_max <= UMX_CHANNELS_MAX,
+         "channels_max must be 1 to 16000"},
+        {config->rndv_thresh_shm > 0, "rndv_thresh_shm must be 1 or more"},
+        {config->rndv_thresh_net > 0, "rndv_thresh_net must be 1 or more"},
+        {config->connect_timeout_ns > 0,
+         "connect_timeout_ns must be 1 or more"},
+        {config->heartbeat_ns == 0 || config->heartbeat_ns >= 1000000,
+         "heartbeat_ns must be 0, or 1000000 (a millisecond) or more"},
+        {config->rma_ucx <= UMX_RMA_UCX_ALWAYS, "rma_ucx must be 0, 1 or 2"},
+        {config->frames_max > 0, "frames_max must be 1 or more"},
+        {config->frames_bytes_max > 0, "frames_bytes_max must be 1 or more"},
+        {config->token == NULL ||
+             (config->token_len >= 1 && config->token_len <= UMI_TOKEN_MAX),
+         "token must be 1 to 256 bytes"},
+    };
+
+    _Static_assert(UMX_CHANNELS_MAX == 16000 && UMI_TOKEN_MAX == 256,
+                   "the texts have other numbers");
+    for (size_t i = 0; i < sizeof(checks) / sizeof(*checks); i++) {
+        if (!checks[i].is_good) {
+            return checks[i].text;
+        }
+    }
+    return NULL;
+}
+
+/* True if the environment has UCX_<key>. */
+static bool
+env_has(const char *key)
+{
+    char name[128] = "UCX_";
+
+    if (strlen(key) >= sizeof(name) - 4) {
+        return false;
+    }
+    strcpy(name + 4, key);
+    return getenv(name) != NULL;
+}
+
+static bool
+options_have(const umx_context_params *params, const char *key)
+{
+    if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
+        return false;
+    }
+    for (size_t i = 0; i < params->num_options; i++) {
+        if (strcmp(params->options[i].key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The MM_ settings are inherited by POSIX_ and SYSV_: a user who sets the
+ * general one has decided the special ones too. */
+static bool
+user_has(const umx_context_params *params, const char *key)
+{
+    const char *suffix;
+
+    if (env_has(key) || options_have(params, key)) {
+        return true;
+    }
+    if (strncmp(key, "POSIX_", 6) == 0) {
+        suffix = key + 6;
+    } else if (strncmp(key, "SYSV_", 5) == 0) {
+        suffix = key + 5;
+    } else {
+        return false;
+    }
+    {
+        char general[64] = "MM_";
+
+        strncat(general, suffix, sizeof(general) - 4);
+        return env_has(general) || options_have(params, general);
+    }
+}
+
+/* True if the user has decided a setting, or the length of the queue that its
+ * buffers are for. */
+static bool
+user_decides(const umx_context_params *params, const char *key)
+{
+    static const char buffers[] = "RX_BUFS_GROW", length[] = "FIFO_SIZE";
+
+    const char *suffix = strstr(key, buffers);
+    char        queue[32];
+
+    if (user_has(params, key)) {
+        return true;
+    }
+    if (suffix == NULL) {
+        return false;
+    }
+    snprintf(queue, sizeof(queue), "%.*s%s", (int)(suffix - key), key, length);
+    return user_has(params, queue);
+}
+
+static void
+apply_settings(const umx_context_params *params, ucp_config_t *config)
+{
+    for (size_t i = 0; i < sizeof(umi_settings) / sizeof(*umi_settings); i++) {
+        const umx_option *set = &umi_settings[i];
+
+        if (user_decides(params, set->key)) {
+            continue;
+        }
+        if (ucp_config_modify(config, set->key, set->value) != UCS_OK) {
+            umi_log(UMI_LOG_DEBUG, "UCX does not take %s=%s", set->key,
+                    set->value);
+        }
+    }
+}
+
+static bool
+is_setting(const char *word)
+{
+    for (size_t i = 0; i < sizeof(umi_settings) / sizeof(*umi_settings); i++) {
+        const umx_option *set = &umi_settings[i];
+        size_t            len = strlen(set->key);
+
+        if (strncmp(word, set->key, len) == 0 && word[len] == '=' &&
+            strcmp(word + len + 1, set->value) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* UCX 1.13 warns of each setting of a transport that it has not opened yet. */
+bool
+umi_config_is_about_settings(const char *line)
+{
+    static const char start[] = "invalid configuration";
+
+    char        list[1024], *save = NULL;
+    const char *colon = strchr(line, ':');
+
+    if (strncmp(line, start, sizeof(start) - 1) != 0 || colon == NULL) {
+        return false;
+    }
+    snprintf(list, sizeof(list), "%s", colon + 1);
+    for (char *word = strtok_r(list, " ,", &save); word != NULL;
+         word       = strtok_r(NULL, " ,", &save)) {
+        if (!is_setting(word)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+typedef struct known_key {
+    const char *wanted;
+    bool        is_found;
+} known_key;
+
+static void
+match_key(const char *key, const char *value, void *arg)
+{
+    known_key *known = arg;
+
+    (void)value;
+    if (strcmp(key, known->wanted) == 0) {
+        known->is_found = true;
+    }
+}
+
+/* Call `fn` for each UCX_KEY=VALUE line of the printed configuration. */
+static umx_status
+walk_config(const ucp_config_t *config, umx_option_fn fn, void *arg)
+{
+    char  *text = NULL, *save = NULL;
+    size_t size   = 0;
+    FILE  *stream = open_memstream(&text, &size);
+
+    if (stream == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    ucp_config_print(config, stream, NULL, UCS_CONFIG_PRINT_CONFIG);
+    if (fclose(stream) != 0) {
+        free(text);
+        return UMX_ERR_NO_MEMORY;
+    }
+    for (char *line = strtok_r(text, "\n", &save); line != NULL;
+         line       = strtok_r(NULL, "\n", &save)) {
+        char *equals = strchr(line, '=');
+
+        if (strncmp(line, "UCX_", 4) == 0 && equals != NULL) {
+            *equals = '\0';
+            fn(line + 4, equals + 1, arg);
+        }
+    }
+    free(text);
+    return UMX_OK;
+}
+
+/* ucp_config_modify() answers INVALID_PARAM both for a key it does not know
+ * and for a value it refuses. */
+static umx_status
+refused_option(const ucp_config_t *config, const char *key)
+{
+    known_key  known = {key, false};
+    umx_status status;
+
+    status = walk_config(config, match_key, &known);
+    if (status != UMX_OK) {
+        return status;
+    }
+    return known.is_found ? UMX_ERR_INVALID_PARAM : UMX_ERR_UNKNOWN_OPTION;
+}
+
+static umx_status
+apply_options(const umx_context_params *params, ucp_config_t *config,
+              int *bad_option_p)
+{
+    bool env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
+                     (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
+
+    if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
+        return UMX_OK;
+    }
+    for (size_t i = 0; i < params->num_options; i++) {
+        const umx_option *option = &params->options[i];
+
+        if (env_first && env_has(option->key)) {
+            continue;
+        }
+        if (ucp_config_modify(config, option->key, option->value) != UCS_OK) {
+            if (bad_option_p != NULL) {
+                *bad_option_p = (int)i;
+            }
+            return refused_option(config, option->key);
+        }
+    }
+    return UMX_OK;
+}
+
+/* ---- segments of shared memory -------------------------------------------
+ *
+ * An element of UCX's queues in shared memory has 16 bits for the number of
+ * bytes of its message (uct_mm_fifo_element_t), and UCX does not compare the
+ * size of its segments with that: with 64 KiB a message of 65536 bytes arrives
+ * as one of 0, and what is made of it is not what was sent. */
+
+enum {
+    SEG_SIZE_MAX = UINT16_MAX
+};
+
+static const char *const seg_size_keys[] = {"MM_SEG_SIZE", "POSIX_SEG_SIZE",
+                                            "SYSV_SEG_SIZE", "XPMEM_SEG_SIZE"};
+
+/* Read a size as UCX does: "inf", or a number and b, k, m, g or t. What UCX
+ * refuses is not too large. */
+static bool
+is_too_large(const char *text)
+{
+    static const char units[] = "bkmgt";
+
+    char              *end;
+    unsigned long long value = strtoull(text, &end, 10);
+    const char        *unit;
+
+    if (strcasecmp(text, "inf") == 0) {
+        return true;
+    }
+    unit = (*end == '\0') ? units : strchr(units, tolower((unsigned char)*end));
+    if (end == text || unit == NULL) {
+        return false;
+    }
+    return value > (unsigned long long)SEG_SIZE_MAX >> (10 * (unit - units));
+}
+
+/* The options that exist, and the order in which they are tried, are those of
+ * apply_options(). */
+const char *
+umi_config_value(const umx_context_params *params, const char *key,
+                 int *option_p)
+{
+    char        name[32]  = "UCX_";
+    const char *value     = getenv(strcat(name, key));
+    bool        env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
+                     (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
+
+    *option_p = -1;
+    if (params->field_mask & UMX_CONTEXT_FIELD_OPTIONS) {
+        for (size_t i = 0; i < params->num_options; i++) {
+            if (strcmp(params->options[i].key, key) == 0 &&
+                (value == NULL || !env_first)) {
+                *option_p = (int)i;
+                value     = params->options[i].value;
+            }
+        }
+    }
+    return value;
+}
+
+/* Check an option of a segment size. */
+static umx_status
+check_seg_size(const umx_context_params *params, const char *key,
+               int *bad_option_p)
+{
+    int         bad;
+    const char *value = umi_config_value(params, key, &bad);
+
+    if (value == NULL || !is_too_large(value)) {
+        return UMX_OK;
+    }
+    umi_log(UMI_LOG_ERROR,
+            "UCX_%s=%s is refused: UCX counts the bytes of a message in a "
+            "segment in 16 bits, the largest size is %d",
+            key, value, SEG_SIZE_MAX);
+    if (bad_option_p != NULL) {
+        *bad_option_p = bad;
+    }
+    return UMX_ERR_SEG_SIZE;
+}
+
+static umx_status
+check_seg_sizes(const umx_context_params *params, int *bad_option_p)
+{
+    umx_status status = UMX_OK;
+
+    for (size_t i = 0;
+         i < sizeof(seg_size_keys) / sizeof(*seg_size_keys) && status == UMX_OK;
+         i++) {
+        status = check_seg_size(params, seg_size_keys[i], bad_option_p);
+    }
+    return status;
+}
+
+bool
+umi_config_has_devices(const umx_context_params *params)
+{
+    return user_has(params, "NET_DEVICES");
+}
+
+/* ---- without System V's segments -----------------------------------------
+ *
+ * UCX makes no worker where its transport sysv gets no segments, though there
+ * are other transports. */
+
+static void
+find_transports(const char *key, const char *value, void *arg)
+{
+    char **list = arg;
+
+    if (strcmp(key, "TLS") == 0 && *list == NULL) {
+        *list = strdup(value);
+    }
+}
+
+/* Tell it once a process. */
+static void
+warn_of_no_segments(int error)
+{
+    static atomic_bool is_told;
+    char               limits[512];
+
+    if (atomic_exchange(&is_told, true)) {
+        return;
+    }
+    if (error == EPERM || error == EACCES || error == ENOSYS) {
+        umi_log(UMI_LOG_WARN,
+                "the system has no shared memory segments for this process "
+                "(System V: %s): UCX goes without its transport sysv",
+                strerror(error));
+        return;
+    }
+    (void)umx_segment_limits(limits, sizeof(limits));
+    umi_log(UMI_LOG_WARN,
+            "there is no room for shared memory segments (System V: %s): UCX "
+            "goes without its transport sysv: %s",
+            strerror(error), limits);
+}
+
+/* Leave sysv out if the system has no segments for it: `*error_p` is why, or 0
+ * if it stays. */
+static umx_status
+leave_sysv_out(ucp_config_t *config, int *error_p)
+{
+    int        error = umi_segments_try();
+    char      *list  = NULL, *others;
+    umx_status status;
+
+    *error_p = 0;
+    if (error == 0) {
+        return UMX_OK;
+    }
+    status = walk_config(config, find_transports, &list);
+    if (status != UMX_OK || list == NULL) {
+        free(list);
+        return status;
+    }
+    others = umi_transports_without_sysv(list);
+    if (others != NULL && ucp_config_modify(config, "TLS", others) == UCS_OK) {
+        *error_p = error;
+    }
+    free(others);
+    free(list);
+    return UMX_OK;
+}
+
+static umx_status
+read_config(const umx_context_params *params, ucp_config_t **config_p,
+            int *bad_option_p, int *segment_error_p)
+{
+    ucp_config_t *config;
+    umx_status    status;
+    ucs_status_t  ucs_status;
+
+    if (bad_option_p != NULL) {
+        *bad_option_p = -1;
+    }
+    status = check_seg_sizes(params, bad_option_p);
+    if (status != UMX_OK) {
+        return status;
+    }
+    ucs_status = ucp_config_read(NULL, NULL, &config);
+    if (ucs_status != UCS_OK) {
+        return (umx_status)ucs_status;
+    }
+    apply_settings(params, config);
+    status = apply_options(params, config, bad_option_p);
+    if (status == UMX_OK) {
+        status = leave_sysv_out(config, segment_error_p);
+    }
+    if (status != UMX_OK) {
+        ucp_config_release(config);
+        return status;
+    }
+    /* The user may not choose this: the mutex is not recursive, and UCX 1.22
+     * takes the context's twice, in ucp_memh_put(). */
+    (void)ucp_config_modify(config, "USE_MT_MUTEX", "n");
+    *config_p = config;
+    return UMX_OK;
+}
+
+umx_status
+umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
+                int *bad_option_p)
+{
+    int        error;
+    umx_status status = read_config(params, config_p, bad_option_p, &error);
+
+    if (status == UMX_OK && error != 0) {
+        warn_of_no_segments(error);
+    }
+    return status;
+}
+
+umx_status
+umx_context_options(const umx_context_params *params, umx_option_fn fn,
+                    void *arg, int *bad_option_p)
+{
+    static const umx_context_params none;
+
+    ucp_config_t *config;
+    umx_status    status;
+    int           error;
+
+    status = read_config(params != NULL ? params : &none, &config, bad_option_p,
+                         &error);
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = walk_config(config, fn, arg);
+    ucp_config_release(config);
+    return status;
+}
