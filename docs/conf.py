@@ -87,6 +87,7 @@ BELOW = {
         *("howto/firewalls", "howto/wireguard", "howto/reconnect"),
         "howto/one-to-many",
     ],
+    "concepts": ["lifetimes"],
     "howto/gpu": ["devices", "topology"],
     "performance": ["benchmarks", "site/benchmarks"],
     "hacking": ["design", "site/contributing", "site/security-policy", "site/conduct"],
@@ -106,6 +107,7 @@ SEARCHED = {
     "communicator": ["MPI", "mpi4py", "allreduce", "broadcast"],
     "dask": ["LocalCluster", "distributed"],
     "shuffle": ["outputs of maps", "map outputs"],
+    "lifetimes": ["lifetime", "garbage collection", "forgotten close", "ownership"],
 }
 
 # ---- links that leave this folder ---------------------------------------------

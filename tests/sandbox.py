@@ -74,7 +74,7 @@ def refuse(call, error="EPERM"):
 
 
 def limit(**limits):
-    """A line of a program that has the system allow little."""
+    """A line of a program that has the system allow little, in a namespace."""
     if os.geteuid() != 0:
         pytest.skip("a namespace needs root")
     words = ", ".join(f"{name}={value}" for name, value in limits.items())

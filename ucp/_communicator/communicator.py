@@ -65,7 +65,8 @@ class Communicator(Operations, _ext.Communicator):
     operation or calls another one than the others, every operation on every rank,
     pending or later, raises UCXRankFailed, which names the rank. A rank that
     closes its communicator is missed only by operations that need it. Dropping
-    the last reference without ``close()`` aborts.
+    the last reference closes it. Collective operations that are under way then
+    abort it.
     """
 
     __slots__ = ("_objects", "_served")

@@ -13,6 +13,18 @@ Importing this module adds defaults to Dask's configuration, and provides the
 protocol ``ucx`` if nothing else does. UCX starts with the first connection.
 """
 
+# A merge, step by step, with the files. Tasks run in the threads of workers. A run is
+# one shuffle that is under way; the scheduler knows it, and who owns which partition.
+#
+#   merge()            _api, _merge       Dask's expression becomes a Merge of ours
+#   HashMerge          _merge, _steps     rows have to move: makes a graph of tasks
+#   insert             _worker_plugin     gets the run, from _scheduler_plugin
+#   insert             _keys, _frames     encodes the rows, partitions by hashed keys
+#   insert             _run, _loop        gives the parts to the worker's shuffler
+#   barrier            _scheduler_plugin  all have inserted: finishes all shufflers
+#   extract            _steps, _run       on the partition's owner: chunks to frames
+#   merge_partition()  _merge, _pairs     merges both frames, by polars or pandas
+
 from __future__ import annotations
 
 import sys
