@@ -6,7 +6,7 @@
 #include "endpoint/address_kind.h"
 #include "ops/engines.h"
 #include "util/log.h"
-#include "worker/configuration.h"
+#include "worker/kinds_of_peers.h"
 
 #define MAX_IN_USE 16
 

@@ -2,7 +2,7 @@
 /* strangers.h: what peers may cost that nothing is known of: they have shown no
  * token, and the program has received nothing of them.
  *
- * UCX keeps a configuration for each kind of address (worker/configuration.h).
+ * UCX keeps a configuration for each kind of address (worker/kinds_of_peers.h).
  * A stranger chooses its address, so strangers could use all the room that
  * there is for configurations, for ever. Therefore the worker's own engine
  * takes a few configurations of strangers only. Further ones live in guest

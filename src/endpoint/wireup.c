@@ -37,7 +37,7 @@
 #include <string.h>
 #include <umx/version.h>
 
-#include "worker/configuration.h"
+#include "worker/kinds_of_peers.h"
 #include "host/descriptors.h"
 #include "endpoint/connect_hosts.h"
 #include "endpoint/network.h"

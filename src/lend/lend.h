@@ -7,7 +7,7 @@
  * message. Where each sleeps in its event loop that costs more than the bytes.
  * (UCX has this transport too, but not for endpoints that handle errors.)
  *
- * A lender keeps a table of what it lends to a peer (table.h). A message
+ * A lender keeps a table of what it lends to a peer (loans.h). A message
  * that is lent travels as a header, with the number of its loan; the receiver
  * finds the bytes by the table, reads them when the program receives them, and
  * says RETURN (note.h). No address comes in a message, and none of a loan

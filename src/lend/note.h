@@ -27,7 +27,7 @@
 #ifndef UMI_LEND_NOTE_H
 #define UMI_LEND_NOTE_H
 
-#include "lend/table.h"
+#include "lend/loans.h"
 #include "worker/worker.h"
 
 enum {

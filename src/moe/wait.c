@@ -31,9 +31,9 @@ flag_of(const umx_moe_call *call)
     }
 }
 
-/* Has a rank told it? */
+/* True if the rank has set the flag that the step of the call waits for. */
 static bool
-has_told(const umx_moe_call *call, int rank)
+has_set_flag(const umx_moe_call *call, int rank)
 {
     return umi_moe_flag_value(call->moe, flag_of(call), rank) >= call->number;
 }
@@ -42,7 +42,7 @@ static bool
 is_waited_for(const umx_moe_call *call, int rank)
 {
     return rank != call->moe->joint.rank && !call->is_skipped[rank] &&
-           !has_told(call, rank);
+           !has_set_flag(call, rank);
 }
 
 /* ---- parts: operations on memory of others ---------------------------------

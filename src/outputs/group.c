@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "outputs/transfer.h"
+#include "outputs/remote_read.h"
 #include "util/count.h"
 
 enum {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "outputs/post.h"
-#include "outputs/transfer.h"
+#include "outputs/remote_read.h"
 #include "outputs/window.h"
 #include "util/bytes.h"
 #include "util/clock.h"

@@ -95,7 +95,8 @@ umi_outputs_status(const umx_outputs *outputs)
 /* Keep the progress thread out until the end of the block. */
 #define UMI_OUTPUTS_LOCK(outputs) UMI_JOINT_LOCK(outputs)
 
-/* ---- table.c -------------------------------------------------------------
+/* ---- slot_table.c
+ * -------------------------------------------------------------
  */
 
 size_t umi_outputs_table_size(uint32_t num_maps);

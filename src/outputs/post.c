@@ -7,7 +7,7 @@
 #include <string.h>
 #include <umx/channel.h>
 
-#include "outputs/transfer.h"
+#include "outputs/remote_read.h"
 #include "outputs/window.h"
 
 /* What a worker has as long as it has outputs. */

@@ -253,7 +253,7 @@ write_own(umi_outputs_publication *publish)
 }
 
 /* All copies have the slot, or that failed. */
-static umx_status
+static void
 end(umi_outputs_publication *publish, umx_status status)
 {
     umi_outputs_output *output = publish->output;
@@ -275,22 +275,20 @@ end(umi_outputs_publication *publish, umx_status status)
         umx_request_complete(req, status);
     }
     free_publish(publish);
-    return status;
 }
 
-static bool go_on(umi_outputs_publication *publish, uint64_t other,
-                  umx_status *status_p);
+static void go_on(umi_outputs_publication *publish, uint64_t other);
 
-/* End a put, or the loop that posts them. True: it was the last, and
- * `*status_p` is what came of the commit, which is over. */
-static bool
-count_down(umi_outputs_publication *publish, umx_status *status_p)
+/* Note that a put is over, or the loop that posts them. With the last one the
+ * commit goes on, or ends, which frees it. */
+static void
+count_down(umi_outputs_publication *publish)
 {
     umx_outputs *outputs = publish->outputs;
     uint64_t     other;
 
     if (UMI_DECREMENT(publish->num_pending) != 0) {
-        return false;
+        return;
     }
     if (publish->status == UMX_OK) {
         publish->status = umi_outputs_status(outputs);
@@ -299,12 +297,12 @@ count_down(umi_outputs_publication *publish, umx_status *status_p)
     if (publish->status == UMX_OK && other != publish->epoch &&
         umi_outputs_attempt(other) >= umi_outputs_attempt(publish->epoch)) {
         if (++publish->num_tries < MAX_TRIES) {
-            return go_on(publish, other, status_p);
+            go_on(publish, other);
+            return;
         }
         publish->status = UMX_ERR_BUSY;
     }
-    *status_p = end(publish, publish->status);
-    return true;
+    end(publish, publish->status);
 }
 
 /* A rank that cannot be reached has ended, or has closed the outputs. */
@@ -324,7 +322,7 @@ on_put(umx_request *req, umx_status status, void *arg)
 
     (void)req;
     note_status(publish, status);
-    (void)count_down(publish, &status);
+    count_down(publish);
 }
 
 static void
@@ -346,9 +344,9 @@ put(umi_outputs_publication *publish, umx_rkey *table)
     }
 }
 
-/* Put the slot into the copies of the others; as count_down(). */
-static bool
-put_all(umi_outputs_publication *publish, umx_status *status_p)
+/* Put the slot into the copies of the others. */
+static void
+put_all(umi_outputs_publication *publish)
 {
     umx_outputs *outputs = publish->outputs;
 
@@ -358,12 +356,12 @@ put_all(umi_outputs_publication *publish, umx_status *status_p)
             put(publish, outputs->peers[i].table);
         }
     }
-    return count_down(publish, status_p);
+    count_down(publish);
 }
 
 /* Put a slot with a number that is by `step` higher than the last. */
-static bool
-begin(umi_outputs_publication *publish, unsigned step, umx_status *status_p)
+static void
+begin(umi_outputs_publication *publish, unsigned step)
 {
     uint64_t before = umi_outputs_table_epoch(publish->outputs,
                                               publish->output->map);
@@ -373,13 +371,13 @@ begin(umi_outputs_publication *publish, unsigned step, umx_status *status_p)
                            publish->where.rank;
     publish->epoch = publish->where.epoch;
     publish->len   = umi_outputs_slot_encode(&publish->where, publish->place);
-    return put_all(publish, status_p);
+    put_all(publish);
 }
 
 /* Another rank has committed the map meanwhile, with a number as high, or
  * higher. */
-static bool
-go_on(umi_outputs_publication *publish, uint64_t other, umx_status *status_p)
+static void
+go_on(umi_outputs_publication *publish, uint64_t other)
 {
     uint8_t           copy[UMI_OUTPUTS_PLACE];
     umi_outputs_where where;
@@ -390,9 +388,10 @@ go_on(umi_outputs_publication *publish, uint64_t other, umx_status *status_p)
         where.epoch == other) {
         publish->epoch = other;
         publish->len   = umi_outputs_slot_encode(&where, publish->place);
-        return put_all(publish, status_p);
+        put_all(publish);
+    } else {
+        begin(publish, (other < publish->epoch) ? 2 : 1);
     }
-    return begin(publish, (other < publish->epoch) ? 2 : 1, status_p);
 }
 
 /* Let the commit go on, for which nobody waits any more. */
@@ -447,6 +446,6 @@ umi_outputs_publish(umx_outputs *outputs, umi_outputs_output *output,
     outputs->num_committed++;
     UMX_REQUEST_OF(publish->req, umi_outputs_publication) = publish;
     *req_p                                                = publish->req;
-    (void)begin(publish, 1, &status);
+    begin(publish, 1);
     return UMX_INPROGRESS;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "outputs/outputs.h"
-#include "outputs/transfer.h"
+#include "outputs/remote_read.h"
 #include "util/hash.h"
 
 /* ---- life ----------------------------------------------------------------

@@ -82,7 +82,7 @@ umi_shmem_is_pe(const umx_shmem *shmem, int pe)
     return pe >= 0 && pe < shmem->joint.size;
 }
 
-/* Is it known that this PE has failed? */
+/* True if it is known that this PE has failed. */
 static inline bool
 umi_shmem_has_failed(const umx_shmem *shmem, int pe)
 {
@@ -90,8 +90,9 @@ umi_shmem_has_failed(const umx_shmem *shmem, int pe)
            pe == shmem->joint.failure.rank && pe != shmem->joint.rank;
 }
 
-/* An operation with `pe` has ended so: has that failed? Then the status says
- * that a rank has. */
+/* Compute the status to report of an operation with `pe` that has ended with
+ * `status`: UMX_ERR_RANK_FAILED if the communicator says that the PE has
+ * failed, which ends the heap; else `status`. */
 umx_status umi_shmem_blame(umx_shmem *shmem, int pe, umx_status status);
 
 /* ---- allocate.c ----------------------------------------------------------

@@ -368,7 +368,7 @@ void umi_shuffle_peer_say(umi_shuffle_peer *peer, umi_shuffle_record_kind kind,
                           uint64_t number);
 void umi_shuffle_peer_drop_unsent(umi_shuffle_peer *peer);
 
-/* ---- fetch.c --------------------------------------------------------------
+/* ---- read_chunks.c --------------------------------------------------------
  */
 
 void umi_shuffle_key_put(umi_shuffle_key *key);

@@ -9,7 +9,7 @@
 #include "host/status.h"
 #include "host/unsent.h"
 #include "util/log.h"
-#include "worker/configuration.h"
+#include "worker/kinds_of_peers.h"
 #include "worker/worker.h"
 
 /* Worker's descriptor is an epoll set that UCX's event fd is in, so that one

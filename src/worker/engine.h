@@ -3,8 +3,8 @@
  *
  * A umx_worker has one for all that is new. When that can receive nothing any
  * more over shared memory (ops/queue.h), or has no room for more kinds of peers
- * (configuration.h), it gets another; the old one stays until nothing needs it:
- * its connections over other transports live on, and messages lie in its
+ * (kinds_of_peers.h), it gets another; the old one stays until nothing needs
+ * it: its connections over other transports live on, and messages lie in its
  * memory. Beside these there are engines for strangers (endpoint/strangers.h).
  * Thread: the worker's owner. */
 #ifndef UMI_ENGINE_H

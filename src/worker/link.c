@@ -6,7 +6,7 @@
 
 #include "util/clock.h"
 #include "util/count.h"
-#include "worker/configuration.h"
+#include "worker/kinds_of_peers.h"
 
 enum {
     /* Making UCX's endpoint anew costs a millisecond at each side. */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ext/send_recv ext/collective ext/reduce ext/alltoall ext/gather ext/transfer
+# tests: ext/send_recv ext/collective ext/reduce ext/alltoall ext/gather ext/put_get
 """Ranks exchange arrays in Fortran order: their items go in C order."""
 
 import numpy as np

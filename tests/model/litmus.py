@@ -413,7 +413,7 @@ PROTOCOLS = {
             ),
         },
     ),
-    # src/shmem/transfer.c, umx_shmem_direct_ring(), src/rma/rma.c, src/worker/wait.c
+    # src/shmem/put_get.c, umx_shmem_direct_ring(), src/rma/rma.c, src/worker/wait.c
     "bell": (
         {
             "atomic": asleep(
@@ -449,7 +449,7 @@ PROTOCOLS = {
         {"whole": revoked(FENCE)},
         {"without fence": (revoked(), EVERY_ARM)},
     ),
-    # src/lend/table.c: the id is zero before the owner writes to the memory; the
+    # src/lend/loans.c: the id is zero before the owner writes to the memory; the
     # reader is the kernel, whose copy ends with a full barrier.
     "lend": (
         {

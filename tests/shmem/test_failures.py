@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/pending ucp/heap ext/call ext/transfer
+# tests: ucp/pending ucp/heap ext/call ext/put_get
 """Time limits, and ranks that are killed, of heaps whose PEs are mapped or not."""
 
 import os

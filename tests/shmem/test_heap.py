@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ext/symmetric_heap ext/symmetric_memory ext/transfer ext/atomic_calls
+# tests: ext/symmetric_heap ext/symmetric_memory ext/put_get ext/atomic_calls
 # tests: ext/wait_calls ext/collective_calls ext/call ucp/array ucp/heap ucp/shmem
 """``ucp.shmem.SymmetricHeap``."""
 

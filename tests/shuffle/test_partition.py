@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ext/table ucp/columns ucp/data
+# tests: ext/object_table ucp/columns ucp/data
 """``ucp.shuffle.hash_partition``: a table's rows by the hash of a key."""
 
 import datetime

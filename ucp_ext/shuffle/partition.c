@@ -5,7 +5,7 @@
 
 #include "base/args.h"
 #include "base/state.h"
-#include "shuffle/table.h"
+#include "shuffle/object_table.h"
 
 #include <umx/partition.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
-/* tests: worker/configuration host/routes endpoint/address_kind ops/engines */
+/* tests: worker/kinds_of_peers host/routes endpoint/address_kind ops/engines */
 /* What peers cost that have no token and of which nothing has been received. */
 #include "pair.h"
 #include "prove.h"
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "codec/ucx_address.h"
-#include "worker/configuration.h"
+#include "worker/kinds_of_peers.h"
 #include "worker/link.h"
 #include "endpoint/address_kind.h"
 #include "endpoint/strangers.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: wrap=process_vm_readv wrap=umi_random_bytes wrap=calloc wrap=malloc */
-/* tests: lend/table */
+/* tests: lend/loans */
 #include "unit.h"
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "lend/table.h"
+#include "lend/loans.h"
 #include "mem/copy.h"
 #include "util/hash.h"
 

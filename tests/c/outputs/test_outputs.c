@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
-/* tests: outputs/table outputs/publish outputs/region outputs/reader */
-/* tests: outputs/item outputs/group outputs/fetch outputs/transfer */
+/* tests: outputs/slot_table outputs/publish outputs/region outputs/reader */
+/* tests: outputs/item outputs/group outputs/fetch outputs/remote_read */
 /* tests: outputs/view outputs/window outputs/post outputs/writer */
 /* tests: outputs/file */
 #include <string.h>

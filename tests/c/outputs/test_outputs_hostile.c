@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
-/* tests: outputs/table outputs/reader outputs/window outputs/transfer */
+/* tests: outputs/slot_table outputs/reader outputs/window outputs/remote_read
+ */
 /* What other ranks say of their outputs is not true. */
 #include <string.h>
 #include <umx/outputs.h>
@@ -8,7 +9,7 @@
 #include "world.h"
 
 #include "outputs/outputs.h"
-#include "outputs/transfer.h"
+#include "outputs/remote_read.h"
 #include "outputs/window.h"
 
 enum {

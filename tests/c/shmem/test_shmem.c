@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
-/* tests: shmem/transfer shmem/allocate shmem/quiet shmem/wait */
+/* tests: shmem/put_get shmem/allocate shmem/quiet shmem/wait */
 #include <string.h>
 #include <umx/shmem.h>
 #include <umx/shmem_direct.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port wrap=shmget optimised */
-/* tests: shmem/quiet shmem/transfer */
+/* tests: shmem/quiet shmem/put_get */
 /* Litmus tests of the order of stores.
  *
  *   store buffering   two PEs put 1 to each other, and read what the other one

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port tsan */
-/* tests: shuffle/fetch shuffle/insert shuffle/partition shuffle/peer */
+/* tests: shuffle/read_chunks shuffle/insert shuffle/partition shuffle/peer */
 /* tests: shuffle/shuffler shuffle/spill */
 #include "world.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
-/* tests: channel/fetch channel/land channel/withdraw */
+/* tests: channel/relieve channel/land channel/withdraw */
 /* A buffer is its owner's when umx_request_cancel() has returned UMX_OK: each
  * test overwrites it in that moment, and the peer gets the message whole, or
  * never sees it. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* configuration.h: what UCX keeps of the peers of an engine. For each kind of
+/* kinds_of_peers.h: what UCX keeps of the peers of an engine. For each kind of
  * address UCX's worker makes a configuration, of 200 KB; it has room for 255 of
  * them, and frees them with itself only. Here is the count of them: addresses
  * with equal digests (endpoint/address_kind.h) need the same configuration.
  * Thread: the worker's owner. */
-#ifndef UMI_CONFIGURATION_H
-#define UMI_CONFIGURATION_H
+#ifndef UMI_KINDS_OF_PEERS_H
+#define UMI_KINDS_OF_PEERS_H
 
 #include <stdbool.h>
 

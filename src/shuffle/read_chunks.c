@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fetch.c: read chunks whose memory cannot be mapped, as far as there is room.
+/* read_chunks.c: read chunks whose memory cannot be mapped, as far as there is
+ * room.
  *
  * Small chunks of one memory are read together. Those that are neighbours in
  * the spill files of both ranks are one transfer. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fetch.c: announced messages come into memory of ours, because their sender
+/* relieve.c: announced messages come into memory of ours, because their sender
  * cannot keep them. */
 #include <stdlib.h>
 #include <umx/buffer.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* clang-format off */
-/* table.h: what a worker lends to one peer, in memory that the peer reads
+/* loans.h: what a worker lends to one peer, in memory that the peer reads
  * with process_vm_readv(). The process of a table writes into it, the peer
  * compares: nobody locks.
  *
@@ -24,8 +24,8 @@
  *
  * Thread: the worker's owner. */
 /* clang-format on */
-#ifndef UMI_LEND_TABLE_H
-#define UMI_LEND_TABLE_H
+#ifndef UMI_LEND_LOANS_H
+#define UMI_LEND_LOANS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transfer.h: read bytes of an output from another rank. */
-#ifndef UMI_OUTPUTS_TRANSFER_H
-#define UMI_OUTPUTS_TRANSFER_H
+/* remote_read.h: read bytes of an output from another rank. */
+#ifndef UMI_OUTPUTS_REMOTE_READ_H
+#define UMI_OUTPUTS_REMOTE_READ_H
 
 #include "outputs/outputs.h"
 #include "outputs/wire.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE /* process_vm_readv() */
-#include "lend/table.h"
+#include "lend/loans.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transfer.c: put and get. Few bytes for a PE that is mapped are moved in line;
+/* put_get.c: put and get. Few bytes for a PE that is mapped are moved in line;
  * the request is made all the same, so that both kinds are awaited. */
 #include "base/args.h"
 #include "op/atomic.h"

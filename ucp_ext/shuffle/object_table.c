@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* table.c: a table of Python's objects as chunks of columns. */
-#include "shuffle/table.h"
+/* object_table.c: a table of Python's objects as chunks of columns. */
+#include "shuffle/object_table.h"
 
 #include "base/args.h"
 

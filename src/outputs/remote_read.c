@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transfer.c: read bytes of an output from another rank: of its memory, or of
- * the windows of its file that it is asked for, one after the other. */
-#include "outputs/transfer.h"
+/* remote_read.c: read bytes of an output from another rank: of its memory, or
+ * of the windows of its file that it is asked for, one after the other. */
+#include "outputs/remote_read.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "worker/configuration.h"
+#include "worker/kinds_of_peers.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* table.c: this rank's copy of the table of slots.
+/* slot_table.c: this rank's copy of the table of slots.
  *
  *   count of commits u64, zeros | slot of map 0 | slot of map 1 | ...
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transfer.c: put, get, signals and atomic operations. Those on memory of
+/* put_get.c: put, get, signals and atomic operations. Those on memory of
  * another PE are operations on its key, whichever way they take; this PE's own
  * memory is changed here. */
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* table.h: a table of Python's objects as chunks of columns. */
+/* object_table.h: a table of Python's objects as chunks of columns. */
 #ifndef UCP_EXT_SHUFFLE_TABLE_H
 #define UCP_EXT_SHUFFLE_TABLE_H
 
