@@ -81,9 +81,9 @@ umx_outputs_failed umi_outputs_failed_of(const umi_outputs_entry *entry,
                                          umx_outputs_trouble      trouble,
                                          umx_status status, uint32_t partition);
 
-/* Make a block of bytes in `region`, which is held. NULL: out of memory. */
+/* Make a block of bytes in `extent`, which is held. NULL: out of memory. */
 umx_outputs_block *umi_outputs_block_new(const umi_outputs_entry *entry,
-                                         umi_outputs_region      *region,
+                                         umi_outputs_extent      *extent,
                                          uint32_t partition, const void *data,
                                          uint64_t len);
 

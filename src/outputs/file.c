@@ -289,19 +289,19 @@ sum_partitions(const umx_outputs_writer *writer, uint64_t *head)
 
     for (uint32_t i = 0; i < count && error == 0; i++) {
         size_t              len    = (size_t)writer->lens[i];
-        umi_outputs_region *region = NULL;
+        umi_outputs_extent *extent = NULL;
         const char         *data   = "";
 
         if (len != 0) {
-            region = umi_outputs_region_map(writer->file->fd, at, len, &error);
-            if (region == NULL) {
+            extent = umi_outputs_extent_map(writer->file->fd, at, len, &error);
+            if (extent == NULL) {
                 return error;
             }
-            data = region->data + (at - region->offset);
+            data = extent->data + (at - extent->offset);
         }
         umi_outputs_write_checksum(head, count, i, data, len);
-        if (region != NULL) {
-            umi_outputs_region_put(region);
+        if (extent != NULL) {
+            umi_outputs_extent_put(extent);
         }
         at += len;
     }

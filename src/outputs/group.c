@@ -19,7 +19,7 @@ typedef struct umi_outputs_group {
     uint32_t            end;
     uint64_t            offset; /* in the output */
     size_t              len;
-    umi_outputs_region *region;
+    umi_outputs_extent *extent;
 } umi_outputs_group;
 
 /* Make blocks of what has been read. False: `*failed` is why not. */
@@ -37,14 +37,14 @@ land(umi_outputs_group *group, umx_outputs_failed *failed)
         if (!umi_outputs_entry_range(entry, i, 1, &offset, &len) || len == 0) {
             continue; /* the range of all has been checked */
         }
-        data = group->region->data + (offset - group->offset);
+        data = group->extent->data + (offset - group->offset);
         if (!umi_outputs_entry_check(entry, i, data, (size_t)len)) {
             *failed      = umi_outputs_failed_of(entry, UMX_OUTPUTS_CHECKSUM,
                                                  UMX_ERR_IO_ERROR, i);
             group->first = i;
             return false;
         }
-        block = umi_outputs_block_new(entry, group->region, i, data, len);
+        block = umi_outputs_block_new(entry, group->extent, i, data, len);
         if (block == NULL) {
             *failed      = umi_outputs_failed_of(entry, UMX_OUTPUTS_LOST,
                                                  UMX_ERR_NO_MEMORY, i);
@@ -62,7 +62,7 @@ free_group(umi_outputs_group *group)
 {
     umx_outputs_fetch *fetch = group->fetch;
 
-    umi_outputs_region_put(group->region);
+    umi_outputs_extent_put(group->extent);
     umi_outputs_entry_put(group->entry);
     free(group);
     umi_outputs_fetch_put(fetch);
@@ -144,10 +144,10 @@ umi_outputs_item_read(umx_outputs_fetch *fetch, umi_outputs_item *item)
             len += more;
             item->next++;
         }
-        group->region = umi_outputs_region_alloc(fetch->reader->store,
+        group->extent = umi_outputs_extent_alloc(fetch->reader->store,
                                                  (size_t)len);
     }
-    if (group == NULL || group->region == NULL) {
+    if (group == NULL || group->extent == NULL) {
         umx_outputs_failed failed = umi_outputs_failed_of(
             entry, UMX_OUTPUTS_LOST, UMX_ERR_NO_MEMORY, item->next);
 
@@ -165,7 +165,7 @@ umi_outputs_item_read(umx_outputs_fetch *fetch, umi_outputs_item *item)
     fetch->num_reading++;
     fetch->held += group->len;
     fetch->reader->info.num_reads++;
-    status = umi_outputs_transfer(entry, offset, group->region->data,
+    status = umi_outputs_transfer(entry, offset, group->extent->data,
                                   group->len, on_read, group);
     if (status != UMX_INPROGRESS) {
         end_group(group, status);

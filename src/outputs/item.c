@@ -174,10 +174,10 @@ umi_outputs_failed_of(const umi_outputs_entry *entry,
 /* ---- blocks --------------------------------------------------------------
  */
 
-/* Make a block of bytes in `region`, which is held. NULL: out of memory. */
+/* Make a block of bytes in `extent`, which is held. NULL: out of memory. */
 umx_outputs_block *
 umi_outputs_block_new(const umi_outputs_entry *entry,
-                      umi_outputs_region *region, uint32_t partition,
+                      umi_outputs_extent *extent, uint32_t partition,
                       const void *data, uint64_t len)
 {
     umx_outputs_block *block = calloc(1, sizeof(*block));
@@ -185,9 +185,9 @@ umi_outputs_block_new(const umi_outputs_entry *entry,
     if (block == NULL) {
         return NULL;
     }
-    umi_outputs_region_hold(region);
+    umi_outputs_extent_hold(extent);
     umi_node_init(&block->node);
-    block->region = region;
+    block->extent = extent;
     block->info   = (umx_outputs_block_info){
           .data      = data,
           .len       = (size_t)len,
@@ -205,7 +205,7 @@ umx_outputs_block *
 umi_outputs_item_view(umx_outputs_fetch *fetch, umi_outputs_item *item)
 {
     umi_outputs_entry  *entry = item->entry;
-    umi_outputs_region *region;
+    umi_outputs_extent *extent;
     umx_outputs_block  *block;
     umx_outputs_failed  failed;
     uint64_t            offset, len;
@@ -215,8 +215,8 @@ umi_outputs_item_view(umx_outputs_fetch *fetch, umi_outputs_item *item)
     if (!umi_outputs_item_find(fetch, item, &offset, &len)) {
         return NULL;
     }
-    region = umi_outputs_entry_view(entry, offset, len, &error);
-    if (region == NULL) {
+    extent = umi_outputs_entry_view(entry, offset, len, &error);
+    if (extent == NULL) {
         failed = umi_outputs_failed_of(
             entry, (error == ESTALE) ? UMX_OUTPUTS_CHANGED : UMX_OUTPUTS_LOST,
             (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR,
@@ -225,9 +225,9 @@ umi_outputs_item_view(umx_outputs_fetch *fetch, umi_outputs_item *item)
         umi_outputs_item_retry(fetch, item, &failed);
         return NULL;
     }
-    data  = region->data + (offset - region->offset);
-    block = umi_outputs_block_new(entry, region, item->next, data, len);
-    umi_outputs_region_put(region);
+    data  = extent->data + (offset - extent->offset);
+    block = umi_outputs_block_new(entry, extent, item->next, data, len);
+    umi_outputs_extent_put(extent);
     if (block == NULL ||
         !umi_outputs_entry_check(entry, item->next, data, (size_t)len)) {
         failed = umi_outputs_failed_of(
@@ -239,7 +239,7 @@ umi_outputs_item_view(umx_outputs_fetch *fetch, umi_outputs_item *item)
         umi_outputs_item_retry(fetch, item, &failed);
         return NULL;
     }
-    block->info.place = (region->memh != NULL) ? UMX_OUTPUTS_OWN :
+    block->info.place = (extent->memh != NULL) ? UMX_OUTPUTS_OWN :
                                                  UMX_OUTPUTS_MAPPED;
     item->next++;
     return block;

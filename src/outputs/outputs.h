@@ -4,7 +4,7 @@
  *
  *   output   what was committed on this rank
  *   entry    an output that a reader has opened, here or on another rank
- *   region   memory with bytes of blocks: mapped, or read from another rank
+ *   extent   memory with bytes of blocks: mapped, or read from another rank
  *   fetch    blocks on their way to the user: a list of items, each of which is
  *            a range of partitions of a map */
 #ifndef UMI_OUTPUTS_H
@@ -165,12 +165,12 @@ void umi_outputs_sweep(umx_outputs *outputs, bool is_end);
 size_t umi_outputs_count_mapped(umx_outputs *outputs);
 void   umi_outputs_free_committed(umx_outputs *outputs);
 
-/* ---- region.c ------------------------------------------------------------
+/* ---- extent.c ------------------------------------------------------------
  */
 
 /* Memory with bytes of blocks. Thread: any. */
-typedef struct umi_outputs_region {
-    struct umi_outputs_region *next;  /* store->unused */
+typedef struct umi_outputs_extent {
+    struct umi_outputs_extent *next;  /* store->unused */
     umi_outputs_store         *store; /* it goes there; or NULL */
     umi_shared_refs            refs;
     char                      *data;
@@ -179,32 +179,32 @@ typedef struct umi_outputs_region {
     umx_rkey                  *rkey;    /* retired at the end; or NULL */
     umx_memh                  *memh;    /* put at the end; or NULL */
     bool                       is_file; /* unmapped at the end */
-} umi_outputs_region;
+} umi_outputs_extent;
 
 /* Memory that is used again, as long as the reader is there. */
 umi_outputs_store *umi_outputs_store_new(void);
 void               umi_outputs_store_end(umi_outputs_store *store);
 
 /* Memory of `len` bytes or more. NULL: out of memory. */
-umi_outputs_region *umi_outputs_region_alloc(umi_outputs_store *store,
+umi_outputs_extent *umi_outputs_extent_alloc(umi_outputs_store *store,
                                              size_t             len);
 
 /* Memory of this rank, or of another, whose key is taken over. NULL: out of
  * memory. */
-umi_outputs_region *umi_outputs_region_of_memh(umx_memh *memh);
-umi_outputs_region *umi_outputs_region_of_rkey(umx_rkey *rkey);
+umi_outputs_extent *umi_outputs_extent_of_memh(umx_memh *memh);
+umi_outputs_extent *umi_outputs_extent_of_rkey(umx_rkey *rkey);
 
 /* Map a part of a file. NULL: `*error` is an errno. */
-umi_outputs_region *umi_outputs_region_map(int fd, uint64_t offset, size_t len,
+umi_outputs_extent *umi_outputs_extent_map(int fd, uint64_t offset, size_t len,
                                            int *error);
-void                umi_outputs_region_hold(umi_outputs_region *region);
-void                umi_outputs_region_put(umi_outputs_region *region);
+void                umi_outputs_extent_hold(umi_outputs_extent *extent);
+void                umi_outputs_extent_put(umi_outputs_extent *extent);
 
 struct umx_outputs_block {
     umi_node               node;   /* fetch->ready */
-    umi_outputs_region    *region; /* held; AWAY: its rkey */
+    umi_outputs_extent    *extent; /* held; AWAY: its rkey */
     umx_outputs_block_info info;
-    uint64_t               offset; /* AWAY: in the region's memory */
+    uint64_t               offset; /* AWAY: in the extent's memory */
 };
 
 /* ---- writer.c ------------------------------------------------------------
@@ -268,13 +268,13 @@ struct umi_outputs_entry {
     uint64_t                len;
     uint64_t                head; /* bytes before the data */
     uint32_t                num_partitions;
-    umi_outputs_region     *whole; /* memory that can be read where it is */
-    umi_outputs_region     *away;  /* memory that transfers read; or NULL */
+    umi_outputs_extent     *whole; /* memory that can be read where it is */
+    umi_outputs_extent     *away;  /* memory that transfers read; or NULL */
     void                   *words; /* of the head; in `whole`, or owned */
     /* A file. */
     umi_outputs_file_id id;
     int                 fd;     /* of this host; or -1 */
-    umi_outputs_region *window; /* mapped last; or NULL */
+    umi_outputs_extent *window; /* mapped last; or NULL */
 };
 
 struct umx_outputs_reader {
@@ -325,9 +325,9 @@ umx_status umi_outputs_entry_open_file(umi_outputs_entry       *entry,
                                        int                     *error);
 void       umi_outputs_entry_close_file(umi_outputs_entry *entry);
 
-/* Get the region where bytes of an entry can be read, which the caller has a
+/* Get the extent where bytes of an entry can be read, which the caller has a
  * reference of. NULL: `*error` is an errno. */
-umi_outputs_region *umi_outputs_entry_view(umi_outputs_entry *entry,
+umi_outputs_extent *umi_outputs_entry_view(umi_outputs_entry *entry,
                                            uint64_t offset, uint64_t len,
                                            int *error);
 

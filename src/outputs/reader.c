@@ -121,10 +121,10 @@ umi_outputs_entry_put(umi_outputs_entry *entry)
         free(entry->words);
     }
     if (entry->whole != NULL) {
-        umi_outputs_region_put(entry->whole);
+        umi_outputs_extent_put(entry->whole);
     }
     if (entry->away != NULL) {
-        umi_outputs_region_put(entry->away);
+        umi_outputs_extent_put(entry->away);
     }
     umi_outputs_entry_close_file(entry);
     umi_outputs_reader_put(entry->reader);
@@ -215,7 +215,7 @@ on_head(umx_status status, void *arg)
         entry->away->data = umx_rkey_pointer(entry->away->rkey);
         if (entry->away->data != NULL) {
             entry->whole = entry->away;
-            umi_outputs_region_hold(entry->whole);
+            umi_outputs_extent_hold(entry->whole);
         }
     }
     end_opening(entry,
@@ -258,7 +258,7 @@ open_own(umi_outputs_entry *entry)
     if (output == NULL || output->memh == NULL || output->len != entry->len) {
         return UMX_ERR_STALE_KEY;
     }
-    entry->whole = umi_outputs_region_of_memh(output->memh);
+    entry->whole = umi_outputs_extent_of_memh(output->memh);
     if (entry->whole == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -288,7 +288,7 @@ open_memory(umi_outputs_entry *entry, const umi_outputs_where *where)
         umx_rkey_destroy(rkey);
         return UMX_ERR_PROTOCOL;
     }
-    entry->away = umi_outputs_region_of_rkey(rkey);
+    entry->away = umi_outputs_extent_of_rkey(rkey);
     if (entry->away == NULL) {
         umx_rkey_destroy(rkey);
         return UMX_ERR_NO_MEMORY;
@@ -298,7 +298,7 @@ open_memory(umi_outputs_entry *entry, const umi_outputs_where *where)
         return umi_outputs_entry_get_head(entry);
     }
     entry->whole = entry->away;
-    umi_outputs_region_hold(entry->whole);
+    umi_outputs_extent_hold(entry->whole);
     entry->words = entry->whole->data;
     return UMX_OK;
 }

@@ -33,7 +33,7 @@ map_whole(umi_outputs_entry *entry, int fd)
 {
     int error;
 
-    entry->whole = umi_outputs_region_map(fd, 0, (size_t)entry->len, &error);
+    entry->whole = umi_outputs_extent_map(fd, 0, (size_t)entry->len, &error);
     if (entry->whole != NULL) {
         entry->words = entry->whole->data;
         entry->reader->info.num_windows++;
@@ -97,7 +97,7 @@ void
 umi_outputs_entry_close_file(umi_outputs_entry *entry)
 {
     if (entry->window != NULL) {
-        umi_outputs_region_put(entry->window);
+        umi_outputs_extent_put(entry->window);
     }
     if (entry->fd >= 0) {
         (void)close(entry->fd);
@@ -105,22 +105,22 @@ umi_outputs_entry_close_file(umi_outputs_entry *entry)
 }
 
 static bool
-covers(const umi_outputs_region *region, uint64_t offset, uint64_t len)
+covers(const umi_outputs_extent *extent, uint64_t offset, uint64_t len)
 {
-    return region != NULL && offset >= region->offset &&
-           offset - region->offset <= region->len &&
-           len <= region->len - (offset - region->offset);
+    return extent != NULL && offset >= extent->offset &&
+           offset - extent->offset <= extent->len &&
+           len <= extent->len - (offset - extent->offset);
 }
 
 /* Map the window with those bytes; a longer piece, or one that lies in two, is
  * mapped by itself. */
-static umi_outputs_region *
+static umi_outputs_extent *
 map_window(umi_outputs_entry *entry, uint64_t offset, uint64_t len, int *error)
 {
     uint64_t size  = umi_outputs_window_size(entry->reader->outputs);
     uint64_t start = offset - offset % size;
     uint64_t count = (entry->len - start < size) ? entry->len - start : size;
-    umi_outputs_region *region;
+    umi_outputs_extent *extent;
     umi_outputs_file_id found;
 
     if (len > count - (offset - start)) {
@@ -134,31 +134,31 @@ map_window(umi_outputs_entry *entry, uint64_t offset, uint64_t len, int *error)
     if (*error != 0) {
         return NULL;
     }
-    region = umi_outputs_region_map(entry->fd, start, (size_t)count, error);
-    if (region != NULL) {
+    extent = umi_outputs_extent_map(entry->fd, start, (size_t)count, error);
+    if (extent != NULL) {
         entry->reader->info.num_windows++;
     }
-    return region;
+    return extent;
 }
 
-umi_outputs_region *
+umi_outputs_extent *
 umi_outputs_entry_view(umi_outputs_entry *entry, uint64_t offset, uint64_t len,
                        int *error)
 {
-    umi_outputs_region *region = (entry->whole != NULL) ? entry->whole :
+    umi_outputs_extent *extent = (entry->whole != NULL) ? entry->whole :
                                                           entry->window;
 
     *error = 0;
-    if (entry->whole == NULL && !covers(region, offset, len)) {
-        region = map_window(entry, offset, len, error);
-        if (region == NULL) {
+    if (entry->whole == NULL && !covers(extent, offset, len)) {
+        extent = map_window(entry, offset, len, error);
+        if (extent == NULL) {
             return NULL;
         }
         if (entry->window != NULL) {
-            umi_outputs_region_put(entry->window);
+            umi_outputs_extent_put(entry->window);
         }
-        entry->window = region;
+        entry->window = extent;
     }
-    umi_outputs_region_hold(region);
-    return region;
+    umi_outputs_extent_hold(extent);
+    return extent;
 }

@@ -76,10 +76,10 @@ mapped_put(umi_outputs_mapped *mapped)
     }
 }
 
-/* A region that was lent to a registered memory, and whose bytes are counted.
+/* A extent that was lent to a registered memory, and whose bytes are counted.
  */
 typedef struct umi_outputs_lent {
-    umi_outputs_region *region;
+    umi_outputs_extent *extent;
     umi_outputs_mapped *mapped;
     size_t              len;
 } umi_outputs_lent;
@@ -89,7 +89,7 @@ on_free(void *arg)
 {
     umi_outputs_lent *lent = arg;
 
-    umi_outputs_region_put(lent->region);
+    umi_outputs_extent_put(lent->extent);
     atomic_fetch_sub_explicit(&lent->mapped->bytes, lent->len,
                               memory_order_relaxed);
     mapped_put(lent->mapped);
@@ -98,7 +98,7 @@ on_free(void *arg)
 
 /* Register a part of a file that is mapped, which is taken over. */
 static umx_status
-register_part(umi_outputs_windows *windows, umi_outputs_region *region,
+register_part(umi_outputs_windows *windows, umi_outputs_extent *extent,
               umi_outputs_window *window)
 {
     umx_context *context = umx_worker_get_context(
@@ -113,16 +113,16 @@ register_part(umi_outputs_windows *windows, umi_outputs_region *region,
     umx_status        status = UMX_ERR_NO_MEMORY;
     size_t            mapped;
 
-    buf = umx_host_buffer(region->data + (window->offset - region->offset),
+    buf = umx_host_buffer(extent->data + (window->offset - extent->offset),
                           (size_t)window->len);
     if (lent != NULL) {
-        *lent  = (umi_outputs_lent){.region = region,
+        *lent  = (umi_outputs_lent){.extent = extent,
                                     .mapped = windows->mapped,
                                     .len    = (size_t)window->len};
         status = umx_memh_register(context, &buf, &params, &window->memh);
     }
     if (status != UMX_OK) {
-        umi_outputs_region_put(region);
+        umi_outputs_extent_put(extent);
         free(lent);
         return status;
     }
@@ -144,7 +144,7 @@ map_part(umi_outputs_windows *windows, const umi_outputs_output *output,
                               .inode    = output->inode,
                               .mtime_ns = output->mtime_ns,
                               .len      = output->len};
-    umi_outputs_region *region;
+    umi_outputs_extent *extent;
     int                 error;
     int fd = umi_outputs_file_open(output->path, strlen(output->path), &id,
                                    &error);
@@ -152,11 +152,11 @@ map_part(umi_outputs_windows *windows, const umi_outputs_output *output,
     if (fd < 0) {
         return (error == ESTALE) ? UMX_ERR_IO_ERROR : UMX_ERR_NO_ELEM;
     }
-    region = umi_outputs_region_map(fd, window->offset, (size_t)window->len,
+    extent = umi_outputs_extent_map(fd, window->offset, (size_t)window->len,
                                     &error);
     (void)close(fd);
-    return (region == NULL) ? UMX_ERR_NO_MEMORY :
-                              register_part(windows, region, window);
+    return (extent == NULL) ? UMX_ERR_NO_MEMORY :
+                              register_part(windows, extent, window);
 }
 
 /* ---- windows -------------------------------------------------------------

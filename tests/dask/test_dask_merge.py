@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/api ucp/merge ucp/run ucp/scheduler_plugin ucp/shuffle ucp/steps
+# tests: ucp/api ucp/merge ucp/worker_shuffle ucp/scheduler_plugin ucp/shuffle ucp/steps
 # tests: ucp/support ucp/tasks ucp/worker_plugin ucp/loop ucp/order ucp/sort ucp/groupby
 """Frames of Dask that are merged, shuffled and sorted over ucp, as Dask's own are."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/join ucp/local ucp/plan ucp/run ucp/tables
+# tests: ucp/join ucp/local ucp/plan ucp/one_rank ucp/tables
 """Joins of frames, compared with pandas' own and polars' own of the whole tables."""
 
 import os

@@ -28,7 +28,7 @@ from worlds import LIMIT, Ranks, good_world, world
 
 import ucp
 import ucp.join
-import ucp.join._run
+import ucp.join._one_rank
 from ucp.join import ArrowJoin, JoinSpec
 from ucp.join._plan import choose_over_decomposition, choose_side, common_type
 from ucp.shuffle import MemoryCache
@@ -515,7 +515,7 @@ def test_the_smallest_budget_is_enough(tmp_path):
 
 def test_memory_is_not_given_back_while_it_is_written(monkeypatch):
     is_inside, may_go = threading.Event(), threading.Event()
-    partition = ucp.join._run.hash_partition_to
+    partition = ucp.join._one_rank.hash_partition_to
 
     def slow(allocate, *args):
         def give(nbytes):
@@ -526,7 +526,7 @@ def test_memory_is_not_given_back_while_it_is_written(monkeypatch):
 
         return partition(give, *args)
 
-    monkeypatch.setattr(ucp.join._run, "hash_partition_to", slow)
+    monkeypatch.setattr(ucp.join._one_rank, "hash_partition_to", slow)
 
     async def main(comm):
         with MemoryCache() as cache:
@@ -1127,7 +1127,7 @@ KILLED = """
 import pyarrow as pa
 import ucp._tables.common
 import ucp.join
-import ucp.join._run
+import ucp.join._one_rank
 
 PHASE = %r
 VICTIM = 1
@@ -1159,7 +1159,7 @@ async def main():
     rng = np.random.default_rng(comm.rank)
     left = pa.table({"k": rng.integers(0, 9999, 20000), "a": np.arange(20000)})
     right = pa.table({"k": rng.integers(0, 9999, 20000), "b": np.arange(20000)})
-    run = ucp.join._run
+    run = ucp.join._one_rank
     try:
         await ucp.join.inner(left, right, on="k", comm=comm)
         run.hash_partition_to = dies("partition", run.hash_partition_to)
@@ -1367,7 +1367,7 @@ def test_one_join_at_a_time():
 
 
 STALLS = """
-import ucp.join._run
+import ucp.join._one_rank
 from ucp.shuffle import Shuffler
 
 async def main():
@@ -1378,18 +1378,18 @@ async def main():
         shuffler.insert(0, bytes(100_000))
     shuffler.insert_finished(0)
     if comm.rank == 0:
-        assert await ucp.join._run._next(shuffler, {}, 1) == 0
+        assert await ucp.join._one_rank._next(shuffler, {}, 1) == 0
     await comm.barrier()
     if comm.rank == 1:
         shuffler.insert(1, bytes(60_000))
     shuffler.insert_finished(1)
     if comm.rank == 0:
         try:
-            await ucp.join._run._next(shuffler, {0: 1}, 1)
+            await ucp.join._one_rank._next(shuffler, {0: 1}, 1)
         except ucp.UCXError as exc:
             assert "the budget holds no more" in str(exc), exc
         await shuffler.extract(0)
-        assert await ucp.join._run._next(shuffler, {0: 1}, 1) == 1
+        assert await ucp.join._one_rank._next(shuffler, {0: 1}, 1) == 1
     await shuffler.close()
     await comm.barrier()
     comm.close()

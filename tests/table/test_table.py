@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tests: ucp/jobs ucp/parts ucp/plan ucp/run
+# tests: ucp/jobs ucp/parts ucp/plan ucp/one_rank
 """``ucp.table``: operations on tables whose rows are on many ranks."""
 
 import asyncio

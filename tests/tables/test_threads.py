@@ -107,10 +107,10 @@ TABLE = {"k": [2, 1, 3], "x": [1, 2, 3]}
     ("place", "begin"),
     [
         ("ucp.table._jobs.range_partition_to", "sort"),
-        ("ucp.table._run.read_chunks", "sort"),
+        ("ucp.table._one_rank.read_chunks", "sort"),
         ("ucp.table._jobs.range_partition_to", "stream"),
-        ("ucp.join._run.hash_partition_to", "join"),
-        ("ucp.join._run.read_chunks", "join"),
+        ("ucp.join._one_rank.hash_partition_to", "join"),
+        ("ucp.join._one_rank.read_chunks", "join"),
     ],
 )
 def test_a_cancelled_call_reads_no_table_any_more(place, begin, monkeypatch):

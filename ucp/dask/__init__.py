@@ -20,9 +20,9 @@ protocol ``ucx`` if nothing else does. UCX starts with the first connection.
 #   HashMerge          _merge, _steps     rows have to move: makes a graph of tasks
 #   insert             _worker_plugin     gets the run, from _scheduler_plugin
 #   insert             _keys, _frames     encodes the rows, partitions by hashed keys
-#   insert             _run, _loop        gives the parts to the worker's shuffler
+#   insert             _worker_shuffle    gives the parts to the worker's shuffler
 #   barrier            _scheduler_plugin  all have inserted: finishes all shufflers
-#   extract            _steps, _run       on the partition's owner: chunks to frames
+#   extract            _steps             on the partition's owner: chunks to frames
 #   merge_partition()  _merge, _pairs     merges both frames, by polars or pandas
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from .._data.partition import count_rows, read_partition
 from ._frames import decode, encode
 from ._keys import Keys
 from ._order import Order
-from ._run import Run
 from ._tasks import (
     BarrierTask,
     ExtractTask,
@@ -24,6 +23,7 @@ from ._tasks import (
     collect,
 )
 from ._worker_plugin import worker_plugin
+from ._worker_shuffle import Run
 
 
 class Side(NamedTuple):

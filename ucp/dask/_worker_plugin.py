@@ -19,8 +19,8 @@ from .._core.lifecycle import current_worker
 from ..exceptions import UCXCanceled, UCXError
 from ..shuffle import MemoryCache
 from ._loop import LoopThread
-from ._run import Epoch, ExtractedError, Run
 from ._tasks import Passed, ShuffleSpec
+from ._worker_shuffle import Epoch, ExtractedError, Run
 
 _T = TypeVar("_T")
 

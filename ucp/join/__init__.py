@@ -36,8 +36,8 @@ from .._tables.stages import Stages
 from ..shuffle import MemoryCache
 from ._engines import DuckDBJoin, PolarsJoin
 from ._local import ArrowJoin, CudfJoin, How, JoinSpec, LocalJoin, PandasJoin
+from ._one_rank import AGREE, ENDS, ROWS, JoinRun
 from ._plan import Call, describe, make_plan, name_of
-from ._run import AGREE, ENDS, ROWS, JoinRun
 from ._statistics import JoinStatistics, explain, gather_statistics, plot
 
 __all__ = [

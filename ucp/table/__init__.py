@@ -42,6 +42,7 @@ from .._tables.stages import Stages
 from ..exceptions import UCXWarning
 from ..shuffle import MemoryCache
 from ._jobs import Job
+from ._one_rank import AGREE, ENDS, ROWS, SAMPLE, Progress, TableRun
 from ._parquet import read_files, write_file
 from ._plan import (
     SIDE,
@@ -59,7 +60,6 @@ from ._plan import (
     sample_keys,
     sort_job,
 )
-from ._run import AGREE, ENDS, ROWS, SAMPLE, Progress, TableRun
 
 __all__ = [
     "Parts",

@@ -35,8 +35,8 @@ from ._files import (
     read_metadata,
 )
 from ._hidden import HiddenFile, is_hidden, locked, remove_left
+from ._one_rank import AGREE, ENDS, SAMPLE
 from ._plan import SIDE, Call, check_calls, describe, make_plan
-from ._run import AGREE, ENDS, SAMPLE
 
 
 class _Group(NamedTuple):

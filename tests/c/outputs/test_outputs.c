@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair world port */
-/* tests: outputs/slot_table outputs/publish outputs/region outputs/reader */
+/* tests: outputs/slot_table outputs/publish outputs/extent outputs/reader */
 /* tests: outputs/item outputs/group outputs/fetch outputs/remote_read */
 /* tests: outputs/view outputs/window outputs/post outputs/writer */
 /* tests: outputs/file */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* region.c: memory with bytes of blocks, and the blocks, which any thread gives
+/* extent.c: memory with bytes of blocks, and the blocks, which any thread gives
  * back. */
 #include <errno.h>
 #include <pthread.h>
@@ -9,17 +9,17 @@
 
 #include "outputs/outputs.h"
 
-static umi_outputs_region *
-region_new(void *data, size_t len)
+static umi_outputs_extent *
+extent_new(void *data, size_t len)
 {
-    umi_outputs_region *region = calloc(1, sizeof(*region));
+    umi_outputs_extent *extent = calloc(1, sizeof(*extent));
 
-    if (region != NULL) {
-        umi_shared_refs_init(&region->refs);
-        region->data = data;
-        region->len  = len;
+    if (extent != NULL) {
+        umi_shared_refs_init(&extent->refs);
+        extent->data = data;
+        extent->len  = len;
     }
-    return region;
+    return extent;
 }
 
 /* ---- memory that is used again -------------------------------------------
@@ -35,9 +35,9 @@ enum {
  */
 struct umi_outputs_store {
     pthread_mutex_t     lock;
-    unsigned            refs; /* the reader's, and of each region in use */
+    unsigned            refs; /* the reader's, and of each extent in use */
     bool                is_over;
-    umi_outputs_region *unused;
+    umi_outputs_extent *unused;
     size_t              kept;
 };
 
@@ -56,12 +56,12 @@ umi_outputs_store_new(void)
 static void
 free_unused(umi_outputs_store *store)
 {
-    umi_outputs_region *region;
+    umi_outputs_extent *extent;
 
-    while ((region = store->unused) != NULL) {
-        store->unused = region->next;
-        free(region->data);
-        free(region);
+    while ((extent = store->unused) != NULL) {
+        store->unused = extent->next;
+        free(extent->data);
+        free(extent);
     }
 }
 
@@ -90,40 +90,40 @@ umi_outputs_store_end(umi_outputs_store *store)
 }
 
 /* Take memory that is long enough, and not much longer; or NULL. */
-static umi_outputs_region *
+static umi_outputs_extent *
 take_unused(umi_outputs_store *store, size_t len)
 {
-    umi_outputs_region **place = &store->unused;
-    umi_outputs_region  *region;
+    umi_outputs_extent **place = &store->unused;
+    umi_outputs_extent  *extent;
 
-    while ((region = *place) != NULL) {
-        if (region->len >= len && region->len / 2 <= len) {
-            *place = region->next;
-            store->kept -= region->len;
-            return region;
+    while ((extent = *place) != NULL) {
+        if (extent->len >= len && extent->len / 2 <= len) {
+            *place = extent->next;
+            store->kept -= extent->len;
+            return extent;
         }
-        place = &region->next;
+        place = &extent->next;
     }
     return NULL;
 }
 
 /* Keep memory that is not in use any more, or free it. */
 static void
-give_to_store(umi_outputs_region *region)
+give_to_store(umi_outputs_extent *extent)
 {
-    umi_outputs_store *store = region->store;
+    umi_outputs_store *store = extent->store;
 
     (void)pthread_mutex_lock(&store->lock);
-    if (!store->is_over && store->kept + region->len <= KEEP_MAX) {
-        region->next  = store->unused;
-        store->unused = region;
-        store->kept += region->len;
-        region = NULL;
+    if (!store->is_over && store->kept + extent->len <= KEEP_MAX) {
+        extent->next  = store->unused;
+        store->unused = extent;
+        store->kept += extent->len;
+        extent = NULL;
     }
     unlock_and_put(store);
-    if (region != NULL) {
-        free(region->data);
-        free(region);
+    if (extent != NULL) {
+        free(extent->data);
+        free(extent);
     }
 }
 
@@ -137,10 +137,10 @@ round_up(size_t len)
     return (len > SIZE_MAX - step) ? len : (len + step - 1) / step * step;
 }
 
-umi_outputs_region *
-umi_outputs_region_alloc(umi_outputs_store *store, size_t len)
+umi_outputs_extent *
+umi_outputs_extent_alloc(umi_outputs_store *store, size_t len)
 {
-    umi_outputs_region *region = NULL;
+    umi_outputs_extent *extent = NULL;
     void               *data;
 
     if (len < KEEP_MIN) {
@@ -148,61 +148,61 @@ umi_outputs_region_alloc(umi_outputs_store *store, size_t len)
     } else {
         len = round_up(len);
         (void)pthread_mutex_lock(&store->lock);
-        region = take_unused(store, len);
-        store->refs += (region != NULL) ? 1 : 0;
+        extent = take_unused(store, len);
+        store->refs += (extent != NULL) ? 1 : 0;
         (void)pthread_mutex_unlock(&store->lock);
     }
-    if (region != NULL) {
-        umi_shared_refs_init(&region->refs);
-        return region;
+    if (extent != NULL) {
+        umi_shared_refs_init(&extent->refs);
+        return extent;
     }
     data   = malloc(len);
-    region = (data == NULL) ? NULL : region_new(data, len);
-    if (region == NULL) {
+    extent = (data == NULL) ? NULL : extent_new(data, len);
+    if (extent == NULL) {
         free(data);
     } else if (store != NULL) {
         (void)pthread_mutex_lock(&store->lock);
         store->refs++;
         (void)pthread_mutex_unlock(&store->lock);
-        region->store = store;
+        extent->store = store;
     }
-    return region;
+    return extent;
 }
 
 /* ---- memory that is there already ----------------------------------------
  */
 
-umi_outputs_region *
-umi_outputs_region_of_memh(umx_memh *memh)
+umi_outputs_extent *
+umi_outputs_extent_of_memh(umx_memh *memh)
 {
     const umx_buffer   *buf    = umx_memh_buffer(memh);
-    umi_outputs_region *region = region_new(buf->data, buf->len);
+    umi_outputs_extent *extent = extent_new(buf->data, buf->len);
 
-    if (region != NULL) {
+    if (extent != NULL) {
         umx_memh_hold(memh);
-        region->memh = memh;
+        extent->memh = memh;
     }
-    return region;
+    return extent;
 }
 
-umi_outputs_region *
-umi_outputs_region_of_rkey(umx_rkey *rkey)
+umi_outputs_extent *
+umi_outputs_extent_of_rkey(umx_rkey *rkey)
 {
-    umi_outputs_region *region = region_new(umx_rkey_pointer(rkey),
+    umi_outputs_extent *extent = extent_new(umx_rkey_pointer(rkey),
                                             (size_t)umx_rkey_length(rkey));
 
-    if (region != NULL) {
-        region->rkey = rkey;
+    if (extent != NULL) {
+        extent->rkey = rkey;
     }
-    return region;
+    return extent;
 }
 
-umi_outputs_region *
-umi_outputs_region_map(int fd, uint64_t offset, size_t len, int *error)
+umi_outputs_extent *
+umi_outputs_extent_map(int fd, uint64_t offset, size_t len, int *error)
 {
     uint64_t            page   = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t            before = offset % page;
-    umi_outputs_region *region;
+    umi_outputs_extent *extent;
     void               *data;
 
     *error = ENOMEM;
@@ -215,43 +215,43 @@ umi_outputs_region_map(int fd, uint64_t offset, size_t len, int *error)
         *error = errno;
         return NULL;
     }
-    region = region_new(data, len + (size_t)before);
-    if (region == NULL) {
+    extent = extent_new(data, len + (size_t)before);
+    if (extent == NULL) {
         (void)munmap(data, len + (size_t)before);
         return NULL;
     }
-    region->is_file = true;
-    region->offset  = offset - before;
+    extent->is_file = true;
+    extent->offset  = offset - before;
     *error          = 0;
-    return region;
+    return extent;
 }
 
 void
-umi_outputs_region_hold(umi_outputs_region *region)
+umi_outputs_extent_hold(umi_outputs_extent *extent)
 {
-    umi_shared_refs_get(&region->refs);
+    umi_shared_refs_get(&extent->refs);
 }
 
 void
-umi_outputs_region_put(umi_outputs_region *region)
+umi_outputs_extent_put(umi_outputs_extent *extent)
 {
-    if (!umi_shared_refs_put(&region->refs)) {
+    if (!umi_shared_refs_put(&extent->refs)) {
         return;
     }
-    if (region->store != NULL) {
-        give_to_store(region);
+    if (extent->store != NULL) {
+        give_to_store(extent);
         return;
     }
-    if (region->rkey != NULL) {
-        umx_rkey_retire(region->rkey);
-    } else if (region->memh != NULL) {
-        umx_memh_put(region->memh);
-    } else if (region->is_file) {
-        (void)munmap(region->data, region->len);
+    if (extent->rkey != NULL) {
+        umx_rkey_retire(extent->rkey);
+    } else if (extent->memh != NULL) {
+        umx_memh_put(extent->memh);
+    } else if (extent->is_file) {
+        (void)munmap(extent->data, extent->len);
     } else {
-        free(region->data);
+        free(extent->data);
     }
-    free(region);
+    free(extent);
 }
 
 /* ---- blocks --------------------------------------------------------------
@@ -267,7 +267,7 @@ umx_outputs_block_query(const umx_outputs_block *block,
 void
 umx_outputs_block_release(umx_outputs_block *block)
 {
-    umi_outputs_region_put(block->region);
+    umi_outputs_extent_put(block->extent);
     free(block);
 }
 
@@ -283,5 +283,5 @@ umx_outputs_block_get(umx_outputs_block *block, const umx_buffer *buf,
     if (block->info.place != UMX_OUTPUTS_AWAY) {
         return UMX_ERR_INVALID_PARAM;
     }
-    return umx_rma_get(block->region->rkey, &item, op, req_p);
+    return umx_rma_get(block->extent->rkey, &item, op, req_p);
 }
