@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 from distributed.core import Status
 
 import ucp.dask
-from ucp.dask import _merge, _run, _worker_plugin
+from ucp.dask import _merge, _worker_shuffle, _worker_plugin
 
 SETTINGS = {
     # A cluster gives up a worker whose process is being started again after it.
@@ -121,7 +121,7 @@ def part_with_objects(number):
 
 def die_once(step, file):
     """Have the worker that unlinks the file die at a step of its next shuffle."""
-    plugin, run = _worker_plugin.ShuffleWorkerPlugin, _run.Run
+    plugin, run = _worker_plugin.ShuffleWorkerPlugin, _worker_shuffle.Run
     owner, name = {
         "insert": (run, "insert"),
         "inserted": (run, "insert"),
