@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 from distributed.core import Status
 
 import ucp.dask
-from ucp.dask import _merge, _worker_shuffle, _worker_plugin
+from ucp.dask import _merge, _worker_plugin, _worker_shuffle
 
 SETTINGS = {
     # A cluster gives up a worker whose process is being started again after it.
