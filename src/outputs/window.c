@@ -76,7 +76,7 @@ mapped_put(umi_outputs_mapped *mapped)
     }
 }
 
-/* A extent that was lent to a registered memory, and whose bytes are counted.
+/* An extent that was lent to a registered memory, and whose bytes are counted.
  */
 typedef struct umi_outputs_lent {
     umi_outputs_extent *extent;

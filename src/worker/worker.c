@@ -684,13 +684,16 @@ umi_worker_run_events(umx_worker *worker)
 void
 umi_worker_run_watches(umx_worker *worker)
 {
+    unsigned num_run;
+
     if (umi_watches_are_run(&worker->watches)) {
         return;
     }
     worker->watch_countdown = worker->num_handshakes != 0 ?
                                   UMI_POLLS_PER_WATCH_BUSY :
                                   UMI_POLLS_PER_WATCH;
-    worker->activity += umi_watches_run(&worker->watches);
+    num_run                 = umi_watches_run(&worker->watches);
+    worker->activity += num_run; /* and what the callbacks have added */
 }
 
 void
