@@ -450,7 +450,7 @@ class TestRemote:
         memory, remote = await connect_self(make(16))
         signals = remote.endpoint.remote(memory.key)
         signals.close()
-        with pytest.raises(ucp.UCXCloseError, match="^RemoteMemory closed"):
+        with pytest.raises(ucp.UCXCloseError, match=r"^RemoteMemory closed"):
             await remote.put_signal(b"x", 8, 0, 1, signal_memory=signals)
 
     async def test_a_closed_endpoint_is_refused(self, connect_self, make):

@@ -84,9 +84,9 @@ make_error(RequestObject *req)
 {
     const rma_tail *tail = TAIL_OF(req, rma_tail);
 
-    return rma_error_of(
-        req, rma_is_closed(tail->remote) ||
-                 (tail->atomic != NULL && rma_is_closed(tail->atomic->signals)));
+    return rma_error_of(req, rma_is_closed(tail->remote) ||
+                                 (tail->atomic != NULL &&
+                                  rma_is_closed(tail->atomic->signals)));
 }
 
 static const op_type op_put_signal = {
