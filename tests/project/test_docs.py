@@ -67,8 +67,14 @@ def named(name: str) -> str:
 
 
 def run(code: str, *arguments: str) -> list[str]:
+    """The lines that a program prints; it prints no errors.
+
+    Dask tells at its level "info" that a cluster which is being closed has closed
+    the connection over which its scheduler tells it of a worker's end.
+    """
     done = subprocess.run(
         [sys.executable, "-P", "-W", "error", "-c", code, *arguments],
+        env={**os.environ, "DASK_LOGGING__DISTRIBUTED": "warning"},
         capture_output=True,
         text=True,
         timeout=50,
