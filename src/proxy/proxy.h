@@ -249,6 +249,8 @@ void       umi_proxy_kick(umx_proxy *proxy);
 
 /* Can the proxy make a fence for all threads of the process? */
 bool umi_proxy_can_fence(void);
+/* Make such a fence: for this thread by an instruction, for the others by the
+ * system. */
 void umi_proxy_fence(void);
 
 /* ---- process.c -----------------------------------------------------------

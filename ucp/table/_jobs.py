@@ -62,7 +62,7 @@ class Job(Protocol):
 
 
 class _Job:
-    """What jobs have in common."""
+    """What jobs do where they have no method of their own: see ``Job``."""
 
     is_ordered = False
     keys: tuple[str, ...] = ()
