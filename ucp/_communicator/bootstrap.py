@@ -108,7 +108,12 @@ def _read(path: Path) -> bytes | None:
 def read_root(
     path: Path, end: float | None, timeout: float | None
 ) -> UCXAddress | None:
-    """The address in the file; None: there is none yet, and the time is not out."""
+    """Return the address in the file, or None if there is no file yet.
+
+    Raises:
+        UCXTimeout: there is no file, and the time ``end`` has passed.
+        UCXConfigError: the file has no address, or belongs to another user.
+    """
     data = _read(path)
     if data is None:
         if end is not None and time.monotonic() >= end:

@@ -206,11 +206,17 @@ class SymmetricHeap(_ext.SymmetricHeap):
         await self._comm.bcast(local_of(dest), root)
 
     async def fcollect(self, dest: Any, source: Any) -> None:
-        """Collect ``source`` of every rank, all of one length, in ``dest``."""
+        """Collect the ``source`` of every rank in ``dest``.
+
+        The lengths must be the same on all ranks.
+        """
         await self._comm.allgather(local_of(source), local_of(dest))
 
     async def collect(self, dest: Any, source: Any) -> None:
-        """Collect ``source`` of every rank, of any length, in ``dest``."""
+        """Collect the ``source`` of every rank in ``dest``.
+
+        The lengths may differ from rank to rank.
+        """
         import numpy
 
         mine = numpy.array([local_of(source).size], "i8")
@@ -221,7 +227,10 @@ class SymmetricHeap(_ext.SymmetricHeap):
         )
 
     async def alltoall(self, dest: Any, source: Any) -> None:
-        """Send part i of ``source`` to rank i, to the part of this one in ``dest``."""
+        """Send part i of ``source`` to rank i.
+
+        Rank i gets it in its ``dest``, as the part with the number of this rank.
+        """
         await self._comm.alltoall(local_of(source), local_of(dest))
 
     async def reduce(self, dest: Any, source: Any, op: Any = "sum") -> None:
