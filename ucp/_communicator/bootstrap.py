@@ -47,7 +47,7 @@ def _bytes_of(address: Any) -> bytes:
 
 
 def path_of(url: str, rank: int) -> Path:
-    """The file of ``file:///path``, for the rank."""
+    """Return the path in the URL ``file:///path``, and check URL and rank."""
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise UCXConfigError(f"the root is not file:///path: {url!r}")

@@ -199,7 +199,7 @@ class Ring(_ext.Ring):
             await self._retire(oldest)
 
     def push_wait(self, commands: Any, timeout: float | None = None) -> int:
-        """``push()`` that blocks.
+        """Write commands as ``push()`` does, and block while there is no room.
 
         Raises:
             UCXTimeout: there was no room for ``timeout`` seconds; some of the
@@ -216,7 +216,7 @@ class Ring(_ext.Ring):
     # Waiting.
 
     def retire(self, number: int) -> _ext.CoroutineRequest[None]:
-        """Wait until the command of that number is over; awaitable.
+        """Wait until the command with this number is over; awaitable.
 
         Raises:
             UCXError, IndexError, ValueError: the ring has ended before.
@@ -224,10 +224,10 @@ class Ring(_ext.Ring):
         return self._retire(number)
 
     def quiet(self) -> _ext.CoroutineRequest[None]:
-        """Wait until all that was written to the ring is over, and the bytes of its
-        puts are in the ranks' memory; awaitable.
+        """Wait until all commands that were written to the ring are over, and the bytes
+        of their puts are in the memory of the ranks; awaitable.
 
-        Cancelling changes nothing: the commands are carried out.
+        If this call is cancelled, the commands are carried out all the same.
 
         Raises:
             UCXError, IndexError, ValueError: the ring has ended.
@@ -235,7 +235,7 @@ class Ring(_ext.Ring):
         return self._quiet((self,))
 
     def wait(self, number: int, timeout: float | None = None) -> None:
-        """``retire()`` that blocks; in any thread.
+        """Block until the command with this number is over; any thread may call.
 
         Raises:
             UCXTimeout: the command was not over in ``timeout`` seconds.
@@ -243,7 +243,7 @@ class Ring(_ext.Ring):
         self._wait((self,), number, timeout)
 
     def wait_quiet(self, timeout: float | None = None) -> None:
-        """``quiet()`` that blocks; in any thread.
+        """Block until a ``quiet()`` would be done; any thread may call.
 
         Raises:
             UCXTimeout: the commands were not over in ``timeout`` seconds.
