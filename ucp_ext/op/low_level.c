@@ -245,11 +245,12 @@ low_am_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
     return run_transfer(&what, module, args, nargs, kwnames);
 }
 
-PyDoc_STRVAR(stream_send_doc,
-             "stream_send_nb(ep, buffer, nbytes, cb_func, cb_args=None,\n"
-             "               cb_kwargs=None, name=None)\n--\n\n"
-             "Send `nbytes` of `buffer` on the byte stream. The other arguments\n"
-             "are those of tag_send_nb().");
+PyDoc_STRVAR(
+    stream_send_doc,
+    "stream_send_nb(ep, buffer, nbytes, cb_func, cb_args=None,\n"
+    "               cb_kwargs=None, name=None)\n--\n\n"
+    "Send `nbytes` of `buffer` on the byte stream. The other arguments\n"
+    "are those of tag_send_nb().");
 
 static PyObject *
 low_stream_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
