@@ -81,7 +81,10 @@ class State:
         self.kept: dict[tuple[int, int], Coming] = {}
 
     def close(self) -> None:
-        """Close what belongs to the communicator, which was closed."""
+        """Release the messages and the communicator that this object keeps.
+
+        The communicator of the program was closed before.
+        """
         self.kept.clear()
         if self.frames is not None:
             self.frames.close()
