@@ -230,8 +230,8 @@ class Operations:
     def dup(self) -> _ext.CoroutineRequest[Self]:
         """Make a communicator of the same ranks; collective, awaitable.
 
-        Messages and operations of the one are not seen by the other. It fails and is
-        closed by itself, before or after this one.
+        Each of the two has its own messages and operations. The new communicator
+        fails separately, and is closed separately, before this one or after it.
         """
         return self.split(0, self.rank)  # type: ignore[attr-defined,no-any-return]
 
@@ -246,9 +246,9 @@ class Operations:
             group.
 
         Raises:
-            ValueError: this communicator has not all processes of the group; or the
-                ranks have given different groups, then on those whose group was not
-                made. The others get a communicator that fails.
+            ValueError: a process of the group is not in this communicator; or the
+                ranks have given different groups. In the second case some ranks may
+                get a communicator instead of the exception, and it fails.
         """
         check_group(self, group)
         return Operation(create(self, group))

@@ -186,7 +186,7 @@ class Operations:
         allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> list[Any]:
-        """Send object number i to rank i; return those of all ranks."""
+        """Send object number i to rank i; return the objects for this rank."""
         return self._run(timeout, pickled.alltoall, objs, allow_pickle)
 
     def reduce_pickle(
@@ -198,7 +198,7 @@ class Operations:
         allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Combine the objects of all ranks in their order; return that on the root."""
+        """Combine the objects in the order of the ranks; return the result on the root."""
         return self._run(timeout, pickled.reduce, obj, op, root, allow_pickle)
 
     def allreduce_pickle(
