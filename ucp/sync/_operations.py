@@ -198,7 +198,7 @@ class Operations:
         allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Combine the objects in the order of the ranks; return the result on the root."""
+        """Combine the objects of all ranks in order; return the result on the root."""
         return self._run(timeout, pickled.reduce, obj, op, root, allow_pickle)
 
     def allreduce_pickle(

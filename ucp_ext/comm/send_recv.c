@@ -218,7 +218,7 @@ const char comm_send_doc[] =
 
 const char comm_isend_doc[] =
     "isend($self, buffer, dest, tag=0)\n--\n\n"
-    "Do the same as send(), which begins with the call, too.";
+    "Do the same as send(). Both begin with the call.";
 
 PyObject *
 comm_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -326,7 +326,7 @@ const char comm_recv_doc[] =
 
 const char comm_irecv_doc[] =
     "irecv($self, buffer, source=-1, tag=-1)\n--\n\n"
-    "Do the same as recv(), which begins with the call, too.";
+    "Do the same as recv(). Both begin with the call.";
 
 PyObject *
 comm_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -381,8 +381,8 @@ comm_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 const char comm_iprobe_doc[] =
     "iprobe($self, source=-1, tag=-1)\n--\n\n"
-    "The Status of the message that recv(source=source, tag=tag) would get\n"
-    "if it has come; else None.";
+    "Return the Status of the message that recv(source=source, tag=tag)\n"
+    "would get, or None if no such message has come.";
 
 PyObject *
 comm_iprobe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -411,8 +411,8 @@ comm_iprobe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 const char comm_improbe_doc[] =
     "improbe($self, source=-1, tag=-1)\n--\n\n"
     "Take the message that recv(source=source, tag=tag) would get, without\n"
-    "its bytes, if it has come: a CommMessage, which no other receive gets;\n"
-    "else None.";
+    "its bytes. Return it as a CommMessage, which no other receive gets, or\n"
+    "None if no such message has come.";
 
 PyObject *
 comm_improbe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
