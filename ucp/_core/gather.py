@@ -31,7 +31,7 @@ def gather(
         await ucp.gather(*sends)
 
     It is ``asyncio.gather()`` for operations of this library. For short messages it
-    takes a tenth of the time: operations that were complete when they were called
+    takes a quarter of the time: operations that were complete when they were called
     need no wait, and the task is woken once.
 
     Args:
