@@ -314,7 +314,7 @@ get_context(PyObject *op, void *Py_UNUSED(closure))
  */
 
 PyDoc_STRVAR(listen_doc,
-             "listen($self, sockaddr, on_accept, *, backlog=None,\n"
+             "_listen($self, sockaddr, on_accept, *, backlog=None,\n"
              "       timeout=None, on_remote_close=None)\n--\n\n"
              "Listen on (host, port[, flowinfo, scope]), numeric; a host of\n"
              "None is all addresses, of IPv6 where there is some. Calls\n"
