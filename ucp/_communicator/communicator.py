@@ -314,9 +314,10 @@ class Communicator(Operations, _ext.Communicator):
     async def mprobe(
         self, source: int = ANY_SOURCE, tag: int = ANY_TAG
     ) -> _ext.CommMessage:
-        """Wait for a message and take it without its bytes; ``improbe()`` that waits.
+        """Wait for a message, and take it without its bytes.
 
-        When cancelled nothing is lost.
+        It does the same as ``improbe()``, but waits until there is a message. No
+        message is lost if the call is cancelled.
         """
         while (message := self.improbe(source, tag)) is None:
             await self.probe(source, tag)

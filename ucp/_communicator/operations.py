@@ -61,8 +61,8 @@ class Operations:
             The exceptions of ``send`` and ``recv``.
             TypeError: the same buffer is given twice, and is of a device or has gaps.
 
-        When it is cancelled, so are the send and the receive, which gives its message
-        back, even when it is done and its result was not handed out.
+        If it is cancelled, the send and the receive are cancelled. The next receive
+        gets the message, even if the receive was done and nobody has got its result.
         """
         return Receiving(
             sendrecv.sendrecv(self, send, dest, recv, source, send_tag, recv_tag),
@@ -143,8 +143,8 @@ class Operations:
     def gather_pickle(
         self, obj: Any, root: int = 0, *, allow_pickle: bool | None = None
     ) -> Future[list[Any] | None]:
-        """Bring the objects of all ranks to the root; awaits the list of them there,
-        and None on the other ranks."""
+        """Bring the objects of all ranks to the root. On the root it awaits their list,
+        and on the other ranks None."""
         return Operation(pickled.gather(self, obj, root, allow_pickle))
 
     def scatter_pickle(
@@ -154,7 +154,7 @@ class Operations:
         *,
         allow_pickle: bool | None = None,
     ) -> Future[Any]:
-        """Send the root's object number i to rank i; awaits this rank's."""
+        """Send the root's object number i to rank i; awaits the object of this rank."""
         return Operation(pickled.scatter(self, objs, root, allow_pickle))
 
     def allgather_pickle(
@@ -166,8 +166,8 @@ class Operations:
     def alltoall_pickle(
         self, objs: Iterable[Any], *, allow_pickle: bool | None = None
     ) -> Future[list[Any]]:
-        """Send object number i to rank i; awaits the list of those of all ranks for
-        this one."""
+        """Send object number i to rank i; awaits the list of the objects that all ranks
+        have sent to this rank."""
         return Operation(pickled.alltoall(self, objs, allow_pickle))
 
     def reduce_pickle(
@@ -200,7 +200,7 @@ class Operations:
     def allreduce_pickle(
         self, obj: Any, op: Op = "sum", *, allow_pickle: bool | None = None
     ) -> Future[Any]:
-        """``reduce_pickle`` whose result every rank gets.
+        """Do the same as ``reduce_pickle``, but give every rank the result.
 
         Each rank combines the objects itself, so ``op`` has to give the same
         everywhere. Its exceptions are raised on the rank where it raises them.
@@ -210,14 +210,15 @@ class Operations:
     def scan_pickle(
         self, obj: Any, op: Op = "sum", *, allow_pickle: bool | None = None
     ) -> Future[Any]:
-        """Combine the objects of the ranks up to this one, as ``reduce_pickle``
+        """Combine the objects of the ranks from 0 to this one, as ``reduce_pickle``
         does; awaits the result."""
         return Operation(pickled.scan(self, obj, op, allow_pickle))
 
     def exscan_pickle(
         self, obj: Any, op: Op = "sum", *, allow_pickle: bool | None = None
     ) -> Future[Any]:
-        """``scan_pickle`` of the ranks before this one; awaits None on rank 0."""
+        """Do the same as ``scan_pickle``, but without the object of this rank; awaits
+        None on rank 0."""
         return Operation(pickled.exscan(self, obj, op, allow_pickle))
 
     # Other communicators.
@@ -230,8 +231,8 @@ class Operations:
     def dup(self) -> _ext.CoroutineRequest[Self]:
         """Make a communicator of the same ranks; collective, awaitable.
 
-        Messages and operations of the one are not seen by the other. It fails and is
-        closed by itself, before or after this one.
+        Each of the two has its own messages and operations. The new communicator
+        fails separately, and is closed separately, before this one or after it.
         """
         return self.split(0, self.rank)  # type: ignore[attr-defined,no-any-return]
 
@@ -246,9 +247,9 @@ class Operations:
             group.
 
         Raises:
-            ValueError: this communicator has not all processes of the group; or the
-                ranks have given different groups, then on those whose group was not
-                made. The others get a communicator that fails.
+            ValueError: a process of the group is not in this communicator; or the
+                ranks have given different groups. In the second case some ranks may
+                get a communicator instead of the exception, and it fails.
         """
         check_group(self, group)
         return Operation(create(self, group))

@@ -61,10 +61,11 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         Receives that are pending on this side raise UCXPeerClosed. Closing an
         endpoint that either side has closed already does nothing.
 
-        A peer whose program computes, or is stopped, is not waited for once all
-        that was sent lies in its queue. It is waited for while it has not asked
-        for an announced message, has given no credit for a message, or its system
-        has no room for all bytes. After a second a line of the logger says which.
+        The close does not wait for a peer that computes or is stopped, once
+        everything that was sent is in the queue of the peer. It waits while the
+        peer has not asked for an announced message, has given no credit for a
+        message, or has no room for all bytes in its system. After a second the
+        logger says for which of these it waits.
 
         Args:
             timeout: seconds to wait for the peer before the endpoint is closed
@@ -115,16 +116,17 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     def set_keep_last(self, count: int | None) -> None:
         """Keep only the newest messages of the endpoint that nobody has received.
 
-        Earlier ones are dropped as newer ones come, whatever their tags are, and
-        count as received for their sender: a slow reader gets the newest state and
-        holds nobody up. Bytes of long messages that are dropped are not fetched.
-        ``count`` bounds what is unread, and ``receive_messages`` does not.
-        Those of other channels stay: ``Channel.set_keep_last``. Messages and
-        messages of frames are counted apart. The peer need not know.
+        As newer messages come, earlier messages of any tag are dropped. Their
+        sender counts them as received. So a slow reader gets the newest state, and
+        no sender waits for it. Bytes of long messages that are dropped are not
+        fetched. While this limit is set, ``receive_messages`` has no effect.
+        Messages of other channels are kept: see ``Channel.set_keep_last``. Messages
+        of frames are counted separately. The peer need not know.
         ``statistics.dropped_messages`` says how many have been dropped.
 
         Args:
-            count: so many are kept, 1 or more; None: all, as at first.
+            count: the number of messages to keep, 1 or more; None: keep all, the
+                default.
 
         Raises:
             TypeError, ValueError: the number is not an int of 1 or more.
@@ -141,7 +143,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
 
     @property
     def peer(self) -> Peer:
-        """Host, port, pid and version of the peer; None for what is not known."""
+        """Host, port, pid and version of the peer; an unknown value is None."""
         host, port = (self.peer_address or (None, None))[:2]
         pid, version = self._peer_id or (None, None)
         return Peer(host, port, pid, version)

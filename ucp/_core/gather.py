@@ -30,20 +30,20 @@ def gather(
         sends = [ep.send(array) for array in arrays]
         await ucp.gather(*sends)
 
-    It is ``asyncio.gather()`` for operations of this library, and costs a tenth of it
-    for short messages: what has been done in its call is not waited for, and the task
-    is woken once.
+    It is ``asyncio.gather()`` for operations of this library. For short messages it
+    takes a quarter of the time: operations that were complete when they were called
+    need no wait, and the task is woken once.
 
     Args:
         ops: operations that have begun, coroutines, or futures; tasks are made of
             coroutines.
         return_exceptions: return exceptions in the place of results. Otherwise the
-            first operation that fails, in time, ends the wait with its exception, and
-            the others go on, as with ``asyncio.gather()``.
+            operation that fails earliest ends the wait with its exception, and the
+            others go on, as with ``asyncio.gather()``.
 
-    When it is cancelled, or its time is out, all operations are cancelled, and it ends
-    when none uses its buffer any more. What a receive has got by then goes to the next
-    receive.
+    If the call is cancelled, or its time is out, all operations are cancelled. The call
+    ends when none of them uses its buffer any more. A message that a receive has got
+    by then goes to the next receive.
     """
     return _Gathering(ops, return_exceptions)
 

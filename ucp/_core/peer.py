@@ -13,7 +13,10 @@ _NONSENSE = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError
 
 
 class Peer(NamedTuple):
-    """What this side knows about the peer by the handshake; None if unknown."""
+    """What the handshake has told this side about the peer.
+
+    A field is None if it is not known.
+    """
 
     host: str | None
     port: int | None

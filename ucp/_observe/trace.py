@@ -106,8 +106,8 @@ class Trace:
     def stop(self) -> None:
         """Record no more, and write the file.
 
-        Does nothing if the trace is not running, or is that of the process that
-        has forked this one.
+        Does nothing if the trace is not running, or if the parent process started
+        it and this process was forked afterwards.
 
         Raises:
             OSError: the file cannot be written.
@@ -158,13 +158,13 @@ class Trace:
     ) -> None:
         """Write the traces of several processes into one file.
 
-        Processes of one host share a clock. Those of other hosts are placed by the
-        hosts' time of day, which may differ by as much as it is set differently.
+        Processes of one host share a clock. The events of several hosts are ordered by
+        the time of day of each host. They are shifted if these clocks differ.
 
         Raises:
-            ValueError: there are no traces, or a file is none: the text names it.
-            TypeError: ``paths`` is one path.
-            OSError: a file cannot be read, or ``target`` not be written.
+            ValueError: ``paths`` is empty, or a file is not a trace: the text names it.
+            TypeError: ``paths`` is a single path.
+            OSError: a file cannot be read, or ``target`` cannot be written.
         """
         if isinstance(paths, str | bytes | os.PathLike):
             raise TypeError(f"paths is a list of paths of traces, not {paths!r}")

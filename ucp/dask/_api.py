@@ -171,19 +171,18 @@ def groupby(
     Args:
         ddf: a frame of Dask.
         by: label of a column, or labels.
-        observed: as in Dask: False gives groups without rows, each of them once, for
-            categories; None is pandas' default.
+        observed: as in Dask. False: a category that no row has is a group, too, and
+            comes once in the result. None: the default of pandas.
         dropna: as in Dask.
 
     Returns:
         An object whose method ``agg(spec, npartitions=None)`` returns a frame of
-        Dask. Partitions are reduced before their rows move, by Dask's functions, and
-        afterwards; groups of one partition of the result are in no order that is
-        promised.
+        Dask. Dask's functions reduce each partition before its rows move, and again
+        afterwards. The groups of a partition of the result may be in any order.
 
     Raises:
         KeyError: there is no such column.
-        NotImplementedError: ``by`` is no label.
+        NotImplementedError: ``by`` is not a label or a list of labels.
     """
     if _support.missing() is not None:
         return ddf.groupby(by, observed=observed, dropna=dropna)

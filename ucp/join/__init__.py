@@ -278,8 +278,8 @@ def inner(
         on: name of the key column, or names, in both tables.
         left_on, right_on: the same for each table. Types that differ only in their
             width are made equal.
-        suffixes: what is appended to the names of other columns that both have; None
-            is nothing.
+        suffixes: are appended to the names of other columns that both tables have.
+            None: nothing is appended.
         strategy: ``"shuffle"``: rows with equal keys come to the same rank;
             ``"broadcast"``: the smaller table comes to every rank; ``"auto"``: the
             one that is estimated to be faster.
@@ -288,13 +288,14 @@ def inner(
         seed: of the hash: see ``ucp.shuffle.hash_partition``.
         local: joins the rows of a rank. None: ``PandasJoin`` if a table is a
             ``DataFrame`` of pandas; else ``PolarsJoin``, ``DuckDBJoin`` or
-            ``ArrowJoin``, the first that all ranks have installed. Tables of
-            fewer than 200 000 rows, and keys that these two do not join as Arrow
-            does, are joined by Arrow. The result does not depend on it.
+            ``ArrowJoin``, the first that all ranks have installed. Arrow joins
+            tables of fewer than 200 000 rows, and keys that Polars or DuckDB would
+            join differently. So the result does not depend on the choice.
         budget: bytes of memory for partitions; None: no limit. The tables are
             partitioned in pieces of an eighth of it, or of 1 MiB. Without
             ``spill_dir`` it limits only what comes over a network.
-        spill_dir: a directory for a file of what the budget does not hold.
+        spill_dir: a directory. Rows for which the budget has no room are in a file
+            there.
         cache: memory that is used again by the next join; None: new memory.
 
     Returns:
@@ -304,12 +305,12 @@ def inner(
         KeyError: a key column does not exist.
         TypeError: tables, types or keys that cannot be joined.
         ValueError: arguments that make no sense, or differ between ranks.
-        OSError: ``spill_dir`` cannot be written to. These four are the same on all
-            ranks, and raised before rows are sent.
+        OSError: ``spill_dir`` cannot be written to. This exception and the three
+            above are the same on all ranks, and are raised before rows are sent.
         UCXBusy: a join is under way on the communicator.
-        UCXError: the budget does not hold what comes over a network, and there is
-            no ``spill_dir``; or the file there cannot grow: the text names the
-            directory, and ``errno`` says why.
+        UCXError: the budget has no room for the rows that come over a network, and
+            there is no ``spill_dir``; or the file there cannot grow: the text names
+            the directory, and ``errno`` says why.
         UCXRankFailed: a rank has failed, or its join has raised an exception.
 
     Warns:

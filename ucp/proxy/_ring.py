@@ -278,7 +278,7 @@ async def quiet_all(rings: Iterable[Ring]) -> None:
 
 
 def wait_quiet_all(rings: Iterable[Ring], timeout: float | None = None) -> None:
-    """``quiet_all()`` that blocks; in any thread.
+    """Do the same as ``quiet_all()``, and block meanwhile. Any thread may call it.
 
     Raises:
         UCXTimeout: the commands were not over in ``timeout`` seconds.

@@ -89,12 +89,12 @@ class Array(_ext.SymmetricMemory):
         return made
 
     def on(self, pe: SupportsIndex) -> numpy.ndarray[Any, Any]:
-        """The array of that PE, in place: OpenSHMEM's ``shmem_ptr``.
+        """The array on PE ``pe``, in place: OpenSHMEM's ``shmem_ptr``.
 
-        After stores to it ``heap.notify(pe)`` wakes who waits there.
+        After stores to it ``heap.notify(pe)`` wakes the process that waits there.
 
         Raises:
-            BufferError: the memory of that PE is not mapped here.
+            BufferError: the memory of this PE is not mapped here.
         """
         import numpy
 

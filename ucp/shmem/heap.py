@@ -97,19 +97,20 @@ class SymmetricHeap(_ext.SymmetricHeap):
     async def empty(
         self, shape: Any, dtype: Any = "f8", *, align: int = 0
     ) -> SymmetricArray:
-        """Allocate an array, whose items are anything; a collective operation.
+        """Allocate an array without setting its items; a collective operation.
 
         Args:
-            shape: int, or tuple of them; as the rest, the same on every rank.
-            dtype: of NumPy.
-            align: of the address on every rank, bytes: a power of two up to 65536;
-                0: 64.
+            shape: an int, or a tuple of ints. All arguments are the same on every
+                rank.
+            dtype: a dtype of NumPy.
+            align: alignment of the address on every rank, in bytes: a power of two up
+                to 65536. 0: 64.
 
         Raises:
             UCXError: there is no room, or the ranks give different arguments: on
                 every rank the same.
-            TypeError, ValueError: the arguments are bad. Ranks whose own are good
-                raise UCXError then.
+            TypeError, ValueError: the arguments of this rank are bad. A rank with good
+                arguments raises UCXError then.
         """
         return (await self._allocate("empty", shape, dtype, align))[0]
 
@@ -122,19 +123,19 @@ class SymmetricHeap(_ext.SymmetricHeap):
     async def full(
         self, shape: Any, value: Any, dtype: Any = "f8", *, align: int = 0
     ) -> SymmetricArray:
-        """``empty()`` with ``value``, which no other rank's put comes before."""
+        """Allocate an array, and set its items to ``value`` before any rank can put."""
         array, values = await self._allocate("full", shape, dtype, align, value)
         array.local[...] = values
         await self.sync_all()
         return array
 
     async def free(self, array: Any) -> None:  # type: ignore[override]
-        """Free an array on all ranks, which all free it; None is nothing.
+        """Free an array; a collective operation. None is allowed, and frees nothing.
 
         Raises:
             UCXError: the ranks free different arrays.
             TypeError, ValueError: it is not an array of this heap, is a part of one, or
-                has been freed. Ranks whose own is good raise UCXError then.
+                has been freed. A rank with a good array raises UCXError then.
         """
         try:
             check_free(self, array)
@@ -150,11 +151,11 @@ class SymmetricHeap(_ext.SymmetricHeap):
     def p(
         self, dest: Array, value: Any, pe: SupportsIndex
     ) -> _ext.CoroutineRequest[None]:
-        """Write ``value`` to the first item of ``dest`` of that PE; awaitable."""
+        """Write ``value`` to the first item of ``dest`` on PE ``pe``; awaitable."""
         return self.put(dest, item_of(dest, value), pe)
 
     async def g(self, source: Array, pe: SupportsIndex) -> Any:
-        """Read the first item of ``source`` of that PE."""
+        """Read the first item of ``source`` on PE ``pe``."""
         import numpy
 
         item = numpy.empty((), source.dtype)

@@ -331,10 +331,10 @@ class StagingQueue:
         return await self._run(_Operation(view, (rank, int(tag)), is_recv=True))
 
     async def close(self) -> None:
-        """Wait for what is under way, and leave.
+        """Wait for the operations that are under way, and leave.
 
-        Receives that no message has come for yet, and sends that wait for others,
-        raise UCXCloseError.
+        A receive for which no message has come yet raises UCXCloseError, and so does a
+        send that has not begun because it waits for earlier operations.
         """
         if self._is_closed:
             return
@@ -353,7 +353,7 @@ class StagingQueue:
         self._end()
 
     def abort(self, reason: str | None = None) -> None:
-        """Give it up: operations on every rank raise UCXRankFailed."""
+        """Give the queue up: operations on every rank raise UCXRankFailed."""
         self._is_closed = True
         self._turns.refuse(UCXCloseError, _CLOSED)
         self._comm.abort(reason)

@@ -153,7 +153,7 @@ class Communicator(Operations, NonBlocking):
 
     @property
     def failure(self) -> UCXRankFailed | None:
-        """What operations raise once it has failed; or None."""
+        """The exception that operations raise after a failure; None before."""
         return self._async.failure
 
     def explain(self) -> list[PeerPath]:
@@ -177,7 +177,7 @@ class Communicator(Operations, NonBlocking):
         *,
         timeout: float | None = None,
     ) -> Status:
-        """Receive the next message of a rank, or of any; with a tag, or any."""
+        """Receive the next message. By default it may be from any rank, with any tag."""
 
     @forwarded
     def probe(
@@ -187,7 +187,7 @@ class Communicator(Operations, NonBlocking):
         *,
         timeout: float | None = None,
     ) -> Status:
-        """Wait for a message, and take nothing."""
+        """Wait for a message, and leave it in the queue."""
 
     def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status | None:
         """The Status of a message that has come; or None."""
@@ -234,7 +234,7 @@ class Communicator(Operations, NonBlocking):
     def bcast(
         self, buffer: Any, root: int = 0, *, timeout: float | None = None
     ) -> None:
-        """Copy the bytes of the root's ``buffer`` to every rank's."""
+        """Copy the bytes of the root's ``buffer`` to the ``buffer`` of every rank."""
 
     @forwarded
     def gather(
@@ -276,7 +276,7 @@ class Communicator(Operations, NonBlocking):
         *,
         timeout: float | None = None,
     ) -> None:
-        """allgather() of parts of different lengths, in items of ``recv``."""
+        """Do the same as allgather(), with parts of different lengths."""
 
     @forwarded
     def alltoall(self, send: Any, recv: Any, *, timeout: float | None = None) -> None:
@@ -294,7 +294,7 @@ class Communicator(Operations, NonBlocking):
         recv_displs: _Counts | None = None,
         timeout: float | None = None,
     ) -> None:
-        """alltoall() of parts of different lengths, in items of the buffers."""
+        """Do the same as alltoall(), with parts of different lengths."""
 
     @forwarded
     def alltoall_buffers(
@@ -322,7 +322,7 @@ class Communicator(Operations, NonBlocking):
         *,
         timeout: float | None = None,
     ) -> None:
-        """reduce() whose result every rank gets; without ``recv`` in ``send``."""
+        """Give every rank the result of reduce(), in ``recv``, or else in ``send``."""
         recv, op = recv_and_op(recv, op)
         self._wait_for(timeout, self._async.allreduce, send, recv, op)
 
@@ -334,7 +334,7 @@ class Communicator(Operations, NonBlocking):
         *,
         timeout: float | None = None,
     ) -> None:
-        """allreduce() of the arrays of the ranks 0 to this one."""
+        """Combine the arrays of the ranks from 0 to this one."""
         recv, op = recv_and_op(recv, op)
         self._wait_for(timeout, self._async.scan, send, recv, op)
 
@@ -346,7 +346,7 @@ class Communicator(Operations, NonBlocking):
         *,
         timeout: float | None = None,
     ) -> None:
-        """scan() of the ranks before this one; nothing is written on rank 0."""
+        """Combine the arrays of the ranks before this one; rank 0 gets no result."""
         recv, op = recv_and_op(recv, op)
         self._wait_for(timeout, self._async.exscan, send, recv, op)
 
@@ -360,24 +360,24 @@ class Communicator(Operations, NonBlocking):
         counts: _Counts | None = None,
         timeout: float | None = None,
     ) -> None:
-        """allreduce() of which each rank gets its part only, in ``recv``."""
+        """Give each rank only its part of the result of allreduce(), in ``recv``."""
 
     def split(
         self, color: int | None, key: int = 0, *, timeout: float | None = None
     ) -> Self | None:
-        """Make communicators of the ranks that give the same ``color``."""
+        """Make a communicator of the ranks that give the same ``color``."""
         made = self._wait_for(timeout, self._async.split, color, key)
         return None if made is None else self._of(made)
 
     def abort(
         self, reason: str | None = None, _fault: tuple[int, int, int] | None = None
     ) -> None:
-        """End it on every rank."""
+        """End the communicator on every rank."""
         if not self._worker.closed():
             self._async.abort(reason, _fault)
 
     def close(self) -> None:
-        """Leave it. A second call does nothing."""
+        """Leave the communicator. A second call does nothing."""
         if self._release.alive:
             if not self._worker.closed():
                 self._async.close()

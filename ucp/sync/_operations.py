@@ -165,7 +165,7 @@ class Operations:
         allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Send the root's object number i to rank i; return this rank's."""
+        """Send the root's object number i to rank i; return the object received."""
         return self._run(timeout, pickled.scatter, objs, root, allow_pickle)
 
     def allgather_pickle(
@@ -186,7 +186,7 @@ class Operations:
         allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> list[Any]:
-        """Send object number i to rank i; return those of all ranks."""
+        """Send object number i to rank i; return the objects for this rank."""
         return self._run(timeout, pickled.alltoall, objs, allow_pickle)
 
     def reduce_pickle(
@@ -198,7 +198,7 @@ class Operations:
         allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Combine the objects of all ranks in their order; return that on the root."""
+        """Combine the objects of all ranks in order; return the result on the root."""
         return self._run(timeout, pickled.reduce, obj, op, root, allow_pickle)
 
     def allreduce_pickle(
@@ -209,7 +209,7 @@ class Operations:
         allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """``reduce_pickle()`` whose result every rank gets."""
+        """Do the same as ``reduce_pickle()``, but give every rank the result."""
         return short.allreduce(
             self._worker, self._async, obj, op, allow_pickle, timeout
         )
@@ -222,7 +222,7 @@ class Operations:
         allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Combine the objects of the ranks up to this one."""
+        """Combine the objects of the ranks from 0 to this one."""
         return self._run(timeout, pickled.scan, obj, op, allow_pickle)
 
     def exscan_pickle(

@@ -163,7 +163,7 @@ class SymmetricHeap:
         align: int = 0,
         timeout: float | None = None,
     ) -> SymmetricArray:
-        """Allocate an array, whose items are anything; a collective operation."""
+        """Allocate an array without setting its items; a collective operation."""
         return self._allocate(timeout, "empty", shape, dtype, align)[0]
 
     def zeros(
@@ -186,7 +186,7 @@ class SymmetricHeap:
         align: int = 0,
         timeout: float | None = None,
     ) -> SymmetricArray:
-        """``empty()`` with ``value``, which no other rank's put comes before."""
+        """Allocate an array, and set its items to ``value`` before any rank can put."""
         left = _left(timeout)
         array, values = self._allocate(left(), "full", shape, dtype, align, value)
         array.local[...] = values
@@ -213,7 +213,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Write the bytes of ``source`` to ``dest`` of that PE."""
+        """Write the bytes of ``source`` to ``dest`` on PE ``pe``."""
 
     @forwarded
     def get(
@@ -224,7 +224,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Fill ``buffer`` from ``source`` of that PE."""
+        """Fill ``buffer`` from ``source`` on PE ``pe``."""
 
     @forwarded
     def p(
@@ -235,12 +235,12 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Write ``value`` to the first item of ``dest`` of that PE."""
+        """Write ``value`` to the first item of ``dest`` on PE ``pe``."""
 
     def g(
         self, source: Array, pe: SupportsIndex, *, timeout: float | None = None
     ) -> Any:
-        """Read the first item of ``source`` of that PE."""
+        """Read the first item of ``source`` on PE ``pe``."""
         import numpy
 
         item = numpy.empty((), source.dtype)
@@ -259,7 +259,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Write ``count`` items of ``source`` to ``dest`` of that PE."""
+        """Write ``count`` items of ``source`` to ``dest`` on PE ``pe``."""
 
     @forwarded
     def iget(
@@ -273,7 +273,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Read ``count`` items of ``source`` of that PE to ``buffer``."""
+        """Read ``count`` items of ``source`` on PE ``pe`` into ``buffer``."""
 
     @forwarded
     def put_signal(
@@ -348,7 +348,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Add to the number ``target`` of that PE, in one step."""
+        """Add ``value`` to the number ``target`` on PE ``pe``, in one step."""
 
     @forwarded
     def atomic_and(
@@ -359,7 +359,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> None:
-        """And with the number ``target`` of that PE, in one step."""
+        """Set ``target`` on PE ``pe`` to its bitwise AND with ``value`` in one step."""
 
     @forwarded
     def atomic_or(
@@ -370,7 +370,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Or with the number ``target`` of that PE, in one step."""
+        """Set ``target`` on PE ``pe`` to its bitwise OR with ``value`` in one step."""
 
     @forwarded
     def atomic_xor(
@@ -381,7 +381,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Xor with the number ``target`` of that PE, in one step."""
+        """Set ``target`` on PE ``pe`` to its bitwise XOR with ``value`` in one step."""
 
     @forwarded
     def atomic_set(
@@ -392,13 +392,13 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Replace the number ``target`` of that PE, in one step."""
+        """Set the number ``target`` on PE ``pe`` to ``value``, in one step."""
 
     @forwarded
     def atomic_fetch(
         self, source: Array, pe: SupportsIndex, *, timeout: float | None = None
     ) -> int:
-        """Read the number ``source`` of that PE, in one step."""
+        """Read the number ``source`` on PE ``pe``, in one step."""
 
     @forwarded
     def atomic_fetch_add(
@@ -409,7 +409,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> int:
-        """Add to the number ``target`` of that PE; the number that was there."""
+        """Do the same as ``atomic_add()``, and return the previous number."""
 
     @forwarded
     def atomic_fetch_and(
@@ -420,7 +420,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> int:
-        """And with the number ``target`` of that PE; the number that was there."""
+        """Do the same as ``atomic_and()``, and return the previous number."""
 
     @forwarded
     def atomic_fetch_or(
@@ -431,7 +431,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> int:
-        """Or with the number ``target`` of that PE; the number that was there."""
+        """Do the same as ``atomic_or()``, and return the previous number."""
 
     @forwarded
     def atomic_fetch_xor(
@@ -442,7 +442,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> int:
-        """Xor with the number ``target`` of that PE; the number that was there."""
+        """Do the same as ``atomic_xor()``, and return the previous number."""
 
     @forwarded
     def atomic_swap(
@@ -453,7 +453,7 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> int:
-        """Replace the number ``target`` of that PE; the number that was there."""
+        """Do the same as ``atomic_set()``, and return the previous number."""
 
     @forwarded
     def atomic_compare_swap(
@@ -465,7 +465,8 @@ class SymmetricHeap:
         *,
         timeout: float | None = None,
     ) -> int:
-        """Replace the number if it equals ``compare``; the number that was there."""
+        """Replace the number ``target`` on PE ``pe`` if it equals ``compare``, in one
+        step; return the previous number."""
 
     # ---- collective operations: the communicator's ----
 
@@ -519,11 +520,11 @@ class SymmetricHeap:
         return self._async.addr_accessible(array, pe)
 
     def is_mapped(self, pe: SupportsIndex) -> bool:
-        """Can the memory of that PE be loaded and stored here?"""
+        """Can this process load from and store to the memory of PE ``pe``?"""
         return self._async.is_mapped(pe)
 
     def notify(self, pe: SupportsIndex) -> None:
-        """Wake who waits at that PE, after stores by ``array.on(pe)``."""
+        """Wake the process that waits on PE ``pe`` after stores by ``array.on(pe)``."""
         self._async.notify(pe)
 
     def global_exit(self, status: int = 0) -> NoReturn:

@@ -445,19 +445,20 @@ def group_by(
     Args:
         table: as for ``sort``.
         keys: name of a column, or names.
-        aggregations: pairs of a column and a function, or with a dict of options as a
-            third; or a dict of these by the names of the columns of the result. A list
-            of functions computes each: ``{"x": ["sum", "mean"]}`` and ``[("x", ["sum",
-            "mean"])]`` give the columns ``x_sum`` and ``x_mean``. The functions are
+        aggregations: a list of tuples ``(column, function)`` or ``(column, function,
+            options)``, where options is a dict. A list of functions makes a column for
+            each: ``[("x", ["sum", "mean"])]`` gives the columns ``x_sum`` and
+            ``x_mean``, and so does the dict ``{"x": ["sum", "mean"]}``. A dict may name
+            the columns of the result: ``{"total": ("x", "sum")}``. The functions are
             sum, count, count_all (size), mean, min, max, first, last, any, all,
             count_distinct (nunique), variance (var) and stddev (std). Means of times
             are times without fractions of their unit. The options are Arrow's:
             skip_nulls, min_count, mode, ddof.
-        dropna: rows without a value of a key are in no group. None: so it is for
-            tables of pandas.
-        ddof: of variance and stddev, whose options may have another: the sum of
-            squares is divided by the number of values less this. None: 1 for frames
-            of pandas and polars, as these do, and 0 for other tables, as Arrow does.
+        dropna: True: leave out rows that have no value of a key. None: True for
+            frames of pandas, and False for other tables.
+        ddof: for variance and stddev, unless their options have a ddof: the sum of
+            squares is divided by the number of values minus ddof. None: the default
+            of the library of the table: 1 for pandas and polars, else 0.
 
     Returns:
         Some of the groups, in any order: the keys, and a column for each

@@ -72,7 +72,7 @@ const char comm_alltoall_doc[] =
     "alltoall($self, send, recv)\n--\n\n"
     "Send part i of `send` to rank i, and receive part i of `recv` from it;\n"
     "all parts have one length. Awaitable. With IN_PLACE for `send` the parts\n"
-    "of `recv` are sent, of which a copy is made.";
+    "of `recv` are copied, and the copies are sent.";
 
 PyObject *
 comm_alltoall(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -94,13 +94,13 @@ comm_alltoall(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 const char comm_alltoallv_doc[] =
     "alltoallv($self, send, send_counts, recv, recv_counts, *,\n"
     "          send_displs=None, recv_displs=None)\n--\n\n"
-    "alltoall() of parts of different lengths: how many items go to each rank\n"
-    "and come from it, and where they are, in items of `send` and of `recv`\n"
-    "(of one byte, if it has no others). What rank i sends to rank j has the\n"
-    "length that rank j expects. Awaitable. With IN_PLACE for `send`, and "
-    "None\n"
-    "for `send_counts`, the pieces of `recv` are sent, of which a copy is\n"
-    "made.";
+    "Do the same as alltoall(), with parts of different lengths; awaitable.\n"
+    "Each list has a number for each rank: `send_counts` and `recv_counts`\n"
+    "say how many items go to the rank and come from it, and the displs say\n"
+    "at which item its part begins. An item of a buffer without a type is\n"
+    "one byte. Rank j must expect from rank i as many bytes as rank i sends\n"
+    "to rank j. With IN_PLACE for `send` and None for `send_counts` the\n"
+    "parts of `recv` are copied, and the copies are sent.";
 
 PyObject *
 comm_alltoallv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

@@ -39,8 +39,9 @@ COLLECTIVE(bcast, "bcast", NULL);
 
 const char comm_bcast_doc[] =
     "bcast($self, buffer, root=0)\n--\n\n"
-    "Copy the bytes of the root's `buffer` to every rank's; awaitable. All\n"
-    "have the same length. The root's may be read-only.";
+    "Copy the bytes of the root's `buffer` to the `buffer` of every rank;\n"
+    "awaitable. All buffers have the same length. The buffer of the root may\n"
+    "be read-only.";
 
 PyObject *
 comm_bcast(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

@@ -67,11 +67,12 @@ parse_gather(const CommObject *self, PyObject *const *values,
 const char comm_gather_doc[] =
     "gather($self, send, recv=None, root=0, *, counts=None, displs=None)\n"
     "--\n\n"
-    "Collect every rank's `send` in the root's `recv`, one behind the other;\n"
-    "awaitable. Only the root needs the other arguments: `counts` says how\n"
-    "many items come from each rank, `displs` where they go, in items of\n"
-    "`recv` (of one byte, if it has no others); without `counts` all parts\n"
-    "are equal. IN_PLACE for `send` on the root: its part is in `recv`.";
+    "Collect every rank's `send` in the root's `recv`, in the order of the\n"
+    "ranks; awaitable. Only the root needs the other arguments: `counts` says\n"
+    "how many items come from each rank, and `displs` at which item of `recv`\n"
+    "they begin. An item of a buffer without a type is one byte. Without\n"
+    "`counts` all parts are equal. IN_PLACE for `send` on the root: its part\n"
+    "is in `recv`.";
 
 static PyObject *
 begin_rooted(CommObject *self, const op_type *type, PyObject *const *values,
@@ -165,11 +166,12 @@ parse_scatter(const CommObject *self, PyObject *const *values,
 
 const char comm_scatter_doc[] =
     "scatter($self, send, recv, root=0, *, counts=None, displs=None)\n--\n\n"
-    "Give each rank its part of the root's `send`, in its `recv`; awaitable.\n"
-    "Only the root needs `send`, None elsewhere, and `counts` and `displs`:\n"
-    "in items of `send` (of one byte, if it has no others), by default equal\n"
-    "parts, one behind the other. IN_PLACE for `recv` on the root: its part\n"
-    "stays where it is.";
+    "Give each rank its part of the root's `send`, in the rank's `recv`;\n"
+    "awaitable. Other ranks than the root give None for `send`, and need no\n"
+    "`counts` and `displs`. `counts` says how many items go to each rank, and\n"
+    "`displs` at which item of `send` they begin. An item of a buffer without\n"
+    "a type is one byte. By default all parts are equal, in the order of the\n"
+    "ranks. IN_PLACE for `recv` on the root: its part stays where it is.";
 
 PyObject *
 comm_scatter(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -216,9 +218,9 @@ begin_allgather(CommObject *self, PyObject *send, PyObject *recv,
 
 const char comm_allgather_doc[] =
     "allgather($self, send, recv)\n--\n\n"
-    "Collect every rank's `send`, all of one length, in every rank's `recv`,\n"
-    "one behind the other; awaitable. IN_PLACE for `send`: this rank's part\n"
-    "is in `recv`.";
+    "Collect every rank's `send` in every rank's `recv`, in the order of the\n"
+    "ranks; awaitable. All `send` have one length. IN_PLACE for `send`: this\n"
+    "rank's part is in `recv`.";
 
 PyObject *
 comm_allgather(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -236,9 +238,10 @@ comm_allgather(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 const char comm_allgatherv_doc[] =
     "allgatherv($self, send, recv, counts, displs=None)\n--\n\n"
-    "allgather() of parts of different lengths: `counts` says how many items\n"
-    "come from each rank, `displs` where they go, in items of `recv` (of one\n"
-    "byte, if it has no others); awaitable.";
+    "Do the same as allgather(), with parts of different lengths; awaitable.\n"
+    "`counts` says how many items come from each rank, and `displs` at which\n"
+    "item of `recv` they begin. An item of a buffer without a type is one\n"
+    "byte.";
 
 PyObject *
 comm_allgatherv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

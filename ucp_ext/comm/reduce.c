@@ -317,7 +317,8 @@ begin_for_all(CommObject *self, const op_type *type, const method_args *given)
 
 const char comm_allreduce_doc[] =
     "allreduce($self, send, recv=None, op='sum')\n--\n\n"
-    "reduce() whose result every rank gets, the same bits on each; awaitable.\n"
+    "Do the same as reduce(), but give every rank the result, the same bits\n"
+    "on each; awaitable.\n"
     "Without `recv` the result replaces `send`, as it does with\n"
     "allreduce(IN_PLACE, array); allreduce(array, 'max') is the same with an\n"
     "operation.";
@@ -333,8 +334,9 @@ comm_allreduce(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 const char comm_scan_doc[] =
     "scan($self, send, recv=None, op='sum')\n--\n\n"
-    "allreduce() of the arrays of the ranks 0 to this one, which each rank\n"
-    "gets for itself; awaitable. 'avg' is divided by the number of these.";
+    "Combine the arrays of the ranks from 0 to this one; awaitable. So each\n"
+    "rank gets another result. Arguments are as for allreduce(). 'avg'\n"
+    "divides by the number of these ranks.";
 
 PyObject *
 comm_scan(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -347,8 +349,8 @@ comm_scan(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 const char comm_exscan_doc[] =
     "exscan($self, send, recv=None, op='sum')\n--\n\n"
-    "scan() of the ranks before this one; awaitable. Rank 0 gets no result:\n"
-    "nothing is written there.";
+    "Do the same as scan(), but without this rank's array; awaitable. Rank 0\n"
+    "gets no result: nothing is written there.";
 
 PyObject *
 comm_exscan(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -432,11 +434,11 @@ parse_reduce_scatter(const CommObject *self, PyObject *const *values,
 
 const char comm_reduce_scatter_doc[] =
     "reduce_scatter($self, send, recv, op='sum', *, counts=None)\n--\n\n"
-    "allreduce() of which each rank gets its part only, in `recv`; awaitable.\n"
-    "`counts` says how many items the part of each rank has, the same on\n"
-    "every rank, and all of `send` together; by default the parts are equal.\n"
-    "With IN_PLACE for `send` the array is in `recv`, and the result goes to\n"
-    "the beginning of it.";
+    "Do the same as allreduce(), but give each rank only its part of the\n"
+    "result, in `recv`; awaitable. `counts` says how many items the part of\n"
+    "each rank has. It is the same on every rank, and its sum is the number\n"
+    "of items of `send`. Without it the parts are equal. With IN_PLACE for\n"
+    "`send` the array is in `recv`, and the result goes to its beginning.";
 
 PyObject *
 comm_reduce_scatter(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

@@ -210,11 +210,15 @@ static const op_type op_comm_mrecv = {
 
 const char comm_send_doc[] =
     "send($self, buffer, dest, tag=0)\n--\n\n"
-    "Send all of `buffer` to the rank `dest`, this one included; awaitable,\n"
-    "done when `buffer` may be used again. It begins with the call, so\n"
-    "isend() is the same. Messages of one rank to another are matched in\n"
-    "their order. `tag` is an int of 64 bits, 0 or more.\n\n"
+    "Send all of `buffer` to the rank `dest`, which may be this rank;\n"
+    "awaitable. The send begins with the call, and is done when `buffer` may\n"
+    "be used again. Messages from one rank to another are matched in their\n"
+    "order. `tag` is an int of 64 bits, 0 or more.\n\n"
     "UCXRankFailed: the communicator has failed, or `dest` has left it.";
+
+const char comm_isend_doc[] =
+    "isend($self, buffer, dest, tag=0)\n--\n\n"
+    "Do the same as send(). Both begin with the call.";
 
 PyObject *
 comm_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -311,14 +315,18 @@ set_match(RequestObject *req, const comm_tail *match)
 
 const char comm_recv_doc[] =
     "recv($self, buffer, source=-1, tag=-1)\n--\n\n"
-    "Receive the next message of the rank `source`, or of any rank, with\n"
-    "`tag`, or with any; awaits a Status, whose `nbytes` may be less than\n"
-    "`buffer` has. The receive begins with the call, so irecv() is the "
-    "same.\n\n"
-    "UCXMsgTruncated: the message is longer; it is consumed, and\n"
-    "`.nbytes` is its length. UCXRankFailed: the communicator has failed, or\n"
-    "`source` has left it, for any rank all others have, and no such message\n"
-    "is left.";
+    "Receive the next message from the rank `source` with the tag `tag`;\n"
+    "awaits a Status. By default the message may be from any rank, and have\n"
+    "any tag. `nbytes` of the Status is the length of the message, which may\n"
+    "be shorter than `buffer`. The receive begins with the call.\n\n"
+    "UCXMsgTruncated: the message is longer than `buffer`; it is consumed,\n"
+    "and `nbytes` of the exception is its length. UCXRankFailed: the\n"
+    "communicator has failed; or `source` has left it (if any rank may send:\n"
+    "all other ranks have left it), and no such message is left.";
+
+const char comm_irecv_doc[] =
+    "irecv($self, buffer, source=-1, tag=-1)\n--\n\n"
+    "Do the same as recv(). Both begin with the call.";
 
 PyObject *
 comm_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -373,8 +381,8 @@ comm_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 const char comm_iprobe_doc[] =
     "iprobe($self, source=-1, tag=-1)\n--\n\n"
-    "The Status of the message that recv(source=source, tag=tag) would get\n"
-    "if it has come; else None.";
+    "Return the Status of the message that recv(source=source, tag=tag)\n"
+    "would get, or None if no such message has come.";
 
 PyObject *
 comm_iprobe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -403,8 +411,8 @@ comm_iprobe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 const char comm_improbe_doc[] =
     "improbe($self, source=-1, tag=-1)\n--\n\n"
     "Take the message that recv(source=source, tag=tag) would get, without\n"
-    "its bytes, if it has come: a CommMessage, which no other receive gets;\n"
-    "else None.";
+    "its bytes. Return it as a CommMessage, which no other receive gets, or\n"
+    "None if no such message has come.";
 
 PyObject *
 comm_improbe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

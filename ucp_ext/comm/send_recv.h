@@ -14,6 +14,8 @@ COMM_METHOD(improbe);
 
 /* A method of CommMessage. */
 PyObject         *comm_message_recv(PyObject *op, PyObject *buffer);
+extern const char comm_isend_doc[];
+extern const char comm_irecv_doc[];
 extern const char comm_message_recv_doc[];
 
 #endif

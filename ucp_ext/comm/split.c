@@ -42,9 +42,10 @@ parse_int(PyObject *number, const char *what, int *value_p)
 
 const char comm_split_doc[] =
     "split($self, color, key=0)\n--\n\n"
-    "Make communicators of the ranks that give the same `color`, an int of 0\n"
-    "or more, in the order of their keys and then of their ranks; awaits this\n"
-    "rank's Communicator. A color of None: none.";
+    "Make a communicator of the ranks that give the same `color`, an int of 0\n"
+    "or more; awaits the Communicator of this rank. Its ranks are in the\n"
+    "order of their keys; ranks with equal keys stay in their order. A rank\n"
+    "that gives None for `color` gets None.";
 
 PyObject *
 comm_split(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

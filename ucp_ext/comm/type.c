@@ -107,11 +107,12 @@ get_failure(PyObject *op, void *Py_UNUSED(closure))
 /* ---- its end ---------------------------------------------------------------
  */
 
-PyDoc_STRVAR(abort_doc,
-             "abort($self, reason=None, _fault=None)\n--\n\n"
-             "End it on every rank: operations, pending and later ones, raise\n"
-             "UCXRankFailed, with `reason` in its text. Nothing if it is\n"
-             "closed, or has ended already.");
+PyDoc_STRVAR(
+    abort_doc,
+    "abort($self, reason=None, _fault=None)\n--\n\n"
+    "End the communicator on every rank: pending and later operations\n"
+    "raise UCXRankFailed, with `reason` in its text. Does nothing if\n"
+    "the communicator is closed, or has failed already.");
 
 static PyObject *
 comm_abort(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -250,18 +251,22 @@ get_processes(PyObject *op, void *Py_UNUSED(closure))
     return list;
 }
 
-#define METHOD(name, function)                                   \
-    {                                                            \
-        name, (PyCFunction)(void (*)(void))comm_##function,      \
-            METH_FASTCALL | METH_KEYWORDS, comm_##function##_doc \
+/* `doc`: inspect reads the signature only from a docstring that begins with the
+ * name of the method. */
+#define ALIAS(name, function, doc)                          \
+    {                                                       \
+        name, (PyCFunction)(void (*)(void))comm_##function, \
+            METH_FASTCALL | METH_KEYWORDS, comm_##doc##_doc \
     }
+
+#define METHOD(name, function) ALIAS(name, function, function)
 
 static PyMethodDef comm_methods[] = {
     METHOD("_create", create),
     METHOD("send", send),
-    METHOD("isend", send),
+    ALIAS("isend", send, isend),
     METHOD("recv", recv),
-    METHOD("irecv", recv),
+    ALIAS("irecv", recv, irecv),
     METHOD("probe", probe),
     METHOD("iprobe", iprobe),
     METHOD("improbe", improbe),

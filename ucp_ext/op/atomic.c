@@ -225,25 +225,35 @@ change(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
 
 #define CHANGE_DOC(name, text)                           \
 #name "($self, offset, value, bits=64)\n--\n\n" text \
-          " the number of `bits` bits at `offset`, atomically; awaitable."
-#define FETCH_DOC(name, text) \
-    CHANGE_DOC(name, text) "\nThe result is the previous number, unsigned."
+          "\nThe number has `bits` bits (32 or 64), and is at `offset` bytes."
+#define SETS(what) "Set a number to " what ", atomically; awaitable."
+#define FETCH_DOC(name, same)                               \
+    CHANGE_DOC(name, "Do the same as " same "; awaitable.") \
+    "\nThe result is the previous number, unsigned."
 
-CHANGE(add, CHANGE_DOC(add, "Add to"), UMX_ATOMIC_ADD, &op_atomic)
-CHANGE(and_, CHANGE_DOC(and_, "And with"), UMX_ATOMIC_AND, &op_atomic)
-CHANGE(or_, CHANGE_DOC(or_, "Or with"), UMX_ATOMIC_OR, &op_atomic)
-CHANGE(xor, CHANGE_DOC(xor, "Xor with"), UMX_ATOMIC_XOR, &op_atomic)
-CHANGE(fetch_add, FETCH_DOC(fetch_add, "Add to"), UMX_ATOMIC_ADD, &op_fetch)
-CHANGE(fetch_and, FETCH_DOC(fetch_and, "And with"), UMX_ATOMIC_AND, &op_fetch)
-CHANGE(fetch_or, FETCH_DOC(fetch_or, "Or with"), UMX_ATOMIC_OR, &op_fetch)
-CHANGE(fetch_xor, FETCH_DOC(fetch_xor, "Xor with"), UMX_ATOMIC_XOR, &op_fetch)
-CHANGE(swap, FETCH_DOC(swap, "Replace"), UMX_ATOMIC_SWAP, &op_fetch)
+CHANGE(add, CHANGE_DOC(add, "Add value to a number, atomically; awaitable."),
+       UMX_ATOMIC_ADD, &op_atomic)
+CHANGE(and_, CHANGE_DOC(and_, SETS("its bitwise AND with value")),
+       UMX_ATOMIC_AND, &op_atomic)
+CHANGE(or_, CHANGE_DOC(or_, SETS("its bitwise OR with value")), UMX_ATOMIC_OR,
+       &op_atomic)
+CHANGE(xor, CHANGE_DOC(xor, SETS("its bitwise XOR with value")), UMX_ATOMIC_XOR,
+       &op_atomic)
+CHANGE(fetch_add, FETCH_DOC(fetch_add, "add()"), UMX_ATOMIC_ADD, &op_fetch)
+CHANGE(fetch_and, FETCH_DOC(fetch_and, "and_()"), UMX_ATOMIC_AND, &op_fetch)
+CHANGE(fetch_or, FETCH_DOC(fetch_or, "or_()"), UMX_ATOMIC_OR, &op_fetch)
+CHANGE(fetch_xor, FETCH_DOC(fetch_xor, "xor()"), UMX_ATOMIC_XOR, &op_fetch)
+CHANGE(
+    swap,
+    CHANGE_DOC(swap,
+               SETS("value")) "\nThe result is the previous number, unsigned.",
+    UMX_ATOMIC_SWAP, &op_fetch)
 
 const char remote_cswap_doc[] =
     "cswap($self, offset, compare, value, bits=64)\n--\n\n"
-    "Replace the number of `bits` bits (32 or 64) at `offset` bytes\n"
-    "by value if it equals compare, atomically; awaitable. The\n"
-    "result is the previous number, unsigned.";
+    "Set a number to value if it equals compare, atomically; awaitable.\n"
+    "The number has `bits` bits (32 or 64), and is at `offset` bytes.\n"
+    "The result is the previous number, unsigned.";
 
 PyObject *
 remote_cswap(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

@@ -245,11 +245,13 @@ static PyMethodDef methods[] = {
 };
 
 static PyGetSetDef getset[] = {
-    {"map_id", get_map_id, NULL, "The map whose output it is of.", NULL},
-    {"partition", get_partition, NULL, "The partition that it is for.", NULL},
+    {"map_id", get_map_id, NULL, "The map that made these bytes.", NULL},
+    {"partition", get_partition, NULL,
+     "The partition for which these bytes are.", NULL},
     {"nbytes", get_nbytes, NULL, "Length in bytes.", NULL},
-    {"epoch", get_epoch, NULL, "Which commit of the map it is of.", NULL},
-    {"rank", get_rank, NULL, "Whose the output is.", NULL},
+    {"epoch", get_epoch, NULL,
+     "The commit of the map from which these bytes are.", NULL},
+    {"rank", get_rank, NULL, "The rank that has the output.", NULL},
     {"place", get_place, NULL,
      "Where the bytes are: \"own\", in the memory that was committed here;\n"
      "\"mapped\", there, in another process, or in a file; \"copied\", in\n"

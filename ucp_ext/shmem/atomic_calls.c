@@ -110,31 +110,38 @@ post_atomic(PyObject *op, PyObject *target, PyObject *value, PyObject *compare,
                                                                            \
     const char heap_##name##_doc[]
 
-#define DOC(name, text)                             \
-#name "($self, target, value, pe)\n--\n\n" text \
-          " the number target of that PE, in one step; awaitable."
-#define FETCH_DOC(name, text) \
-    DOC(name, text) "\nThe result is the number that was there."
+#define DOC(name, text) #name "($self, target, value, pe)\n--\n\n" text
+#define SETS(name, what)                                            \
+    DOC(name, "Set the number target on PE pe to " what ", in one " \
+              "step; awaitable.")
+#define FETCH_DOC(name, same)                            \
+    DOC(name, "Do the same as " same "; awaitable. The " \
+              "result is the previous number.")
 
-METHOD(atomic_add, UMX_ATOMIC_ADD, &op_change)  = DOC(atomic_add, "Add to");
-METHOD(atomic_and, UMX_ATOMIC_AND, &op_change)  = DOC(atomic_and, "And with");
-METHOD(atomic_or, UMX_ATOMIC_OR, &op_change)    = DOC(atomic_or, "Or with");
-METHOD(atomic_xor, UMX_ATOMIC_XOR, &op_change)  = DOC(atomic_xor, "Xor with");
-METHOD(atomic_set, UMX_ATOMIC_SWAP, &op_change) = DOC(atomic_set, "Replace");
+METHOD(atomic_add, UMX_ATOMIC_ADD,
+       &op_change) = DOC(atomic_add, "Add value to the number target on PE pe, "
+                                     "in one step; awaitable.");
+METHOD(atomic_and, UMX_ATOMIC_AND,
+       &op_change) = SETS(atomic_and, "its bitwise AND with value");
+METHOD(atomic_or, UMX_ATOMIC_OR,
+       &op_change) = SETS(atomic_or, "its bitwise OR with value");
+METHOD(atomic_xor, UMX_ATOMIC_XOR,
+       &op_change) = SETS(atomic_xor, "its bitwise XOR with value");
+METHOD(atomic_set, UMX_ATOMIC_SWAP, &op_change) = SETS(atomic_set, "value");
 METHOD(atomic_fetch_add, UMX_ATOMIC_ADD,
-       &op_fetch) = FETCH_DOC(atomic_fetch_add, "Add to");
+       &op_fetch) = FETCH_DOC(atomic_fetch_add, "atomic_add()");
 METHOD(atomic_fetch_and, UMX_ATOMIC_AND,
-       &op_fetch) = FETCH_DOC(atomic_fetch_and, "And with");
+       &op_fetch) = FETCH_DOC(atomic_fetch_and, "atomic_and()");
 METHOD(atomic_fetch_or, UMX_ATOMIC_OR, &op_fetch) = FETCH_DOC(atomic_fetch_or,
-                                                              "Or with");
+                                                              "atomic_or()");
 METHOD(atomic_fetch_xor, UMX_ATOMIC_XOR,
-       &op_fetch) = FETCH_DOC(atomic_fetch_xor, "Xor with");
+       &op_fetch) = FETCH_DOC(atomic_fetch_xor, "atomic_xor()");
 METHOD(atomic_swap, UMX_ATOMIC_SWAP, &op_fetch) = FETCH_DOC(atomic_swap,
-                                                            "Replace");
+                                                            "atomic_set()");
 
 const char heap_atomic_fetch_doc[] =
     "atomic_fetch($self, source, pe)\n--\n\n"
-    "Read the number source of that PE in one step; awaitable.";
+    "Read the number source on PE pe in one step; awaitable.";
 
 PyObject *
 heap_atomic_fetch(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -152,8 +159,8 @@ heap_atomic_fetch(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 const char heap_atomic_compare_swap_doc[] =
     "atomic_compare_swap($self, target, compare, value, pe)\n--\n\n"
-    "Replace the number target of that PE by value if it equals compare, in\n"
-    "one step; awaitable. The result is the number that was there.";
+    "Set the number target on PE pe to value if it equals compare, in\n"
+    "one step; awaitable. The result is the previous number.";
 
 PyObject *
 heap_atomic_compare_swap(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

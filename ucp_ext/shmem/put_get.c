@@ -164,7 +164,7 @@ transfer(SymmetricHeapObject *heap, SymmetricMemoryObject *memory,
 
 const char heap_put_doc[] =
     "put($self, dest, source, pe)\n--\n\n"
-    "Write the bytes of source, a buffer, to dest of that PE; awaitable.";
+    "Write the bytes of source, a buffer, to dest on PE pe; awaitable.";
 
 PyObject *
 heap_put(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -203,7 +203,7 @@ heap_put(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 }
 
 const char heap_get_doc[] = "get($self, buffer, source, pe)\n--\n\n"
-                            "Fill buffer from source of that PE; awaitable.";
+                            "Fill buffer from source on PE pe; awaitable.";
 
 PyObject *
 heap_get(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -287,9 +287,9 @@ post_signal(SymmetricHeapObject *self, const signal_args *it)
 
 const char heap_put_signal_doc[] =
     "put_signal($self, dest, source, pe, signal, value, op='set')\n--\n\n"
-    "Write as put(), then set the number `signal` of that PE to value, or\n"
-    "with op='add' add value to it; awaitable. Who sees the new number sees\n"
-    "the bytes.";
+    "Write as put(), then set the number `signal` on PE pe to value, or\n"
+    "with op='add' add value to it; awaitable. A process that sees the new\n"
+    "number also sees the bytes.";
 
 PyObject *
 heap_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -404,7 +404,7 @@ strided(SymmetricHeapObject *self, PyObject *const *values, bool is_put)
 
 const char heap_iput_doc[] =
     "iput($self, dest, source, dest_stride, source_stride, count, pe)\n--\n\n"
-    "Write count items of source, a buffer, to dest of that PE; awaitable.\n"
+    "Write count items of source, a buffer, to dest on PE pe; awaitable.\n"
     "Strides are in items of dest.";
 
 PyObject *
@@ -424,7 +424,7 @@ heap_iput(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 const char heap_iget_doc[] =
     "iget($self, buffer, source, buffer_stride, source_stride, count, pe)\n"
     "--\n\n"
-    "Read count items of source of that PE to buffer; awaitable. Strides are\n"
+    "Read count items of source on PE pe into buffer; awaitable. Strides are\n"
     "in items of source.";
 
 PyObject *

@@ -142,7 +142,7 @@ heap_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
  */
 
 PyDoc_STRVAR(accessible_doc, "pe_accessible($self, pe, /)\n--\n\n"
-                             "Is it a PE of the heap?");
+                             "Is pe the number of a PE of the heap?");
 
 static PyObject *
 pe_accessible(PyObject *op, PyObject *number)
@@ -158,8 +158,8 @@ pe_accessible(PyObject *op, PyObject *number)
 
 PyDoc_STRVAR(mapped_doc,
              "is_mapped($self, pe, /)\n--\n\n"
-             "Can the memory of that PE be loaded and stored here? Then\n"
-             "array.on(pe) is a view of it.");
+             "Can this process load from and store to the memory of PE pe?\n"
+             "Then array.on(pe) is a view of it.");
 
 static PyObject *
 is_mapped(PyObject *op, PyObject *number)
@@ -174,10 +174,11 @@ is_mapped(PyObject *op, PyObject *number)
                            self->direct.pes[pe].base != NULL);
 }
 
-PyDoc_STRVAR(notify_doc,
-             "notify($self, pe, /)\n--\n\n"
-             "Wake who waits at that PE, after stores by array.on(pe) or\n"
-             "array.local.");
+PyDoc_STRVAR(
+    notify_doc,
+    "notify($self, pe, /)\n--\n\n"
+    "Wake the process that waits on PE pe, after stores by array.on(pe) or\n"
+    "array.local.");
 
 static PyObject *
 heap_notify(PyObject *op, PyObject *number)

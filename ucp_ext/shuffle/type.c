@@ -164,8 +164,9 @@ owner(PyObject *op, PyObject *number)
 PyDoc_STRVAR(
     abort_doc,
     "abort($self, reason=None)\n--\n\n"
-    "Give it up: unless it was closed before, it ends on every rank,\n"
-    "where operations raise UCXRankFailed, with `reason` in its text.");
+    "Give the shuffle up on every rank: operations raise UCXRankFailed,\n"
+    "with `reason` in its text. Does nothing if the shuffle is closed, or\n"
+    "has failed already.");
 
 static PyObject *
 shuffler_abort(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

@@ -60,8 +60,9 @@ PyDoc_STRVAR(send_doc,
              "    ValueError: buffer is not contiguous.\n"
              "    TypeError: buffer has none of the interfaces for memory.\n\n"
              "When cancelled, the message is withdrawn if the peer has not\n"
-             "asked for its bytes; else it arrives whole, as it was then. The\n"
-             "buffer is the caller's when the await has ended.");
+             "asked for its bytes. Otherwise it arrives whole, with the bytes\n"
+             "that the buffer had at that time. The buffer is the caller's\n"
+             "when the await has ended.");
 
 PyDoc_STRVAR(recv_doc,
              "recv($self, buffer, tag=None, force_tag=False, *,\n"
@@ -100,8 +101,9 @@ PyDoc_STRVAR(
     "    buffer: as for recv().\n"
     "    tag: as for recv(); by default any message is received.\n"
     "    mask: the bits of a tag of 64 bits that are compared.\n\n"
-    "Raises the exceptions of recv(); UCXMsgTruncated for a longer\n"
-    "message, of which the same becomes.");
+    "Raises the exceptions of recv(). UCXMsgTruncated is raised if the\n"
+    "message is longer than buffer; the next receive gets this message,\n"
+    "as with recv().");
 
 PyDoc_STRVAR(send_many_doc,
              "send_many($self, buffers, tag=None)\n--\n\n"
@@ -295,10 +297,11 @@ PyDoc_STRVAR(flush_doc,
              "flush($self, /)\n--\n\n"
              "Wait until everything that was sent has reached the memory of\n"
              "the peer; awaitable.\n\n"
-             "Short messages that lack credit are waited for, which is until\n"
-             "the peer has received earlier ones, and perhaps these. Messages\n"
-             "that are long enough to wait for their receive in any case are\n"
-             "not: they are there when their sends are done.");
+             "The flush waits for short messages that lack credit. They get\n"
+             "credit when the peer has received earlier messages. The flush\n"
+             "does not wait for messages that are so long that they wait for\n"
+             "their receive in any case: when their sends are done, they have\n"
+             "arrived.");
 
 static PyObject *
 endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -308,9 +311,9 @@ endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 PyDoc_STRVAR(fence_doc,
              "fence($self, /)\n--\n\n"
-             "Have operations on the memory of the peer that are called\n"
-             "later executed after those that were called before. Does not\n"
-             "wait.");
+             "Keep the order of operations on the memory of the peer: those\n"
+             "that are called after the fence are executed after those that\n"
+             "were called before it. Does not wait.");
 
 static PyObject *
 endpoint_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -453,8 +456,7 @@ PyDoc_STRVAR(ping_doc,
              "ping($self, /)\n--\n\n"
              "Measure the time until the peer has answered; awaitable. The\n"
              "result is in seconds. The library of the peer answers when the\n"
-             "peer's worker makes progress; this waits as long as that\n"
-             "takes.");
+             "peer's worker makes progress. The call has no time limit.");
 
 static PyObject *
 endpoint_ping(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -513,9 +515,9 @@ PyDoc_STRVAR(stream_recv_doc,
              "Args:\n"
              "    buffer: writable; at most its length is received.\n"
              "    wait_all: wait until buffer is full, or the stream ends.\n\n"
-             "When cancelled, the next receive gets the bytes. A receive\n"
-             "that was posted after the cancelled one may have got later\n"
-             "bytes before.");
+             "When cancelled, the next receive gets the bytes. If a later\n"
+             "receive was pending already, it may have got bytes that follow\n"
+             "these.");
 
 PyDoc_STRVAR(stream_shutdown_doc,
              "stream_shutdown($self, /)\n--\n\n"

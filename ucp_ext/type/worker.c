@@ -314,8 +314,9 @@ get_context(PyObject *op, void *Py_UNUSED(closure))
  */
 
 PyDoc_STRVAR(listen_doc,
-             "listen($self, sockaddr, on_accept, *, backlog=None,\n"
-             "       timeout=None, on_remote_close=None)\n--\n\n"
+             "_listen($self, sockaddr, on_accept, *, backlog=None,\n"
+             "        timeout=None, on_remote_close=None, window=None)\n"
+             "--\n\n"
              "Listen on (host, port[, flowinfo, scope]), numeric; a host of\n"
              "None is all addresses, of IPv6 where there is some. Calls\n"
              "on_accept(endpoint) for each peer whose handshake is complete.\n"
