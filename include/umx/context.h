@@ -33,6 +33,7 @@ enum umx_rma_ucx {
 #define UMX_KEEPALIVE_NS UINT64_C(30000000000)
 
 enum {
+    UMX_NEAR_MAX     = 1024, /* bytes: umx_config.near_max */
     UMX_CHANNELS_MAX = 16000 /* all of them are named when a connection closes */
 };
 
@@ -52,6 +53,10 @@ typedef struct umx_config {
                                     the sender's memory, if the system lets it
                                     (process_vm_readv()): one copy, and the
                                     sender is not woken for it; 0 = never */
+    size_t   near_max;           /* bytes; messages up to this size go through a
+                                    ring in memory that both processes map, if
+                                    many of them go to a peer of this host; at
+                                    most UMX_NEAR_MAX; 0 = never */
     uint64_t credit_bytes;       /* eager bytes a peer may have unread, in
                                     all, with 512 for each message; beyond it
                                     announces them */

@@ -3,6 +3,7 @@
  * messages are such ones, and they need no request: send.c sends the others. */
 #include "channel/channel.h"
 #include "endpoint/endpoint.h"
+#include "near/near.h"
 #include "ops/am.h"
 #include "worker/observe.h"
 
@@ -47,8 +48,12 @@ umi_channel_inject(umx_ep *ep, uint32_t id, uint8_t flags, uint64_t tag,
         .endpoint = ep->base.remote_id,
         .tag      = tag,
     };
-    if (umi_am_inject(&ep->base, UMI_AM_DATA, &header, umi_header_size(flags),
-                      data, len) != UMX_OK) {
+    if (!(umi_channel_may_near(ep) &&
+          umi_near_send(&ep->base, &header, umi_header_size(flags), data,
+                        len)) &&
+        (len > UMI_INJECT_MAX ||
+         umi_am_inject(&ep->base, UMI_AM_DATA, &header, umi_header_size(flags),
+                       data, len) != UMX_OK)) {
         return UMX_INPROGRESS;
     }
     channel->tx_seq++;

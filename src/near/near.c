@@ -200,7 +200,6 @@ umi_near_take_link(umi_link *link)
 {
     if (link->near != NULL && link->near->in != NULL) {
         umi_near_take_all(link->near);
-        link->worker->has_events = true;
     }
 }
 

@@ -90,12 +90,12 @@ void umi_near_fini_link(umi_link *link);
 unsigned umi_near_poll(umx_worker *worker);
 bool     umi_near_announce(umx_worker *worker);
 
-/* True if a message of `len` bytes of `ep`, which has a link, would go through
- * a ring that is open. */
+/* True if a message of `len` bytes of `ep` would go through a ring that is
+ * open. */
 static inline bool
 umi_near_is_open(const umi_ep_base *ep, size_t len)
 {
-    const umi_near_link *near = ep->link->near;
+    const umi_near_link *near = (ep->link != NULL) ? ep->link->near : NULL;
 
     return near != NULL && near->is_open && len <= near->max;
 }

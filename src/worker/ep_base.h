@@ -40,6 +40,8 @@ typedef struct umi_ep_base {
     umi_node    link_node; /* link->eps */
     bool        is_bound;  /* the handshake has settled on `link` */
     bool        does_bounce; /* the peer knows bounce/bounce.h */
+    uint32_t    near_pid; /* the peer's process, if there may be rings between
+                             the two (near/near.h); else 0 */
     bool        is_cut;      /* it has ended, and not by agreement */
     bool        is_outlived; /* and UCX's endpoint has not */
     umi_refs    refs;

@@ -52,6 +52,14 @@ typedef struct umi_worker_hooks {
     size_t link_size; /* of what they keep behind each umi_link, zeros first */
     void (*init_link)(struct umi_link *link);
     void (*fini_link)(struct umi_link *link); /* nobody uses it any more */
+    /* Read what has come by the link and not through UCX: the link ends. */
+    void (*take_link)(struct umi_link *link);
+    /* Read rings, where there are any: `has_rings`. Returns how many messages
+     * those were. */
+    unsigned (*read_rings)(umx_worker *worker);
+    /* The worker is about to sleep: have it woken for rings. True: it must not
+     * sleep. */
+    bool (*sleep_rings)(umx_worker *worker);
     /* Let links send more of what waits for its turn: `is_turn_due`. Returns
      * how many messages of UCX's that were. */
     unsigned (*take_turns)(umx_worker *worker);
@@ -157,6 +165,7 @@ struct umx_worker {
     bool         has_events;     /* something is on the lists below */
     bool         has_other_engines;
     bool         is_turn_due;  /* hooks->take_turns() */
+    bool         has_rings;    /* hooks->read_rings() */
     bool         is_ending;    /* being destroyed */
     bool         is_ended;     /* destroyed: only its memory is left */
     bool         has_hardware; /* a link of it has or had: link.h */
@@ -221,6 +230,7 @@ struct umx_worker {
     umi_list                waiting;  /* requests: hooks->on_arrivals() */
     struct umi_tags        *tags;     /* of the rooms above, like these: */
     struct umi_lend        *lend;
+    struct umi_near        *near;
     struct umi_bounce      *bounce;
     struct umi_transfers   *transfers;
     struct umi_channel_am  *am;
@@ -338,6 +348,9 @@ umi_worker_progress(umx_worker *worker)
         events += umi_engines_progress(worker);
     }
     UMI_SET_IN_UCX(worker, false);
+    if (worker->has_rings) {
+        events += worker->hooks->read_rings(worker);
+    }
     if (worker->is_turn_due) {
         events += worker->hooks->take_turns(worker);
     }
