@@ -377,6 +377,10 @@ enum {
 umx_status umi_channel_inject(umx_ep *ep, uint32_t channel, uint8_t flags,
                               uint64_t tag, const void *data, size_t len);
 
+/* Send a message that has a request through a ring. False: it does not go that
+ * way. */
+bool umi_channel_inject_near(umx_request *req, const void *header);
+
 /* Count a message of `len` bytes that has been sent. */
 static inline void
 umi_channel_count_sent(umx_ep *ep, size_t len)

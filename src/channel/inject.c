@@ -61,3 +61,22 @@ umi_channel_inject(umx_ep *ep, uint32_t id, uint8_t flags, uint64_t tag,
     umi_credit_sent(channel, charge);
     return UMX_OK;
 }
+
+bool
+umi_channel_inject_near(umx_request *req, const void *header)
+{
+    const umi_send *send = umi_send_of(req);
+
+    if (req->ep->link->near == NULL) {
+        return false;
+    }
+    if (send->way != UMI_OFFER_EAGER || send->longer != NULL ||
+        req->gather != NULL || req->buf.layout != NULL ||
+        !umi_context_is_host_buffer(req->worker->context, &req->buf)) {
+        umi_near_pass(req->ep);
+        return false;
+    }
+    return umi_channel_may_near(umi_endpoint_of(req->ep)) &&
+           umi_near_send(req->ep, header, send->header_len, req->buf.data,
+                         req->buf.len);
+}

@@ -139,31 +139,10 @@ post_by_way(umx_request *req, const void *header)
     return status;
 }
 
-/* Send a message through a ring (near/near.h). False: it does not go that way.
- */
-static bool
-post_near(umx_request *req, const void *header)
-{
-    const umi_send *send = umi_send_of(req);
-
-    if (req->ep->link->near == NULL) {
-        return false;
-    }
-    if (send->way != UMI_OFFER_EAGER || send->longer != NULL ||
-        req->gather != NULL || req->buf.layout != NULL ||
-        !umi_context_is_host_buffer(req->worker->context, &req->buf)) {
-        umi_near_pass(req->ep);
-        return false;
-    }
-    return umi_channel_may_near(umi_endpoint_of(req->ep)) &&
-           umi_near_send(req->ep, header, send->header_len, req->buf.data,
-                         req->buf.len);
-}
-
 static umx_status
 post_message(umx_request *req, const void *header)
 {
-    if (post_near(req, header)) {
+    if (umi_channel_inject_near(req, header)) {
         return UMX_OK;
     }
     return (umi_send_of(req)->way == UMI_OFFER_EAGER) ?

@@ -78,6 +78,15 @@ select_devices(umx_ep *ep, umi_where *where)
 /* ---- both sides ----------------------------------------------------------
  */
 
+uint64_t
+umi_where_features(const umx_ep *ep)
+{
+    bool has_rings = umi_endpoint_config(ep)->near_max != 0;
+
+    return umi_apart_features(ep) | UMI_FEATURE_BOUNCE |
+           (has_rings ? UMI_FEATURE_NEAR : 0u);
+}
+
 umx_status
 umi_where_fill(umx_ep *ep, umi_where *where)
 {

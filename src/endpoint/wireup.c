@@ -92,16 +92,6 @@ say(umx_ep *ep, const umi_control *control)
 }
 
 /* Write our own side. False if the endpoint has failed over it. */
-/* What this side can do, as HELLO and WELCOME say it. */
-static uint64_t
-features_of(const umx_ep *ep)
-{
-    bool has_rings = umi_endpoint_config(ep)->near_max != 0;
-
-    return umi_apart_features(ep) | UMI_FEATURE_BOUNCE |
-           (has_rings ? UMI_FEATURE_NEAR : 0u);
-}
-
 static bool
 fill_where(umx_ep *ep, umi_where *where)
 {
@@ -362,7 +352,7 @@ welcome(umx_ep *ep)
     umi_link_attach(link, &ep->base);
     control.u.welcome.major    = UMX_WIRE_VERSION;
     control.u.welcome.minor    = WIRE_MINOR;
-    control.u.welcome.features = features_of(ep);
+    control.u.welcome.features = umi_where_features(ep);
     control.u.welcome.limits   = ep->own_limits;
     control.u.welcome.channels = umi_endpoint_config(ep)->channels_max;
     control.u.welcome.peer     = link->id;
@@ -786,7 +776,7 @@ umi_handshake_start(umx_ep *ep)
     }
     control.u.hello.major    = UMX_WIRE_VERSION;
     control.u.hello.minor    = WIRE_MINOR;
-    control.u.hello.features = features_of(ep);
+    control.u.hello.features = umi_where_features(ep);
     control.u.hello.limits   = ep->own_limits;
     control.u.hello.channels = umi_endpoint_config(ep)->channels_max;
     if (fill_where(ep, &control.u.hello.where)) {

@@ -49,6 +49,7 @@ _COUNTERS = (
     ("missed_heartbeats", "", "Questions that a silent peer has not answered."),
 )
 _GAUGES = (
+    ("near_rings", "", "Rings for short messages that are open."),
     ("endpoints", "", "Endpoints that exist."),
     ("listeners", "", "Listeners that exist."),
     ("requests_in_use", "", "Operations that were begun and have not ended."),
