@@ -455,12 +455,12 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
 
 /* True if nothing of a send but its length keeps it from being injected. */
 static inline bool
-may_inject(const umx_ep *ep, const umx_buffer *buf,
-           const umx_op_params *params)
+may_inject(const umx_ep *ep, const umx_buffer *buf, const umx_op_params *params)
 {
-    return (buf->len <= UMI_INJECT_MAX || umi_near_is_open(&ep->base, buf->len)) &&
-           buf->memtype == UMX_MEMTYPE_HOST &&
-           buf->layout == NULL && buf->memh == NULL && buf->data != NULL &&
+    return (buf->len <= UMI_INJECT_MAX ||
+            umi_near_is_open(&ep->base, buf->len)) &&
+           buf->memtype == UMX_MEMTYPE_HOST && buf->layout == NULL &&
+           buf->memh == NULL && buf->data != NULL &&
            (params == NULL ||
             (params->field_mask & (UMX_OP_FIELD_FLAGS | UMX_OP_FIELD_STREAM)) ==
                 0);

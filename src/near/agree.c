@@ -118,8 +118,7 @@ static void
 count_rings(umx_worker *worker)
 {
     worker->has_rings         = worker->near->num_ins != 0;
-    worker->stats->near_rings = worker->near->num_ins +
-                                worker->near->num_outs;
+    worker->stats->near_rings = worker->near->num_ins + worker->near->num_outs;
 }
 
 void
@@ -255,10 +254,10 @@ on_accept(umi_near_link *near, umi_ep_base *ep, const umi_near_note *note)
     }
     near->out->is_ordered = (note->flags & UMI_NEAR_IS_ORDERED) != 0 &&
                             umi_membarrier_register();
-    near->is_open         = true;
-    near->skip            = 0;
-    near->seen_sent       = 0;
-    near->backoff_ns      = backoff_ns;
+    near->is_open    = true;
+    near->skip       = 0;
+    near->seen_sent  = 0;
+    near->backoff_ns = backoff_ns;
     umi_timer_start(ep->worker, &near->timer, idle_ns);
 }
 

@@ -55,9 +55,8 @@ wake(umi_near_link *near, const umi_ep_base *ep, uint32_t asleep)
 static void
 on_wake_timer(umi_timer *timer)
 {
-    umi_near_link     *near = umi_container_of(timer, umi_near_link,
-                                               wake_timer);
-    const umi_ep_base *ep   = umi_near_find_ep(near->link);
+    umi_near_link *near   = umi_container_of(timer, umi_near_link, wake_timer);
+    const umi_ep_base *ep = umi_near_find_ep(near->link);
     uint32_t           asleep;
 
     if (near->is_open && ep != NULL) {
@@ -226,8 +225,8 @@ umi_near_poll(umx_worker *worker)
     UMI_LIST_FOREACH_SAFE(node, &worker->near->ins) {
         umi_near_link *near = umi_container_of(node, umi_near_link, node);
 
-        for (int i = 0;
-             i < POLL_CELLS && near->in != NULL && take_one(near); i++) {
+        for (int i = 0; i < POLL_CELLS && near->in != NULL && take_one(near);
+             i++) {
             events++;
         }
     }

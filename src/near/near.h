@@ -43,9 +43,9 @@
 
 /* The rings of a worker. */
 typedef struct umi_near {
-    umi_list ins;      /* umi_near_link.node: those that are read */
-    unsigned num_ins;  /* at most UMI_NEAR_RINGS, like the next */
-    unsigned num_outs; /* asked for, or open */
+    umi_list ins;          /* umi_near_link.node: those that are read */
+    unsigned num_ins;      /* at most UMI_NEAR_RINGS, like the next */
+    unsigned num_outs;     /* asked for, or open */
     bool     is_announced; /* all readers */
     bool     is_ordered;   /* announcing has a membarrier */
 } umi_near;

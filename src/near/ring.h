@@ -84,9 +84,9 @@ _Static_assert(UMX_NEAR_MAX * 4 <= UMI_NEAR_BYTES, "room for some");
 /* The writer's end. */
 typedef struct umi_near_out {
     umi_near_ring *ring;
-    uint32_t       sent;     /* cells */
-    uint32_t       consumed; /* of them, as far as is known here */
-    uint32_t       rung;     /* `asleep` that has been answered */
+    uint32_t       sent;       /* cells */
+    uint32_t       consumed;   /* of them, as far as is known here */
+    uint32_t       rung;       /* `asleep` that has been answered */
     bool           is_ordered; /* the reader executes membarriers */
     uint64_t       used;       /* of the second circle, so far */
     uint64_t       freed;

@@ -338,7 +338,7 @@ static const damage damages[] = {
 static void
 test_a_bad_cell_ends_the_connection(void **state)
 {
-    const damage *d    = NULL;
+    const damage *d = NULL;
     char          name[64];
 
     for (size_t i = 0; i < sizeof(damages) / sizeof(*damages); i++) {
@@ -358,8 +358,9 @@ test_a_bad_cell_ends_the_connection(void **state)
         open_rings(p);
         errors = p->server_worker->stats->protocol_errors;
         op_send(&send_op, p->client, 0, pair_tag(1), "12345678", 8);
-        cell = &client_near(p)->out->ring
-                    ->cells[(client_near(p)->out->sent - 1) % UMI_NEAR_CELLS];
+        cell =
+            &client_near(p)->out->ring->cells[(client_near(p)->out->sent - 1) %
+                                              UMI_NEAR_CELLS];
         memcpy((char *)cell + d->at, &d->value, d->size);
         PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
         assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
@@ -381,7 +382,7 @@ sleep_server(pair *p)
 static bool
 is_woken(const pair *p, int ms)
 {
-    struct pollfd fd = {.fd = umx_worker_fd(p->server_worker),
+    struct pollfd fd = {.fd     = umx_worker_fd(p->server_worker),
                         .events = POLLIN};
 
     return poll(&fd, 1, ms) == 1;

@@ -160,8 +160,8 @@ test_a_ring_written_at_random_is_read_within_it(void **state)
     unsigned num_any = 0;
 
     for (unsigned round = 0; round < 20000; round++) {
-        umi_near_cell *cell = &e->in.ring->cells[e->in.seen % UMI_NEAR_CELLS];
-        umi_near_taken taken;
+        umi_near_cell   *cell = &e->in.ring->cells[e->in.seen % UMI_NEAR_CELLS];
+        umi_near_taken   taken;
         volatile uint8_t byte = 0;
 
         random ^= random << 13;
@@ -214,7 +214,10 @@ test_an_announcement_is_answered_once(void **state)
 int
 main(void)
 {
-#define TEST(f) {#f, f, setup, teardown, NULL}
+#define TEST(f)                      \
+    {                                \
+#f, f, setup, teardown, NULL \
+    }
     const struct CMUnitTest tests[] = {
         TEST(test_messages_of_all_lengths_come_in_order),
         TEST(test_a_full_ring_takes_no_more_and_goes_on_later),
