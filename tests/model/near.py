@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A model of how the reader of a ring of short messages is woken.
 
-    python tests/model/near.py
-
 It is the bell of bell.py with one waiter, the reader, one writer and numbers: the
 word that is odd while the reader sleeps counts announcements. What differs is that
 a WAKE may fail to be sent, for lack of memory. Then the writer reads the word again
@@ -14,12 +12,11 @@ with one part of it left out each.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import bell
-from bell import WAITERS, Shape, State, Variant
+from model import bell
+from model.bell import WAITERS, Shape, State, Variant
 
 
 @dataclass(frozen=True)
@@ -102,18 +99,3 @@ VARIANTS = {
         True,
     ),
 }
-
-
-def main() -> int:
-    is_as_expected = True
-    for name, (variant, loses) in VARIANTS.items():
-        for shape in SHAPES:
-            for memory in bell.MEMORIES:
-                states, lost = explore(SHAPES[shape], variant, bell.MEMORIES[memory])
-                is_as_expected &= (lost > 0) == loses
-                print(f"{name}: {shape}, {memory}: {states} states, {lost} lost")
-    return 0 if is_as_expected else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
