@@ -19,9 +19,12 @@ from model import bell
 from model.bell import WAITERS, Shape, State, Variant
 
 
+_WHOLE = Variant()
+
+
 @dataclass(frozen=True)
 class NearVariant:
-    bell: Variant = Variant()
+    bell: Variant = _WHOLE
     retries: bool = True  # a WAKE that failed, from a timer
     forgets: bool = True  # that the announcement was to be answered
 

@@ -255,9 +255,10 @@ async def test_no_segment_is_left(init):
     libc = ctypes.CDLL(None)
     for number in segments():
         stat = ctypes.create_string_buffer(512)
-        assert libc.shmctl(number, 2, stat) != 0 or int.from_bytes(
-            stat[48:56], "little"
-        ) != 65536
+        assert (
+            libc.shmctl(number, 2, stat) != 0
+            or int.from_bytes(stat[48:56], "little") != 65536
+        )
 
 
 @pytest.mark.parametrize("value", [-1, 1025])
