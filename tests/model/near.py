@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from model import bell
 from model.bell import WAITERS, Shape, State, Variant
 
-
 _WHOLE = Variant()
 
 
