@@ -4,6 +4,7 @@
 docs/hacking.md says how a block is marked that is not run.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ PAGES = [
         if "changes" not in page.parts
     ),
 ]
+# With which programs of pages run. Dask tells at its level "info" that a cluster has
+# closed the connection by which the scheduler would tell it of its last worker's end.
+ENVIRONMENT = {**os.environ, "DASK_LOGGING__DISTRIBUTED": "warning"}
 FENCE = re.compile(
     r"(?:^<!-- not run: (?P<reason>\S[^\n]*) -->\n)?"
     r"^```(?P<language>[\w+-]*)\n(?P<text>.*?)^```$",

@@ -109,7 +109,7 @@ class MessageSender(AsyncClosing, _ext.MessageSender):
 
     @property
     def statistics(self) -> MessageSenderStatistics:
-        """What has been sent so far."""
+        """Counts of sent messages since the sender was made."""
         return MessageSenderStatistics(*self._stats())
 
 

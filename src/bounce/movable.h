@@ -44,7 +44,8 @@ const void *umi_bounce_pinned(const umx_request *req, int *device_p);
 umi_movable umi_bounce_movable(const umx_request *req, const void *pinned,
                                int *device_p);
 
-/* True if the CPU has moved it before one could hear of copies. */
+/* True if the CPU moves `len` bytes in less time than it takes to hear of a
+ * device's copies. So many pieces that a kernel moves them are never short. */
 static inline bool
 umi_bounce_is_short(const umi_movable *it, size_t len)
 {
@@ -60,7 +61,8 @@ typedef struct umi_shift {
     size_t             len;
 } umi_shift;
 
-/* Begin a copy of them, as umi_dma_begin() does. */
+/* Begin to copy the bytes of `shift` between its slot and the memory `it`.
+ * `done` is called as umi_dma_begin() calls it. */
 void umi_bounce_shift(umi_dma *copy, umx_request *req, const umi_movable *it,
                       int device, const umi_shift *shift, umi_dma_fn done);
 

@@ -469,13 +469,21 @@ umi_channel_fail_posted(umi_channel *channel, umx_status status)
 /* Fail a receive whose message is gone (tagged.c). */
 void umi_tagged_fail_claim(umx_request *claimant, umx_status status);
 
-/* Keep channel->num_unread: messages of the queue that no bytes land in, before
- * they begin to (-1) and after it (1). */
+/* channel->num_unread counts the messages of the queue, but for those that
+ * bytes land in: keep one out of the number while they do. */
 static inline void
-umi_channel_count_unread(const umx_message *message, int change)
+umi_channel_landing_begins(const umx_message *message)
 {
     if (message->is_queued) {
-        message->channel->num_unread += (uint32_t)change;
+        message->channel->num_unread--;
+    }
+}
+
+static inline void
+umi_channel_landing_ends(const umx_message *message)
+{
+    if (message->is_queued) {
+        message->channel->num_unread++;
     }
 }
 
@@ -620,7 +628,8 @@ umi_channel_credit(umi_channel *channel, umx_message *message)
 /* The CREDIT message that is due. */
 void umi_credit_grant(umi_channel *channel, umi_limits *limits,
                       uint32_t *reserve_p);
-/* Begin with what this side grants. */
+/* Begin with what this side grants. The peer gets CREDIT once more than half of
+ * a window is read, or of a small one whenever something is. */
 void umi_credit_init(umi_channel *channel);
 /* Begin with what the peer grants each channel at first. */
 void umi_credit_start(umi_channel *channel);

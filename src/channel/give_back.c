@@ -541,8 +541,11 @@ drop_reading(umx_request *req, umx_message *message)
     umi_frames_drop(message);
 }
 
+/* Put the message of `req` back into the queue, though parts may still land:
+ * these land in copies from now on. Without memory for copies the message is
+ * lost. */
 static void
-go_back_moving(umx_request *req, umx_message *message)
+put_back_landing(umx_request *req, umx_message *message)
 {
     const umi_frames *frames = message->frames;
     size_t            count  = frames->head.num_parts - frames->num_missing;
@@ -581,7 +584,7 @@ umi_frames_give_back(umx_request *req)
     umi_frames_op_of(req)->all.phase = UMI_FRAMES_COMPLETE;
     umi_assembly_settle(req);
     if (is_to_go_back(message)) {
-        go_back_moving(req, message);
+        put_back_landing(req, message);
     } else {
         drop_reading(req, message);
     }

@@ -66,7 +66,7 @@ void
 umi_channel_landed(umi_channel *channel, umx_message *message,
                    umx_status status)
 {
-    umi_channel_count_unread(message, 1);
+    umi_channel_landing_ends(message);
     if (status != UMX_OK) {
         umi_channel_lose(channel, channel->ops->place(&message->info), status);
     }

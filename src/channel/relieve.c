@@ -64,7 +64,7 @@ umi_channel_fetch_one(umi_channel *channel, umx_message *message)
     status           = umi_land(req, message->way, message->data, len);
     message->storage = UMI_STORAGE_LANDING;
     message->lander  = req;
-    umi_channel_count_unread(message, -1);
+    umi_channel_landing_begins(message);
     if (status == UMX_ERR_WITHDRAWN) {
         umi_withdraw_expect(req);
     } else if (status != UMX_INPROGRESS) {

@@ -36,6 +36,13 @@ UMI_REQUEST_TAIL(slice, slice_of);
 static const umi_request_ops recv_ops;
 static const umi_request_ops slice_ops;
 
+/* True of the message without bytes that ends a stream. */
+static bool
+is_end(const umx_message *message)
+{
+    return message->info.length == 0;
+}
+
 static umx_message *
 first_message(const umi_channel *channel)
 {
@@ -220,7 +227,7 @@ is_at_end(const umi_channel *channel, umx_request *req)
     umx_status         status;
 
     if (message != NULL) {
-        return message->info.length == 0;
+        return is_end(message);
     }
     status = umi_endpoint_recv_status(channel->ep);
     if (status != UMX_ERR_PEER_CLOSED ||
@@ -238,7 +245,7 @@ fill(umi_channel *channel, umx_request *req)
     umx_message *message;
 
     while (room(req) != 0 && (message = first_message(channel)) != NULL &&
-           message->info.length != 0 && fill_from(channel, req, message)) {
+           !is_end(message) && fill_from(channel, req, message)) {
     }
     return umi_stream_of(req)->all.status != UMX_OK || is_satisfied(req) ||
            is_at_end(channel, req);
@@ -301,7 +308,7 @@ offer(umi_channel *channel, umx_message *message)
         umi_message_free(message);
         return;
     }
-    channel->has_end  = message->info.length == 0;
+    channel->has_end  = is_end(message);
     message->info.tag = channel->place;
     channel->place += message->info.length;
     umi_channel_queue(channel, message);

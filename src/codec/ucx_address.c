@@ -130,8 +130,8 @@ find_transport(uint16_t sum)
     return NULL;
 }
 
-/* Flags, the address family, and an address of it; or for loopback something of
- * the host's. */
+/* A device of tcp has flags, an address family and an address of that family.
+ * One of the loopback has UCX's number of the host instead of the address. */
 static bool
 check_tcp(decoder *d)
 {
@@ -141,7 +141,7 @@ check_tcp(decoder *d)
     if ((d->device[1] != AF_INET && d->device[1] != AF_INET6) ||
         (d->device[0] & ~UMI_UCX_TCP_LOOPBACK) != 0 ||
         (!is_loopback && d->device_len != 2 + size) ||
-        (is_loopback && d->device_len < 2 + 8)) {
+        (is_loopback && d->device_len < 2 + sizeof(uint64_t))) {
         return refuse(d, "UCX's address has no tcp device of its form");
     }
     return true;

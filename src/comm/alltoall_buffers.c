@@ -20,7 +20,7 @@ typedef struct umi_comm_exchange {
     void               *arg;
     bool                has_memory;
     umx_status          memory_status; /* why there is none, ... */
-    int                 greedy;        /* ... for what that rank sends */
+    int                 asker;         /* ... for what that rank sends */
     int                 first;         /* of the next ranks, from this one on */
 } umi_comm_exchange;
 
@@ -110,15 +110,16 @@ get_all_memory(umi_comm_exchange *exchange)
 
     for (int i = 0; i < comm->size && status == UMX_OK; i++) {
         if (i != comm->rank) {
-            exchange->greedy = i;
-            status           = get_memory(exchange, i, exchange->coming[i]);
+            exchange->asker = i;
+            status          = get_memory(exchange, i, exchange->coming[i]);
         }
     }
     return status;
 }
 
+/* The thread of the program is here, which may call `alloc`. */
 static void
-on_owner(umx_request *req, umx_status status, void *arg)
+on_program(umx_request *req, umx_status status, void *arg)
 {
     umi_comm_exchange *exchange = arg;
     umi_comm_coll     *coll     = &exchange->base;
@@ -141,7 +142,7 @@ ask_for_memory(umi_comm_exchange *exchange)
 
     umi_comm_coll *coll   = &exchange->base;
     umx_op_params  params = {.field_mask = UMX_OP_FIELD_ON_DONE,
-                             .on_done    = on_owner,
+                             .on_done    = on_program,
                              .arg        = exchange};
     umx_request   *req = umx_request_create(coll->comm->group->dispatch->worker,
                                             &cls, &params);
@@ -164,8 +165,8 @@ fail_for_memory(umi_comm_exchange *exchange, umx_status status)
 
     (void)snprintf(text, sizeof(text),
                    "rank %d gets no memory for the %llu bytes of rank %d: %s",
-                   rank, (unsigned long long)exchange->coming[exchange->greedy],
-                   exchange->greedy, umx_status_string(status));
+                   rank, (unsigned long long)exchange->coming[exchange->asker],
+                   exchange->asker, umx_status_string(status));
     umi_comm_coll_fail(coll, rank, status, text);
     return status;
 }

@@ -102,7 +102,7 @@ struct umi_comm_coll {
     umx_request   *req; /* NULL: the call has not returned, or has ended it */
     uint64_t       number;
     int            root;    /* or -1 */
-    uint64_t       what;    /* the same on every rank */
+    uint64_t       what;    /* root, dtype and op: the same on every rank */
     uint64_t       bytes;   /* the same on every rank, if not 0 */
     uint64_t       history; /* of the calls before, the same on every rank */
     unsigned       round;
@@ -192,7 +192,8 @@ umi_comm_coll_take_recv(umi_comm_coll *coll, const umx_buffer *buf,
                                    umi_comm_coll_pack(coll, buf, true, taken);
 }
 
-/* Do they share bytes? What is copied shares none. */
+/* Do the two share bytes? A buffer with a layout is packed elsewhere first, and
+ * shares none. */
 bool umi_comm_buffers_overlap(const umx_buffer *a, const umx_buffer *b);
 
 /* Copy this rank's own part, in memory of any kind. */

@@ -34,8 +34,8 @@ drop_orphan(umi_comm_dispatch *dispatch, umi_comm_orphan *orphan)
     free(orphan);
 }
 
-/* Drop the orphans of endpoints that have ended. The next look is at twice as
- * many as are left, as all of these may be of peers that are there. */
+/* Drop the orphans of endpoints that have ended. The rest may all be of peers
+ * that run, so the next look waits until there are twice as many. */
 static void
 drop_ended(umi_comm_dispatch *dispatch)
 {
@@ -53,6 +53,7 @@ drop_ended(umi_comm_dispatch *dispatch)
     }
 }
 
+/* Keep a message of a communicator that is not known here yet. */
 static void
 keep_orphan(umi_comm_dispatch *dispatch, umx_ep *ep, umx_message *message)
 {

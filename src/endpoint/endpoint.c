@@ -132,7 +132,8 @@ void
 umi_endpoint_set_state(umx_ep *ep, umx_ep_state state)
 {
     UMI_ASSERT_LOCKED(umi_endpoint_worker(ep));
-    assert(state > ep->state && ep->state < UMX_EP_CLOSED);
+    assert(ep->state < UMX_EP_CLOSED); /* from where states are final */
+    assert(state > ep->state);
     assert(state != UMX_EP_DRAINING || ep->state == UMX_EP_OPEN);
     ep->state = state;
 }

@@ -49,11 +49,12 @@ is_quiet(const umx_ep *ep)
            (!link->has_tcp || umi_engine_has_sent(link->engine));
 }
 
-/* Count the looks in a row that found nothing. One is not enough: UCX keeps
- * what a socket did not take, and tells its sender that it is done. A socket
- * that the kernel has emptied takes it at once. */
+/* Look, and count the looks in a row that found nothing. True: there were
+ * enough of them. One is not enough: UCX keeps what a socket did not take, and
+ * tells its sender that it is done. A socket that the kernel has emptied takes
+ * it at once. */
 static bool
-is_all_delivered(umx_ep *ep)
+stays_quiet(umx_ep *ep)
 {
     ep->settle.num_quiet = is_quiet(ep) ? ep->settle.num_quiet + 1 : 0;
     return ep->settle.num_quiet == QUIET_LOOKS;
@@ -132,7 +133,7 @@ on_timer(umi_timer *timer)
         return;
     }
     umi_ep_base_hold(&ep->base);
-    if (is_all_delivered(ep)) {
+    if (stays_quiet(ep)) {
         ep->is_unanswered = true;
         umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_OK);
     } else {

@@ -575,8 +575,8 @@ choose_endpoint(const umx_ep *ep, const umi_control *control)
     return (counted > made ? counted : made) + 1;
 }
 
-/* True if one of the two sides would have to make many endpoints, to come to
- * the number `id`. */
+/* UCX numbers the endpoints that a side makes, so a side comes to `id` only by
+ * making those in between. True if those are too many for one of the two. */
 static bool
 is_far(const umx_ep *ep, const umi_control *control, uint64_t id)
 {

@@ -44,6 +44,8 @@ drop_buffers(umi_socket *sock)
     sock->buffers = NULL;
 }
 
+/* True once the handshake is over: no messages go over the socket then, only
+ * bytes that ask for signs of life and answer. */
 static bool
 is_settled(const umi_socket *sock)
 {

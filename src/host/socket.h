@@ -62,6 +62,8 @@ umx_status umi_socket_connect(umi_socket *sock, const struct sockaddr *addr,
 /* Take over an accepted connection; closes `fd` on failure. */
 umx_status umi_socket_take(umi_socket *sock, int fd);
 
+/* Send a message, or keep it until the socket is connected. UMX_ERR_CLOSED:
+ * nothing more goes out; UMX_ERR_OUT_OF_RANGE: there is no room for it. */
 umx_status umi_socket_send(umi_socket *sock, const void *data, size_t len);
 
 /* Take back all that was to be sent: in on_connected(). */

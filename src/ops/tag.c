@@ -604,8 +604,8 @@ umi_tag_run_behind(umx_worker *worker)
     }
 }
 
-/* What has come is the worker's: an endpoint that the peer ended takes nothing
- * from those who come late, as on channels. */
+/* Check a receive. Messages that have arrived are the worker's: after the peer
+ * has ended the endpoint, a receive still gets them, as on channels. */
 static umx_status
 check_recv(umx_worker *worker, const umi_ep_base *ep, uint64_t tag,
            uint64_t mask, const umx_buffer *buf)

@@ -237,6 +237,10 @@ void umi_proxy_created(umx_proxy *proxy, umx_status status);
 /* ---- thread.c ------------------------------------------------------------
  */
 
+/* Tell why commands of its rings are not carried out any more; `status` is that
+ * of the close(). */
+const char *umi_proxy_why_over(const umx_proxy *proxy, umx_status status);
+
 umx_status umi_proxy_start_thread(umx_proxy *proxy);
 void       umi_proxy_kick(umx_proxy *proxy);
 
@@ -245,6 +249,8 @@ void       umi_proxy_kick(umx_proxy *proxy);
 
 /* Can the proxy make a fence for all threads of the process? */
 bool umi_proxy_can_fence(void);
+/* Make such a fence: for this thread by an instruction, for the others by the
+ * system. */
 void umi_proxy_fence(void);
 
 /* ---- process.c -----------------------------------------------------------

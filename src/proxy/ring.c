@@ -247,7 +247,9 @@ add(umi_proxy_task *task, umx_status status)
                          __ATOMIC_RELAXED);
     } else {
         umi_proxy_ring_fail(ring, status, -1, ring->tail, NULL,
-                            umx_status_string(status));
+                            (status == UMX_ERR_CLOSED) ?
+                                umi_proxy_why_over(proxy, status) :
+                                umx_status_string(status));
         umi_proxy_ring_put(ring);
     }
     umi_proxy_end_task(task, UMX_OK);

@@ -381,6 +381,17 @@ tear_down(umx_proxy *proxy)
     proxy->num_rings = 0;
 }
 
+const char *
+umi_proxy_why_over(const umx_proxy *proxy, umx_status status)
+{
+    if (status == UMX_ERR_TIMED_OUT) {
+        return "the proxy was closed, and the time was out";
+    }
+    return atomic_load(&proxy->is_abort) ?
+               "the proxy was ended by abort(), or with its worker" :
+               "the proxy has been closed";
+}
+
 static void
 end_thread(umx_proxy *proxy, umx_status status)
 {
@@ -391,9 +402,7 @@ end_thread(umx_proxy *proxy, umx_status status)
         end_meeting(proxy, UMX_ERR_CANCELED);
     }
     umi_proxy_look_at_waits(proxy);
-    end_rings(proxy, (status == UMX_ERR_TIMED_OUT) ?
-                         "the proxy was closed, and the time was out" :
-                         "the proxy has been closed");
+    end_rings(proxy, umi_proxy_why_over(proxy, status));
     umi_proxy_end_waits(proxy, UMX_ERR_CLOSED);
     tear_down(proxy);
     (void)pthread_mutex_lock(&proxy->lock);

@@ -222,14 +222,15 @@ is_fenced(const umx_rkey *rkey)
     return rma != NULL && rma->is_fenced;
 }
 
+/* True if the CPU of this process reads and writes the memory by itself. */
 static bool
-is_mapped(const umx_rkey *rkey)
+goes_by_mapping(const umx_rkey *rkey)
 {
     return rkey->data != NULL && !is_fenced(rkey);
 }
 
 static bool
-is_of_ucx(const umx_rkey *rkey)
+goes_by_ucx(const umx_rkey *rkey)
 {
     return rkey->ucp != NULL && !is_fenced(rkey);
 }
@@ -281,14 +282,14 @@ transfer(umx_rkey *rkey, const umx_rma_item *items, size_t count, bool is_write,
     if (status != UMX_OK) {
         return status;
     }
-    if (is_mapped(rkey)) {
+    if (goes_by_mapping(rkey)) {
         status = copy_items(rkey, items, count, is_write);
         if (is_write) {
             ring(rkey);
         }
         return status;
     }
-    if (is_of_ucx(rkey) && !must_stage(rkey, items, count)) {
+    if (goes_by_ucx(rkey) && !must_stage(rkey, items, count)) {
         return umi_rma_ucx_transfer(rkey, items, count, is_write, params,
                                     req_p);
     }
@@ -377,7 +378,7 @@ umx_rma_atomic(umx_rkey *rkey, const umx_atomic *atomic, uint64_t *old,
     if (status != UMX_OK) {
         return status;
     }
-    if (is_mapped(rkey)) {
+    if (goes_by_mapping(rkey)) {
         before = umi_atomic_apply(atomic, rkey->data + atomic->offset);
         if (old != NULL) {
             *old = before;
@@ -441,7 +442,7 @@ umx_rma_put_signal_to(umx_rkey *rkey, const umx_rma_item *item,
     if (status != UMX_OK) {
         return status;
     }
-    if (is_mapped(rkey) && is_mapped(signal_rkey)) {
+    if (goes_by_mapping(rkey) && goes_by_mapping(signal_rkey)) {
         status = copy_items(rkey, item, 1, true);
         if (status == UMX_OK) {
             signal_owner(signal_rkey, signal);
@@ -451,7 +452,7 @@ umx_rma_put_signal_to(umx_rkey *rkey, const umx_rma_item *item,
         }
         return status;
     }
-    if (is_of_ucx(rkey) && !must_stage(rkey, item, 1)) {
+    if (goes_by_ucx(rkey) && !must_stage(rkey, item, 1)) {
         return umi_rma_ucx_signal(rkey, item, signal_rkey, signal, params,
                                   req_p);
     }

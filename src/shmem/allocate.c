@@ -318,7 +318,8 @@ umi_shmem_proposals_drop(umx_shmem *shmem)
     }
 }
 
-/* The other ranks learn it, as a collective operation is cancelled. */
+/* Cancel the exchange, by which the other ranks learn it. An allocation that
+ * waits for its turn tells them in that turn. */
 static void
 cancel(umx_request *req)
 {

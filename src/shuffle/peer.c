@@ -395,9 +395,10 @@ umi_shuffle_has_finished_all(const umi_shuffle_peer *peer)
     return true;
 }
 
-/* The receive has ended with a failure. */
+/* The receive from a rank has failed: because the shuffle has ended, the rank
+ * has left, or this message could not be received. */
 static void
-on_end(umi_shuffle_peer *peer, umx_status status)
+on_receive_failed(umi_shuffle_peer *peer, umx_status status)
 {
     umx_shuffler    *sh = peer->sh;
     umx_comm_failure failure;
@@ -429,7 +430,7 @@ take_message(umi_shuffle_peer *peer, umx_status status, size_t len)
         return;
     }
     if (status != UMX_OK) {
-        on_end(peer, status);
+        on_receive_failed(peer, status);
     } else if (sh->status == UMX_OK && !on_message(peer, len)) {
         umi_shuffle_break(sh,
                           "rank %d has sent what is no message of a "

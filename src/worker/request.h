@@ -329,7 +329,8 @@ bool umi_requests_have_deferred(const umi_list           *list,
  * library's own. */
 void umi_requests_report_detached(umx_worker *worker);
 
-/* End the operation's part of a detached request. */
+/* The operation of a detached request is over: free the request if the user has
+ * released it. One that is stuck stays so. */
 void umi_request_end_detached(umx_request *req);
 
 /* Memory for a copy. UMX_INPROGRESS: config.cancel_bytes are in use, and it is

@@ -368,7 +368,7 @@ begin(umx_worker *worker, umx_memh *memh, const umx_buffer *buf,
         goto free_request;
     }
     umi_list_append(&worker->waits, &req->node);
-    worker->is_armed = false; /* it has not announced this one */
+    worker->is_armed = false; /* it was armed without this wait */
     *req_p           = req;
     return UMX_INPROGRESS;
 
@@ -489,7 +489,7 @@ umx_lookout_start(umx_worker *worker, umx_memh *memh, umx_look_fn fn, void *arg,
     }
     umi_memh_hold(memh);
     umi_list_append(&worker->lookouts, &lookout->node);
-    worker->is_armed = false; /* it has not announced this one */
+    worker->is_armed = false; /* it was armed without this lookout */
     *lookout_p       = lookout;
     return UMX_OK;
 }

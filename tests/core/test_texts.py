@@ -10,6 +10,10 @@ import pytest
 from script import run_program
 
 import ucp
+import ucp.moe
+import ucp.proxy
+import ucp.shmem
+import ucp.shuffle
 from ucp.testing import connected_pair, until
 
 
@@ -181,3 +185,38 @@ async def test_a_handler_whose_client_has_gone_is_a_line(caplog, is_async):
     assert (
         "read(<ucp.Endpoint" if is_async else "fail(<ucp.Endpoint"
     ) in record.message
+
+
+MADE_BY_FUNCTIONS = {
+    "Memory of a buffer": (
+        lambda: ucp.Memory(bytearray(8)),
+        r"^a Memory is made by Memory\.allocate\(nbytes\) or "
+        r"Memory\.register\(buffer\), not of bytearray$",
+    ),
+    "Memory of nothing": (ucp.Memory, r"or Memory\.register\(buffer\)$"),
+    "Endpoint": (
+        lambda: ucp.Endpoint("127.0.0.1", 1),
+        r"create_endpoint\(host, ",
+    ),
+    "Listener": (ucp.Listener, r"create_listener\(callback_func, port\)"),
+    "Channel": (lambda: ucp.Channel(1), r"Endpoint\.channel\(number\), not of int$"),
+    "Communicator": (ucp.Communicator, r"Communicator\.from_env\(\)"),
+    "Proxy": (ucp.proxy.Proxy, r"await Proxy\.create\(comm\)$"),
+    "SymmetricHeap": (
+        lambda: ucp.shmem.SymmetricHeap(1 << 20),
+        r"await SymmetricHeap\.create\(comm, nbytes\), not of int$",
+    ),
+    "SymmetricArray": (
+        ucp.shmem.SymmetricArray,
+        r"SymmetricHeap\.empty\(",
+    ),
+    "MapOutputs": (ucp.shuffle.MapOutputs, r"await MapOutputs\.create\(comm, "),
+    "moe.Buffer": (ucp.moe.Buffer, r"await Buffer\.create\(comm, "),
+}
+
+
+@pytest.mark.parametrize("name", MADE_BY_FUNCTIONS)
+def test_a_class_says_what_makes_its_objects(name):
+    call, text = MADE_BY_FUNCTIONS[name]
+    with pytest.raises(TypeError, match=text):
+        call()

@@ -54,7 +54,8 @@ async def test_a_receive_pending_at_ones_own_close_raises_peer_closed():
     async with connected_pair() as (client, _server):
         pending = client.recv(bytearray(8))
         closing = asyncio.ensure_future(client.close())
-        with pytest.raises(ucp.UCXPeerClosed):
+        text = r"^recv: endpoint closed by close\(\) in this process: "
+        with pytest.raises(ucp.UCXPeerClosed, match=text):
             await pending
         await closing
 

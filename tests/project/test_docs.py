@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pages import PAGES, Block, blocks, name_of
+from pages import ENVIRONMENT, PAGES, Block, blocks, name_of
 from paths import ROOT
 
 import ucp
@@ -67,8 +67,10 @@ def named(name: str) -> str:
 
 
 def run(code: str, *arguments: str) -> list[str]:
+    """The lines that a program prints; it prints no errors."""
     done = subprocess.run(
         [sys.executable, "-P", "-W", "error", "-c", code, *arguments],
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=50,

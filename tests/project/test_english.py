@@ -15,7 +15,7 @@ def english(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=50)
 
 
-@pytest.mark.parametrize(("group", "most"), [("pages", 2.6), ("docstrings", 9.9)])
+@pytest.mark.parametrize(("group", "most"), [("pages", 1.6), ("docstrings", 9.0)])
 def test_few_sentences_have_to_be_read_twice(group, most):
     """A sentence that is too much is shown by --list."""
     done = english("--only", group, "--max", most)

@@ -12,7 +12,6 @@ docs/hacking.md says, is not run. A server is a program that says
 the port is meant that it has.
 """
 
-import os
 import re
 import shlex
 import signal
@@ -23,15 +22,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pages import ENVIRONMENT, Block, blocks
 from pages import PAGES as ALL_PAGES
-from pages import Block, blocks
 
 PAGES = [page for page in ALL_PAGES if page.parent.name in ("tutorial", "howto")]
 PROMISE = re.compile(r"print\(.*\)  # (.+)$", re.MULTILINE)
 PORT = re.compile(r"listening on port (\d+)")
 LIMIT = 100  # seconds for a program; Dask takes long to start on a busy machine
 pytestmark = pytest.mark.timeout(3 * LIMIT)
-ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "error"}
+_ENVIRONMENT = {**ENVIRONMENT, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "error"}
 ENVIRONMENT.pop("PYTHONSAFEPATH", None)  # programs import files beside them
 
 
@@ -55,7 +54,7 @@ def test_a_program_prints_what_it_says(code, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
-        env=ENVIRONMENT,
+        env=_ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=LIMIT,
@@ -93,7 +92,7 @@ class Session:
         return subprocess.Popen(
             [sys.executable, *words[1:]],
             cwd=self.folder,
-            env=ENVIRONMENT,
+            env=_ENVIRONMENT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -367,6 +367,17 @@ def test_closing_gives_up_after_the_timeout():
     good_world(2, main)
 
 
+def test_a_ring_says_that_abort_ended_its_proxy():
+    async def main(comm):
+        proxy, _ = await opened(comm)
+        ring = proxy.ring()
+        proxy.abort()
+        with pytest.raises(ucp.UCXCloseError, match=r"ended by abort\(\)"):
+            await ring.quiet()
+
+    good_world(1, main)
+
+
 def test_who_closes_a_proxy_that_is_being_closed_waits_for_that():
     async def main(comm):
         proxy, _ = await opened(comm)

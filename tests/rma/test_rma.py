@@ -433,8 +433,25 @@ class TestRemote:
     async def test_a_closed_remote_memory_is_refused(self, connect_self, make):
         _memory, remote = await connect_self(make(16))
         remote.close()
-        with pytest.raises(ucp.UCXCloseError):
-            await remote.put(b"x")
+        text = r"^RemoteMemory closed by close\(\) in this process$"
+        for operation in (
+            remote.put(b"x"),
+            remote.put_many([(b"x", 0)]),
+            remote.get(bytearray(1)),
+            remote.add(0, 1),
+            remote.fetch_add(0, 1),
+        ):
+            with pytest.raises(ucp.UCXCloseError, match=text):
+                await operation
+
+    async def test_the_number_of_a_signal_is_in_a_closed_memory(
+        self, connect_self, make
+    ):
+        memory, remote = await connect_self(make(16))
+        signals = remote.endpoint.remote(memory.key)
+        signals.close()
+        with pytest.raises(ucp.UCXCloseError, match=r"^RemoteMemory closed"):
+            await remote.put_signal(b"x", 8, 0, 1, signal_memory=signals)
 
     async def test_a_closed_endpoint_is_refused(self, connect_self, make):
         memory, remote = await connect_self(make(16))

@@ -179,7 +179,7 @@ class Report:
 
 
 def machine() -> dict[str, Any]:
-    """Where and with what it was measured."""
+    """Return a description of the machine, and the versions of the software."""
     return {
         "cpus": len(os.sched_getaffinity(0)),
         "arch": platform.machine(),

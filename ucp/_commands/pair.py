@@ -101,13 +101,16 @@ class Side(Protocol):
         """The leader's: begin a test."""
 
     async def next_order(self) -> Order:
-        """A follower's: wait for a test."""
+        """Wait for a test. Only a follower calls this."""
 
     async def endpoint(self) -> Endpoint | None:
-        """To the process that sends or receives; None on ranks that do neither."""
+        """Return the endpoint to the other process of a test between two processes.
+
+        None: this rank is neither the sender nor the receiver.
+        """
 
     async def communicator(self) -> Communicator:
-        """Of all processes."""
+        """Return the communicator of all processes."""
 
 
 class Pair:
@@ -205,7 +208,10 @@ async def _do(side: Side, order: Order) -> float:
 
 
 def filled(size: int) -> bytearray:
-    """A buffer whose pages exist: untouched ones are read too fast."""
+    """Return a buffer whose pages have been written.
+
+    Pages that were never written are read faster than others.
+    """
     return bytearray(b"\x01") * size
 
 

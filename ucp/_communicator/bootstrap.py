@@ -47,7 +47,7 @@ def _bytes_of(address: Any) -> bytes:
 
 
 def path_of(url: str, rank: int) -> Path:
-    """The file of ``file:///path``, for the rank."""
+    """Return the path in the URL ``file:///path``, and check URL and rank."""
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise UCXConfigError(f"the root is not file:///path: {url!r}")
@@ -108,7 +108,12 @@ def _read(path: Path) -> bytes | None:
 def read_root(
     path: Path, end: float | None, timeout: float | None
 ) -> UCXAddress | None:
-    """The address in the file; None: there is none yet, and the time is not out."""
+    """Return the address in the file, or None if there is no file yet.
+
+    Raises:
+        UCXTimeout: there is no file, and the time ``end`` has passed.
+        UCXConfigError: the file has no address, or belongs to another user.
+    """
     data = _read(path)
     if data is None:
         if end is not None and time.monotonic() >= end:

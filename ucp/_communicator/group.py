@@ -16,10 +16,13 @@ _Process = tuple[int, int]  # what identifies it in all communicators
 class Group:
     """Processes in an order: the place of a process is its rank in the group.
 
-    ``Communicator.group`` is one. A group is made of others on this rank alone, and
-    does not change. ``Communicator.create(group)`` makes a communicator of it.
-    Processes are the same in all communicators that were split off one that has met;
-    ranks that have met twice are other processes in each of both.
+    ``Communicator.group`` is the group of a communicator. Other groups are made from
+    groups, on this rank alone. A group does not change.
+    ``Communicator.create(group)`` makes a communicator of a group.
+
+    A communicator and all communicators that were split off from it have the same
+    processes. If ranks meet twice, by two calls of ``connect()`` for example, the
+    processes of the first communicator are not equal to those of the second.
 
         workers = comm.group.excl([0])
         made = await comm.create(workers)  # None on rank 0

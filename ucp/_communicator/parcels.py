@@ -81,7 +81,10 @@ class State:
         self.kept: dict[tuple[int, int], Coming] = {}
 
     def close(self) -> None:
-        """Close what belongs to the communicator, which was closed."""
+        """Release the messages and the communicator that this object keeps.
+
+        The communicator of the program was closed before.
+        """
         self.kept.clear()
         if self.frames is not None:
             self.frames.close()
@@ -209,12 +212,12 @@ def pack_message(obj: object) -> Packed:
 
 
 def pack_short(kind: str, obj: object) -> Packed:
-    """Pickle an object for a collective operation; a head has HEAD_SIZE bytes."""
+    """Pickle an object for a collective operation, with a head of HEAD_SIZE bytes."""
     return _ext.pack_object(BEGINS[kind], obj, HEAD_SIZE, HEAD_SIZE)
 
 
 def parcel_of(comm: Any, kind: str, packed: Packed, room: int) -> Parcel:
-    """The parcel of an object that is pickled, with a head of ``room`` bytes."""
+    """Return the parcel of a pickled object, with a head of ``room`` bytes."""
     if isinstance(packed, bytes):
         return Parcel(packed, (), 0)
     pickled, buffers = packed

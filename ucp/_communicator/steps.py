@@ -57,8 +57,9 @@ def give_up(requests: Iterable[AnyRequest], cause: BaseException) -> Steps[None]
 def look_at(request: AnyRequest) -> Steps[Any]:
     """Wait for a receive; return its result, or raise its exception.
 
-    It is what a task gets that awaits it: the message is not handed out before
-    ``result()`` is called once more, and ``cancel()`` returns it until then.
+    A task that awaits the receive would get the same. But the caller has to call
+    ``result()`` once more to take the message. Until then ``cancel()`` returns the
+    message to the queue.
     """
     while not request.done():
         yield request

@@ -255,8 +255,8 @@ _TYPES: list[tuple[str, str, Callable[[Callable[[Frame], Any], Any], Any]]] = [
 
 
 def allocate(nbytes: int) -> Any:
-    """Memory for a frame: of the current device, or if this process cannot make any,
-    of the host: then ``made()`` says why."""
+    """Allocate memory for a frame: on the current device, or on the host if this
+    process cannot allocate on a device. In the second case ``made()`` says why."""
     if cuda.is_available():
         try:
             return cuda.allocator(nbytes)
@@ -266,7 +266,8 @@ def allocate(nbytes: int) -> Any:
 
 
 def allocate_anyhow(nbytes: int) -> Any:
-    """``allocate()`` where the bytes have to be received: ``made()`` tries again."""
+    """Call ``allocate()``; if it fails, allocate on the host, so that the bytes can
+    be received. ``made()`` then tries again."""
     try:
         return allocate(nbytes)
     except Exception:

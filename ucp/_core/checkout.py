@@ -21,9 +21,9 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def installed() -> ModuleSpec | None:
-    """The package that is installed, if this one is a source tree.
+    """Return the installed package, if this package is a source tree.
 
-    None: this one is compiled, or none is installed.
+    None: this package is compiled, or no package is installed.
     """
     if not _PACKAGE.is_dir() or is_compiled(_PACKAGE):  # an archive is no directory
         return None

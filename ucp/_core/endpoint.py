@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Self
 
 from .. import _ext
 from ..exceptions import UCXCloseError, UCXError
@@ -39,6 +40,11 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
 
     _allows_pickle: bool
     _has_error_handling: bool
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        raise TypeError(
+            "an Endpoint is made by await create_endpoint(host, port), or by a listener"
+        )
 
     def __repr__(self) -> str:
         peer = self.peer_address

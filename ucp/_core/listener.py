@@ -175,6 +175,9 @@ class Listener(_ext.Listener):
     _acceptor: Acceptor
     _dropped: set[Listener]  # of the worker: those that the program has dropped
 
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        raise TypeError("a Listener is made by create_listener(callback_func, port)")
+
     def __del__(self) -> None:
         dropped = getattr(self, "_dropped", None)
         if dropped is not None and not self.closed():

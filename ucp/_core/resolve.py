@@ -39,12 +39,12 @@ def check_port(port: SupportsIndex) -> int:
 
 
 def host_and_port(host: str, port: int) -> str:
-    """HOST:PORT, and [HOST]:PORT for an address of IPv6."""
+    """Return ``HOST:PORT``, or ``[HOST]:PORT`` if the host is an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def check_timeout(seconds: Any) -> None:
-    """Raise TypeError unless it is None, or a number."""
+    """Raise TypeError if ``seconds`` is neither None nor a number."""
     if seconds is None or isinstance(seconds, numbers.Real):
         return
     advice = ""

@@ -70,7 +70,10 @@ class Schema(Protocol):
 
 
 class NumPySchema:
-    """A dict of arrays: names and dtypes, which include the shape of an item."""
+    """The schema of a dict of arrays: the names and the dtypes of the columns.
+
+    A dtype includes the shape of an item.
+    """
 
     def __init__(self, dtypes: Mapping[str, Any]) -> None:
         import numpy

@@ -226,10 +226,10 @@ def write(file: TextIO, pid: int, name: str) -> None:
     file.write('{"displayTimeUnit":"ns","otherData":')
     file.write(json.dumps(_metadata(pid, info)))
     file.write(',"traceEvents":[\n')
-    file.write(_name_of("process_name", pid, 0, f"{name} {pid}"))
+    file.write(_naming("process_name", pid, 0, f"{name} {pid}"))
     for worker in timeline.workers():
         file.write(",\n")
-        file.write(_name_of("thread_name", pid, worker, f"worker {worker}"))
+        file.write(_naming("thread_name", pid, worker, f"worker {worker}"))
     for line in lines:
         file.write(",\n")
         file.write(line)
@@ -249,7 +249,8 @@ def _metadata(pid: int, info: Info) -> dict[str, Any]:
     }
 
 
-def _name_of(what: str, pid: int, tid: int, name: str) -> str:
+def _naming(what: str, pid: int, tid: int, name: str) -> str:
+    """The event that names a process or a thread."""
     return json.dumps(
         {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}},
         separators=(",", ":"),

@@ -70,10 +70,11 @@ def descendants() -> list[Process]:
 
 
 def signal_descendants(signum: int) -> list[int]:
-    """Send a signal to all processes below, which are returned.
+    """Send a signal to all descendants of this process; return their numbers.
 
-    It goes to process groups: no process escapes while it forks. Parents get it
-    before their children: who looks after some knows why they end.
+    The signal goes to process groups, so that no process escapes while it forks.
+    Parents get it before their children. So a parent that watches its children knows
+    why they end.
     """
     found = descendants()
     for group in dict.fromkeys(process.group for process in found):
@@ -87,7 +88,8 @@ def signal_descendants(signum: int) -> list[int]:
 
 
 def terminate_descendants() -> None:
-    """SIGTERM to all processes below; stopped ones are continued for it."""
+    """Send SIGTERM to all descendants of this process, and continue those that are
+    stopped."""
     signal_descendants(signal.SIGTERM)
     signal_descendants(signal.SIGCONT)
 

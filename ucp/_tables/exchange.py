@@ -90,8 +90,9 @@ class Exchange:
         taken: list[Memory] = []
 
         def allocate(nbytes: int) -> Memory:
-            taken.append(self._cache.take(nbytes))
-            return taken[0]
+            memory = self._cache.take(nbytes)
+            taken.append(memory)
+            return memory
 
         def give_back(_: object) -> None:
             for memory in taken:

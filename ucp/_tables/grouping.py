@@ -289,7 +289,10 @@ class Grouping:
         }
 
     def reduce(self, table: Any, library: str = "arrow") -> Any:
-        """One row for each group of a rank; ``table`` comes of ``prepare()``."""
+        """Return one row for each group of a rank.
+
+        ``prepare()`` has returned ``table``.
+        """
         own = [
             Aggregation(part.name, part.column, part.function, part.options)
             for part in self._parts

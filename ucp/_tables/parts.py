@@ -74,21 +74,23 @@ def _wake(waiting: asyncio.Future[None] | None) -> None:
 
 
 class Parts(AsyncIterator[Any]):
-    """The parts of a result on this rank, as they are complete.
+    """The parts of a result on this rank: an iterator gives each part when it is
+    complete.
 
         async with ucp.table.stream("sort", table, "k", comm=comm) as parts:
             async for part in parts:
                 use(part)
 
-    The call begins with the first part that is asked for; while one is used, the next
-    are made. There are parts with rows only, but for a result without rows, which is
-    one part. What a call raises is raised instead of the next part.
+    The call begins when the program asks for the first part. While the program uses a
+    part, the call makes the next parts. Each part has rows; only a result without
+    rows is one part without rows. If the call raises, the iterator raises the
+    exception instead of the next part.
 
-    Several tasks may iterate: each part goes to one of them. What a call raises goes to
-    one, too, and ends the loops of the others.
+    Several tasks may iterate: each part goes to one of them. If the call raises, one
+    task gets the exception, and the loops of the others end.
 
-    Leaving the loop early ends the call on all ranks: at the latest when this object
-    is dropped, and at once by ``async with`` or ``aclose()``.
+    If the program leaves the loop early, the call ends on all ranks: at once by
+    ``async with`` or ``aclose()``, otherwise when this object is dropped.
     """
 
     def __init__(self, begin: Callable[[Emit], Begun[Any]]) -> None:

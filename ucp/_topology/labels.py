@@ -26,7 +26,10 @@ class Labels:
         return sorted(below, key=lambda child: (child.kind, child.pci, child.name))
 
     def names(self, obj: Object) -> list[str]:
-        """Return what the system and CUDA call a device: of a PCI device all names."""
+        """Return the names that the system and CUDA give to a device.
+
+        A PCI device may have several.
+        """
         if obj.kind == Kind.OS_DEVICE:
             return [obj.name or "?"]
         found = [self._cuda[obj.number]] if obj.number in self._cuda else []

@@ -133,10 +133,12 @@ class UCP(Comm):
 
         Raises:
             CommClosedError: either side has closed the connection, or it failed.
-            OtherProtocolError, PeerRefusedError: the peer, which had not answered
-                before, uses distributed's tcp, or is refused, or refuses.
+            OtherProtocolError: the first answer of the peer shows that it uses
+                distributed's tcp.
+            PeerRefusedError: instead of a first answer, one of the two sides has
+                refused the other.
 
-        When cancelled, the connection is closed.
+        If this call is cancelled, the connection is closed.
         """
         endpoint = self._endpoint
         if endpoint is None:

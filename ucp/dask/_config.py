@@ -115,7 +115,7 @@ def ucp_config() -> ucp.Config:
 def check_keys() -> None:
     """Refuse unknown keys.
 
-    A mistyped ``token`` must not have the effect that peers are not authenticated.
+    If a mistyped ``token`` were ignored, every peer could connect.
 
     Raises:
         ValueError: there is an unknown key; the text lists the known ones.

@@ -173,12 +173,12 @@ def _pickle(values: Any) -> tuple[Any, Column]:
 
 
 def decode(parts: Sequence[tuple[Any, Layout]], meta: Any) -> Any:
-    """One frame of the rows of all parts, in its own memory.
+    """Return one frame with the rows of all parts, as a copy.
 
     Args:
-        parts: tables, which may be views of memory that is released afterwards, and
-            what they are.
-        meta: the frame if there is no part.
+        parts: pairs of a table and its layout. The tables may be views: their memory
+            may be released after this call.
+        meta: a frame with the columns of the result, for a result without parts.
     """
     if not parts:
         return meta.iloc[:0].copy()

@@ -90,7 +90,7 @@ def _values(column: Any) -> Any:
 
 
 def sample(frame: Any, order: Order) -> tuple[Any, int]:
-    """Task: some values of a partition, and how many rows it has."""
+    """Return some values of a partition, and its number of rows. This is a task."""
     column = frame[order.label]
     step = max(1, len(column) // _SAMPLES)
     taken = column.iloc[step // 2 :: step]

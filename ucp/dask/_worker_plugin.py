@@ -83,7 +83,7 @@ class ShuffleWorkerPlugin(WorkerPlugin):
         )
 
     async def teardown(self, worker: Worker) -> None:
-        """End all, which the other workers notice."""
+        """End all communicators; the other workers notice this."""
         self._is_closed = True
         loop, self._loop = self._loop, None
         if loop is not None:
@@ -94,7 +94,7 @@ class ShuffleWorkerPlugin(WorkerPlugin):
     # What the scheduler asks for, in the worker's own event loop.
 
     async def address(self) -> bytes:
-        """That of UCX, by which others meet this worker."""
+        """Return the worker address by which other workers meet this worker."""
 
         async def find() -> bytes:
             address: Any = current_worker().get_address()
@@ -103,11 +103,11 @@ class ShuffleWorkerPlugin(WorkerPlugin):
         return await self._in_loop(find())
 
     async def connect(self, epoch: int, root: bytes, ranks: list[str]) -> None:
-        """Meet the workers of an epoch."""
+        """Meet the other workers of a communicator, whose number is ``epoch``."""
         await self._in_loop(self._connect(epoch, root, list(ranks)))
 
     async def finish(self, shuffle: str, run: dict[str, Any]) -> int:
-        """Say that nothing more is inserted; how many inserts there were here."""
+        """Say that this worker inserts nothing more; return the number of inserts."""
 
         async def finish() -> int:
             return self._begin(shuffle, run).finish()
@@ -115,12 +115,12 @@ class ShuffleWorkerPlugin(WorkerPlugin):
         return await self._in_loop(finish())
 
     def abandon(self, epoch: int) -> None:
-        """Do not wait any more for the workers of an epoch."""
+        """Stop waiting for the other workers of the communicator ``epoch``."""
         if self._loop is not None:
             self._loop.call_soon(lambda: self._abandon(epoch))
 
     def end(self, shuffle: str, run_id: int, is_complete: bool) -> None:
-        """A run is over."""
+        """End a run of a shuffle."""
         if self._loop is not None:
             self._loop.call_soon(lambda: self._end(shuffle, run_id, is_complete))
 

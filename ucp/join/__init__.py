@@ -79,7 +79,7 @@ _joins = Calls("join", (AGREE, ROWS, ENDS))
 
 
 class JoinResult(NamedTuple):
-    """What a join gives on each rank.
+    """The result of a join on a rank.
 
     Attributes:
         table: the rows of the result that this rank has made: a ``DataFrame`` of
@@ -321,7 +321,8 @@ def inner(
 def left(
     left: Any, right: Any, **options: Unpack[JoinOptions]
 ) -> Coroutine[Any, Any, JoinResult]:
-    """Join two tables: all rows of the left one, with those of the right one.
+    """Join two tables: all rows of the left table, each with the rows of the right
+    table that have the same key.
 
     Arguments and exceptions are as for ``inner()``.
     """
@@ -331,7 +332,8 @@ def left(
 def right(
     left: Any, right: Any, **options: Unpack[JoinOptions]
 ) -> Coroutine[Any, Any, JoinResult]:
-    """Join two tables: all rows of the right one, with those of the left one.
+    """Join two tables: all rows of the right table, each with the rows of the left
+    table that have the same key.
 
     Arguments and exceptions are as for ``inner()``.
     """
@@ -351,7 +353,7 @@ def outer(
 def semi(
     left: Any, right: Any, **options: Unpack[JoinOptions]
 ) -> Coroutine[Any, Any, JoinResult]:
-    """The rows of the left table whose key the right one has.
+    """Return the rows of the left table whose key is in the right table.
 
     Arguments and exceptions are as for ``inner()``.
     """
@@ -361,7 +363,7 @@ def semi(
 def anti(
     left: Any, right: Any, **options: Unpack[JoinOptions]
 ) -> Coroutine[Any, Any, JoinResult]:
-    """The rows of the left table whose key the right one does not have.
+    """Return the rows of the left table whose key is not in the right table.
 
     Arguments and exceptions are as for ``inner()``.
     """
@@ -369,14 +371,14 @@ def anti(
 
 
 def stream(how: How, left: Any, right: Any, /, **options: Unpack[JoinOptions]) -> Parts:
-    """The parts of a join's result, as they are complete.
+    """Return an iterator over the parts of a join's result; each comes when complete.
 
         async for part in ucp.join.stream("inner", left, right, on="key", comm=comm):
             use(part)
 
-    They are what the local join makes of partitions; columns of pandas may have other
-    dtypes in one of them than in another, as each has those of its own rows. See
-    ``Parts``.
+    A part is the result of the local join of a partition. With pandas the dtype of a
+    column may differ from part to part, because it depends on the rows of the part.
+    See ``Parts``.
 
     Args:
         how: ``"inner"``, ``"left"``, ``"right"``, ``"outer"``, ``"semi"`` or

@@ -33,7 +33,7 @@ _PLAIN: dict[int, Any] = {F32: np.float32, BF16: np.uint16, FP8: np.uint8}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A type of numbers, and the dtype of arrays in which users see them."""
+    """A type of numbers, and the dtype of the arrays that users get."""
 
     code: int
     dtype: np.dtype[Any]
@@ -44,7 +44,7 @@ class Kind:
 
 
 def kind_of(dtype: Any, what: str = "dtype") -> Kind:
-    """The kind that a name, a dtype of NumPy, of ml_dtypes or of torch stands for."""
+    """Return the kind for a name, or for a dtype of NumPy, ml_dtypes or torch."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
     code = _KINDS.get(name.removeprefix("torch."))
     if code is None:

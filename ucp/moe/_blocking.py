@@ -69,7 +69,7 @@ class SyncBuffer:
         dtype: Any = "bfloat16",
         **options: Any,
     ) -> Self:
-        """Make a buffer; as ``Buffer.create()``."""
+        """Make a buffer. The arguments are those of ``Buffer.create()``."""
         making = _Buffer.create(
             comm._async, num_experts, num_max_tokens, hidden, dtype, **options
         )

@@ -51,19 +51,19 @@ class Buffer(_ext.MoeBuffer):
                 handle.outputs, topk_idx, topk_weights, handle
             )
 
-    ``create()`` makes it; every rank calls that. Each has ``num_experts / size``
-    experts: rank r those from ``r * num_experts // size`` on. Every rank calls
-    dispatches and combines in the same order, also one that has no tokens, and
-    combines each dispatch. Two may be live: dispatched and not combined.
+    Every rank calls ``create()``. Each rank has ``num_experts / size`` experts: rank r
+    has the experts from ``r * num_experts // size`` on. Every rank calls dispatches
+    and combines in the same order, even if it has no tokens, and combines each
+    dispatch. Two dispatches may be live, that is not combined yet.
 
-    Where ranks map each other's memory, a dispatch writes rows where the experts
-    read them, and a combine reads what the experts gave where that is: each row is
-    moved once. Elsewhere they are put and got, with the same results, byte by
-    byte.
+    If ranks map each other's memory, a dispatch writes rows to the place where the
+    experts read them, and a combine reads the outputs of the experts in place. So
+    each row is moved once. Otherwise rows are put and outputs are got. The results
+    are the same, byte by byte.
 
-    Arrays that are given are of the host: of NumPy, ml_dtypes, torch, or any
-    library with DLPack. They are used until the await has ended. A dispatch or
-    combine that is cancelled ends the buffer on every rank: later calls raise.
+    Arguments are arrays in host memory: of NumPy, ml_dtypes, torch, or any library
+    with DLPack. The buffer uses them until the await has ended. If a dispatch or a
+    combine is cancelled, the buffer ends on every rank, and later calls raise.
     """
 
     __slots__ = (
@@ -96,14 +96,15 @@ class Buffer(_ext.MoeBuffer):
         mask_failed: bool = False,
         shared: bool = True,
     ) -> Self:
-        """Make a buffer; a collective operation. The numbers are those of all ranks.
+        """Make a buffer; a collective operation. All ranks give the same numbers.
 
         The memory has room for ``2 * num_experts * num_max_tokens`` rows and as
-        many outputs, of which the system gives what is used.
+        many outputs. The system gives only the pages that are used.
 
         Args:
             comm: the communicator.
-            num_experts: of all ranks together: a multiple of their number.
+            num_experts: number of experts of all ranks together, a multiple of the
+                number of ranks.
             num_max_tokens: tokens that a rank dispatches at most.
             hidden: numbers of a row; a multiple of 128 for fp8.
             dtype: of rows and outputs: "float32", "bfloat16" or "fp8", or a dtype
@@ -255,18 +256,18 @@ class Buffer(_ext.MoeBuffer):
         *,
         out: Any = None,
     ) -> Array:
-        """Sum what the experts gave for each token of this rank, by weight.
+        """Compute the weighted sum of the experts' outputs for each token of this rank.
 
         The sum is made in float32 in the order of ``topk_idx``, and rounded once:
         the same input gives the same bytes in every run. Experts of masked ranks
         are left out.
 
         Args:
-            y: what the experts of this rank gave, in the places of ``recv_x``. If it
-                is ``handle.outputs`` nothing is copied.
-            topk_idx: as in the dispatch.
-            topk_weights: [token][k]; those of -1 do not count.
-            handle: of the oldest dispatch that has not been combined.
+            y: the outputs of this rank's experts, in the places of ``recv_x``. If it
+                is ``handle.outputs``, nothing is copied.
+            topk_idx: the same as in the dispatch.
+            topk_weights: [token][k]; weights of the expert -1 do not count.
+            handle: the handle of the oldest dispatch that has not been combined.
             out: where to write the sums, [token][hidden]: float32 or bfloat16;
                 None: a new array of the buffer's dtype, of fp8 float32.
 
@@ -367,13 +368,13 @@ class Buffer(_ext.MoeBuffer):
         return made.recv_x, recv_idx, recv_weights, per_expert, made
 
     async def combine(self, y: Any, handle: Handle, *, out: Any = None) -> Array:
-        """Sum what the ranks gave for each token of this one, in their order.
+        """Sum the rows of all ranks for each token of this rank, in the order of ranks.
 
         Args:
-            y: a row for each of ``recv_x``: the sum of what the experts of this rank
-                give, by their weights.
-            handle: of the oldest dispatch that has not been combined.
-            out: as in ``low_latency_combine()``, whose exceptions are those of this.
+            y: a row for each row of ``recv_x``: the weighted sum of the outputs of
+                this rank's experts.
+            handle: the handle of the oldest dispatch that has not been combined.
+            out: as in ``low_latency_combine()``. The exceptions are the same, too.
         """
         self._check_handle(handle, is_unique=True)
         return await self._combine(y, handle, None, out)
@@ -381,16 +382,18 @@ class Buffer(_ext.MoeBuffer):
     # ---- masks --------------------------------------------------------------
 
     def query_mask(self) -> npt.NDArray[np.bool_]:
-        """Which ranks are masked here: nothing is sent to them, nothing of them is
-        waited for, and their experts are left out of sums.
+        """Return which ranks are masked on this rank.
 
-        With ``mask_failed`` a rank that fails, or is late, is masked. The other
-        ranks find that out by themselves, each in its own time.
+        This rank sends nothing to masked ranks, waits for nothing of them, and leaves
+        their experts out of sums. With ``mask_failed`` a rank that fails, or is late,
+        is masked. Each rank notices failures separately, so masks of ranks may differ.
         """
         return np.array([self._is_masked(i) for i in range(self._comm.size)])
 
     def update_mask(self, rank: SupportsIndex, masked: bool) -> None:
-        """Mask a rank, or take its mask away: then it must have kept step.
+        """Mask a rank, or remove its mask.
+
+        A rank whose mask is removed must have made the same calls as the others.
 
         Raises:
             ValueError: there is no such rank, or it is this one.
@@ -398,7 +401,7 @@ class Buffer(_ext.MoeBuffer):
         self._set_mask(int(rank), bool(masked))
 
     def clean_mask(self) -> None:
-        """Take all masks away."""
+        """Remove all masks."""
         for rank in range(self._comm.size):
             if rank != self._comm.rank:
                 self._set_mask(rank, False)
@@ -406,7 +409,7 @@ class Buffer(_ext.MoeBuffer):
     # ---- the end ------------------------------------------------------------
 
     async def close(self) -> None:
-        """Wait until every rank closes its buffer, so that nobody needs this memory.
+        """Wait until every rank closes its buffer: then no rank needs this memory.
 
         Arrays that were returned stay readable.
 

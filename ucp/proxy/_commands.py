@@ -38,20 +38,20 @@ def put(
     remote: SupportsIndex,
     region: SupportsIndex = 0,
 ) -> tuple[int, int]:
-    """Make a command: write bytes of this rank's memory to that of a rank.
+    """Make a command: copy bytes from this rank's memory to the memory of a rank.
 
     Args:
-        rank: whose memory is written.
-        nbytes: how many bytes, below 2**32.
-        local: where they are read, a multiple of 16 below 32 GiB.
-        remote: where they are written, a multiple of 16 below 64 GiB.
-        region: in which region both are.
+        rank: the rank to whose memory the bytes are written.
+        nbytes: number of bytes, below 2**32.
+        local: offset from which the bytes are read, a multiple of 16 below 32 GiB.
+        remote: offset to which the bytes are written, a multiple of 16 below 64 GiB.
+        region: the region to which both memories belong.
 
     Returns:
-        Two numbers, which a row of a NumPy array of ``uint64`` holds.
+        Two numbers, for a row of a NumPy array of ``uint64``.
 
     Raises:
-        ValueError: a number that a command cannot hold, which the text names.
+        ValueError: a number does not fit into a command; the text names it.
     """
     w0 = _w0(
         _PUT,
@@ -72,19 +72,19 @@ def signal(
     *,
     set: bool = False,
 ) -> tuple[int, int]:
-    """Make a command: add to a number of 8 bytes of a rank, or set it.
+    """Make a command: add to a number of 8 bytes in the memory of a rank, or set it.
 
-    The rank sees it after the bytes of the puts of the same ring that precede it.
+    The rank sees the new number after the bytes of earlier puts of the same ring.
 
     Args:
-        rank: whose memory is changed.
-        slot: which number of 8 bytes of the region, from 0 on.
-        value: what is added, below 2**31.
+        rank: the rank whose memory is changed.
+        slot: index of the number in the region, counted in 8 bytes from 0 on.
+        value: the value to add, below 2**31.
         region: the region.
-        set: store the value instead.
+        set: True: store the value instead of adding it.
 
     Raises:
-        ValueError: a number that a command cannot hold.
+        ValueError: a number does not fit into a command.
     """
     w0 = _w0(
         _SIGNAL,
@@ -98,8 +98,8 @@ def signal(
 
 
 def quiet() -> tuple[int, int]:
-    """Make a command that is over when all before it in the ring is: the bytes of
-    their puts are in the ranks' memory then."""
+    """Make a command that is over when all earlier commands of the ring are over. The
+    bytes of their puts are in the memory of the ranks then."""
     return _QUIET, 0
 
 

@@ -44,9 +44,9 @@ class Proxy(_ext.Proxy):
             ring.signal(1, slot=1000, region=region)
             await ring.quiet()
 
-    Commands are written by threads without a worker, or by kernels of a GPU, which
-    know nothing but the ring. The proxy has its own communicator. What goes
-    wrong ends the ring whose command it was, and no other one.
+    Threads without a worker, or kernels of a GPU, write the commands: they need
+    nothing but the ring. The proxy has its own communicator. If a command fails, its
+    ring ends; other rings go on.
     """
 
     __slots__ = ("_closing", "_comm", "_memories")
@@ -67,8 +67,9 @@ class Proxy(_ext.Proxy):
         """Make a proxy on every rank; a collective operation.
 
         Args:
-            comm: the communicator, which is not used when this has ended. One of
-                ``ucp.sync`` has no event loop, and is refused.
+            comm: the communicator. The proxy does not use it any more when this call
+                has ended. A communicator of ``ucp.sync`` is refused, because it has
+                no event loop.
             cpu: the thread runs on this CPU only; None: on any.
             spin: seconds for which the thread looks for commands before it
                 sleeps; None: 50 us, or 0 if the process has one CPU.
@@ -78,8 +79,8 @@ class Proxy(_ext.Proxy):
         Raises:
             IndexError: the process of a rank may not run on the CPU that was given.
             UCXRankFailed: another rank has ended, or has cancelled the call.
-            UCXTimeout: not all have met.
-            TypeError: ``comm`` is no ucp.Communicator.
+            UCXTimeout: not all ranks have met in time.
+            TypeError: ``comm`` is not a ucp.Communicator.
             ValueError: a number that makes no sense.
         """
         if not isinstance(comm, Communicator):
@@ -115,19 +116,21 @@ class Proxy(_ext.Proxy):
     async def add_region(
         self, memory: Memory | None, source: Memory | None = None
     ) -> int:
-        """Give the commands of all ranks access to a memory of each; a collective
-        operation, in the same order on each rank.
+        """Give the commands of all ranks access to one memory of each rank.
+
+        This is a collective operation: all ranks call it in the same order.
 
         Args:
-            memory: what commands of the ranks write; None: this rank has none.
-            source: what puts of this rank read; None: ``memory``.
+            memory: the memory that commands of all ranks write; None: this rank has
+                none.
+            source: the memory that puts of this rank read; None: ``memory``.
 
         Returns:
             The number of the region, from 0 on; the same on each rank.
 
-        Both are kept until the proxy ends. Other ranks map memory that was made
-        by ``Memory.allocate()``; other memory is written by the proxy of the rank
-        that has it. When cancelled, the region is made nevertheless.
+        The proxy keeps both memories until it ends. Other ranks map memory that was
+        made by ``Memory.allocate()``. Other memory is written by the proxy of its
+        rank. If this call is cancelled, the region is made nevertheless.
 
         Raises:
             UCXError: there are 256 regions.
@@ -179,13 +182,15 @@ class Proxy(_ext.Proxy):
         return Ring(self, capacity, several, in_flight, memory, device, first)
 
     async def close(self, timeout: float | None = 60) -> None:
-        """Carry out what the rings hold, then end.
+        """Carry out the commands that the rings hold, then end the proxy.
 
-        What is written to the rings after the call is lost. Commands of other ranks
-        that need this one fail afterwards: close after a barrier. While another
-        task closes the proxy, this waits until that has ended, and ends as it does;
-        the timeout is that of the other then. When cancelled, the proxy ends at
-        once, unless another task closes it.
+        Commands that are written to the rings after the call are lost. Commands of
+        other ranks that need this rank fail afterwards, so close after a barrier.
+
+        If another task closes the proxy already, this call waits until the call of
+        the other task has ended, and has the same result; its timeout does not count.
+        If this call is cancelled, the proxy ends at once, unless another task closes
+        it.
 
         Args:
             timeout: seconds; None: there is no limit.

@@ -65,15 +65,15 @@ class Ring(_ext.Ring):
         ring.signal(1, slot=0)
         await ring.quiet()
 
-    A command is over at once, unless it is a quiet or a barrier: a put or a signal
-    has been handed over then, and its bytes may be read until a ``quiet()`` has
-    ended. Any thread may write commands, and wait by ``wait()`` or
-    ``wait_quiet()``; what is awaited belongs to the event loop of the proxy.
+    A put or a signal is over as soon as the proxy has posted it: its bytes may still
+    be read until a ``quiet()`` has ended. A quiet or a barrier is over when it has
+    ended. Any thread may write commands, and wait by ``wait()`` or ``wait_quiet()``.
+    Calls that are awaited belong to the event loop of the proxy.
 
-    When the ring has ended, every call raises an exception that says why, with the
-    attribute ``rank``: the rank whose fault that was, or None. It is an IndexError
-    for a rank, region or range that does not exist, a ValueError for a command
-    that makes no sense, and a UCXError otherwise.
+    When the ring has ended, every call raises an exception that says why. It is an
+    IndexError for a rank, region or range that does not exist, a ValueError for a
+    command that makes no sense, and a UCXError otherwise. Its attribute ``rank`` is
+    the rank that has caused the end, or None.
     """
 
     __slots__ = ()
@@ -92,8 +92,8 @@ class Ring(_ext.Ring):
     @property
     def view(self) -> int:
         """The address of the struct ``umx_ring``, for ``umx_ring_producer_init()``
-        in C code of this process: what such producers write wakes the proxy. It
-        lasts as long as this object."""
+        in C code of this process. The commands of such producers wake the proxy. The
+        struct exists as long as this object."""
         return self._view
 
     @property
@@ -103,7 +103,7 @@ class Ring(_ext.Ring):
 
     @property
     def error(self) -> RingError | None:
-        """What has ended the ring; None: it has not ended."""
+        """The error that has ended the ring, or None if it has not ended."""
         if self._error is None:
             return None
         status, rank, number, w0, w1, reason = self._error
@@ -144,15 +144,24 @@ class Ring(_ext.Ring):
         *,
         set: bool = False,
     ) -> int:
-        """Write the command ``ucp.proxy.signal()``; as ``put()``."""
+        """Write the command ``ucp.proxy.signal()``, and return its number.
+
+        It blocks and raises as ``put()`` does.
+        """
         return self._one(_commands.signal(rank, slot, value, region, set=set))
 
     def barrier(self, group: SupportsIndex = 0) -> int:
-        """Write the command ``ucp.proxy.barrier()``; as ``put()``."""
+        """Write the command ``ucp.proxy.barrier()``, and return its number.
+
+        It blocks and raises as ``put()`` does.
+        """
         return self._one(_commands.barrier(group))
 
     def nop(self) -> int:
-        """Write a command that does nothing; as ``put()``."""
+        """Write a command that does nothing, and return its number.
+
+        It blocks and raises as ``put()`` does.
+        """
         return self._one(_commands.nop())
 
     def _one(self, command: tuple[int, int]) -> int:
@@ -172,13 +181,14 @@ class Ring(_ext.Ring):
                 producers may write between them.
 
         Returns:
-            The number of the last. Without commands: of the last that this object
-            has written before; or the number before the first of the ring.
+            The number of the last command. If ``commands`` is empty: the number of
+            the last command that this object has written before, or if it has
+            written none, the number before the first command of the ring.
 
         Raises:
             UCXError, IndexError, ValueError: the ring has ended.
 
-        When cancelled, some of them have been written.
+        If this call is cancelled, some of the commands may have been written.
         """
         done, total = 0, memoryview(commands).nbytes // 16
         while True:
@@ -189,7 +199,7 @@ class Ring(_ext.Ring):
             await self._retire(oldest)
 
     def push_wait(self, commands: Any, timeout: float | None = None) -> int:
-        """``push()`` that blocks.
+        """Write commands as ``push()`` does, and block while there is no room.
 
         Raises:
             UCXTimeout: there was no room for ``timeout`` seconds; some of the
@@ -206,7 +216,7 @@ class Ring(_ext.Ring):
     # Waiting.
 
     def retire(self, number: int) -> _ext.CoroutineRequest[None]:
-        """Wait until the command of that number is over; awaitable.
+        """Wait until the command with this number is over; awaitable.
 
         Raises:
             UCXError, IndexError, ValueError: the ring has ended before.
@@ -214,10 +224,10 @@ class Ring(_ext.Ring):
         return self._retire(number)
 
     def quiet(self) -> _ext.CoroutineRequest[None]:
-        """Wait until all that was written to the ring is over, and the bytes of its
-        puts are in the ranks' memory; awaitable.
+        """Wait until all commands that were written to the ring are over, and the bytes
+        of their puts are in the memory of the ranks; awaitable.
 
-        Cancelling changes nothing: the commands are carried out.
+        If this call is cancelled, the commands are carried out all the same.
 
         Raises:
             UCXError, IndexError, ValueError: the ring has ended.
@@ -225,7 +235,7 @@ class Ring(_ext.Ring):
         return self._quiet((self,))
 
     def wait(self, number: int, timeout: float | None = None) -> None:
-        """``retire()`` that blocks; in any thread.
+        """Block until the command with this number is over; any thread may call.
 
         Raises:
             UCXTimeout: the command was not over in ``timeout`` seconds.
@@ -233,7 +243,7 @@ class Ring(_ext.Ring):
         self._wait((self,), number, timeout)
 
     def wait_quiet(self, timeout: float | None = None) -> None:
-        """``quiet()`` that blocks; in any thread.
+        """Block until a ``quiet()`` would be done; any thread may call.
 
         Raises:
             UCXTimeout: the commands were not over in ``timeout`` seconds.

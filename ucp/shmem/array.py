@@ -202,14 +202,22 @@ class SymmetricArray(Array):
     async def wait_until_any(
         self, cmp: Cmp, values: Any, status: Any = None
     ) -> int | None:
-        """Wait until an item compares so; its index, or None if all are left out."""
+        """Wait until an item compares so to its value.
+
+        Returns:
+            The index of the item; None: all items are left out.
+        """
         found = await self.wait_until_some(cmp, values, status)
         return found[0] if found else None
 
     async def wait_until_some(
         self, cmp: Cmp, values: Any, status: Any = None
     ) -> list[int]:
-        """Wait until an item compares so; the indices of those that do."""
+        """Wait until at least one item compares so to its value.
+
+        Returns:
+            The indices of the items that compare so.
+        """
         before = self._status(status)
         if not before:
             return []

@@ -31,7 +31,7 @@ def item_of(dest: Array, value: Any) -> Any:
 
 
 class SymmetricHeap(_ext.SymmetricHeap):
-    """Memory of every rank, in which all allocate alike.
+    """Memory of every rank, in which all ranks make the same allocations.
 
         async with await ucp.shmem.SymmetricHeap.create(comm, 1 << 24) as heap:
             x = await heap.zeros(1000, "i8")
@@ -39,10 +39,10 @@ class SymmetricHeap(_ext.SymmetricHeap):
             await heap.put_signal(x, source, pe, signal, 1)
             await signal.wait_until(">=", 1)
 
-    ``create()`` makes it; every rank calls that, and each allocation, in the same
-    order and with the same arguments. Everything else a rank does without the
-    others: a PE is a rank of the communicator. Operations that are not awaited one
-    by one are in no order, but for ``fence()``; ``quiet()`` waits for all.
+    A PE is a rank of the communicator. Every rank calls ``create()`` and each
+    allocation, in the same order and with the same arguments. All other calls need no
+    call of another rank. Operations that are not awaited one by one have no order;
+    ``fence()`` orders them, and ``quiet()`` waits for all of them.
     """
 
     __slots__ = ("_comm", "_nbi")
@@ -116,7 +116,7 @@ class SymmetricHeap(_ext.SymmetricHeap):
     async def zeros(
         self, shape: Any, dtype: Any = "f8", *, align: int = 0
     ) -> SymmetricArray:
-        """``empty()`` with zeros."""
+        """Allocate an array of zeros; otherwise as ``empty()``."""
         return (await self._allocate("zeros", shape, dtype, align))[0]
 
     async def full(
@@ -187,13 +187,14 @@ class SymmetricHeap(_ext.SymmetricHeap):
     async def quiet(self) -> None:  # type: ignore[override]
         """Wait until all operations of this rank can be seen at their PEs.
 
-        Who stops waiting stops nothing: ``quiet()`` may be called again.
+        If this call is cancelled, the operations go on, and ``quiet()`` may be called
+        again.
         """
         await self._nbi.end_all()
         await super().quiet()
 
     async def barrier_all(self) -> None:  # type: ignore[override]
-        """``quiet()``, then wait until every rank has come here."""
+        """Call ``quiet()``, then wait until every rank has called this."""
         await self._nbi.end_all()
         await super().barrier_all()
 
@@ -206,11 +207,17 @@ class SymmetricHeap(_ext.SymmetricHeap):
         await self._comm.bcast(local_of(dest), root)
 
     async def fcollect(self, dest: Any, source: Any) -> None:
-        """Collect ``source`` of every rank, all of one length, in ``dest``."""
+        """Collect the ``source`` of every rank in ``dest``.
+
+        The lengths must be the same on all ranks.
+        """
         await self._comm.allgather(local_of(source), local_of(dest))
 
     async def collect(self, dest: Any, source: Any) -> None:
-        """Collect ``source`` of every rank, of any length, in ``dest``."""
+        """Collect the ``source`` of every rank in ``dest``.
+
+        The lengths may differ from rank to rank.
+        """
         import numpy
 
         mine = numpy.array([local_of(source).size], "i8")
@@ -221,7 +228,10 @@ class SymmetricHeap(_ext.SymmetricHeap):
         )
 
     async def alltoall(self, dest: Any, source: Any) -> None:
-        """Send part i of ``source`` to rank i, to the part of this one in ``dest``."""
+        """Send part i of ``source`` to rank i.
+
+        Rank i gets it in its ``dest``, as the part with the number of this rank.
+        """
         await self._comm.alltoall(local_of(source), local_of(dest))
 
     async def reduce(self, dest: Any, source: Any, op: Any = "sum") -> None:

@@ -20,13 +20,13 @@ CHECKSUMS = 2
 
 @dataclass(frozen=True, slots=True)
 class MapOutput:
-    """What is known of the output of a map: ``MapOutputs.find()``.
+    """A description of the output of a map: ``MapOutputs.find()`` returns it.
 
     Attributes:
         epoch: which commit of the map it is; 1 for the first.
         rank: the rank that has committed it.
         kind: "memory" or "file".
-        nbytes: its length, with the offsets and checksums.
+        nbytes: length of the output, with the offsets and checksums.
         byteorder: of the offsets, "little" or "big".
         checksums: whether each partition has one.
     """
@@ -57,13 +57,12 @@ class MapOutputs(_ext.MapOutputs):
             use(block.map_id, memoryview(block))
         await outputs.close()
 
-    ``create()`` makes it; every rank calls that. Afterwards a rank may write any
-    map, with a ``Writer``, and read any partition, with a ``Reader``, in any order
-    and without the other ranks taking part. Where outputs are stands in a table of
-    which every rank has a copy.
+    Every rank calls ``create()``. Afterwards a rank may write any map with a
+    ``Writer``, and read any partition with a ``Reader``, in any order. The other ranks
+    take no part. A table says where each output is, and every rank has a copy of it.
 
-    The endpoints of the communicator are used, and not the communicator: outputs
-    of ranks that are there can be read when another rank has failed, as long as
+    The outputs use the endpoints of the communicator and not the communicator itself.
+    So if a rank fails, the outputs of the other ranks can still be read, as long as
     the communicator has not been closed.
     """
 
@@ -91,14 +90,14 @@ class MapOutputs(_ext.MapOutputs):
             window: bytes of a file that are mapped at a time; None: 256 MiB.
             max_mapped: bytes that this rank maps of its files for ranks of other
                 hosts; None: four windows.
-            lease: seconds after which a window that such a rank has asked for may
-                be taken away; None: 60.
+            lease: seconds after which a window may be taken away from a rank of
+                another host; None: 60.
 
         Raises:
             UCXError: the ranks give different numbers.
             UCXRankFailed: a rank has ended, or has cancelled the call.
-            UCXTimeout: not all ranks have come in the time that the communicator
-                was given for that.
+            UCXTimeout: not all ranks have come within the time limit of the
+                communicator.
             ValueError: a number that makes no sense, which the text names.
         """
         self = cls(comm, num_maps, num_partitions, window, max_mapped, lease)
@@ -151,8 +150,8 @@ class MapOutputs(_ext.MapOutputs):
     ) -> None:
         """Commit a file that a ``Writer`` has written, here or in another process.
 
-        The file of a rank that has ended can be read again this way. It must not
-        be changed from now on.
+        If a rank has ended, another rank can publish its file by this call. The file
+        must not be changed after the call.
 
         Args:
             map_id: the map.
@@ -168,21 +167,24 @@ class MapOutputs(_ext.MapOutputs):
         await self._publish_file(map_id, absolute, flags_of(byteorder, checksums))
 
     async def close(self, timeout: float | None = None) -> None:
-        """Wait until nobody has anything mapped that was committed here.
+        """Close the outputs, and wait until no process has a memory mapped that this
+        rank has committed.
 
-        From the call on nothing is committed or read by these outputs, and other
-        ranks can open nothing of this one: call it when they have read what they
-        want, after a barrier for example. What they hold stays valid.
+        After this call this rank can commit and read nothing by these outputs, and
+        other ranks can open no output of this rank. So call it when the other ranks
+        have read everything, for example after a barrier. Blocks that they have stay
+        valid.
 
-        The system counts who has a memory mapped: a process that has ended has
-        not; one that has called ``fork()``, here or there, counts twice, until
-        the child has ended.
+        The system counts the processes that have a memory mapped. A process that has
+        ended does not count. If such a process has called ``fork()``, its child counts
+        as well, until the child has ended.
 
         Args:
             timeout: seconds; None: there is no limit.
 
         Raises:
-            UCXTimeout: how many memories are still mapped. It may be called again.
+            UCXTimeout: some memories are still mapped; the text says how many. The
+                call may be repeated.
         """
         await self._close(timeout)
         self.abort()

@@ -33,16 +33,18 @@ class ReaderStatistics(Statistics):
     """Statistics of a reader: ``Reader.statistics``.
 
     Attributes:
-        num_blocks: blocks that were handed out. The next three are their bytes:
-        own: of outputs that were committed on this rank.
-        mapped: of memories of other processes, and of files, read where they are.
-        copied: of other ranks, copied to memory of this process.
+        num_blocks: blocks that the iterators have returned. The next three numbers
+            are bytes of these blocks.
+        own: bytes of outputs that were committed on this rank.
+        mapped: bytes in files, and in memories of other processes, that were read
+            in place.
+        copied: bytes of other ranks that were copied to memory of this process.
         num_opened: outputs that were opened, once for each epoch.
         num_reads: transfers from other ranks.
         num_windows: windows of files, mapped here or by their owners.
         num_retries: how often another epoch or window was read instead of one that
             could not be read any more.
-        seconds_waited: seconds in which there was nothing to hand out.
+        seconds_waited: seconds in which there was no block to return.
     """
 
     num_blocks: int
@@ -59,10 +61,10 @@ class ReaderStatistics(Statistics):
 class Reader(_ext.MapReader):
     """Read partitions of the outputs of maps.
 
-    A reader remembers which outputs it has opened, so one reader is made for all
-    that a rank reads. As long as it remembers them, their owners cannot have their
-    memory back: ``forget()`` and ``close()`` end that, and so does closing the
-    outputs.
+    A reader remembers the outputs that it has opened. So make one reader for
+    everything that a rank reads. As long as a reader remembers an output, the owner of
+    the output cannot free the memory. ``forget()`` and ``close()`` of the reader end
+    this, and so does closing the outputs.
 
     Args:
         outputs: the outputs.
@@ -83,7 +85,7 @@ class Reader(_ext.MapReader):
 
     @property
     def statistics(self) -> ReaderStatistics:
-        """What has been done so far."""
+        """Counts since the reader was made."""
         return ReaderStatistics(**self._statistics)
 
     async def fetch(
@@ -97,23 +99,24 @@ class Reader(_ext.MapReader):
     ) -> AsyncGenerator[_ext.MapBlock, None]:
         """Read a partition, or several, of maps: an asynchronous iterator of blocks.
 
-        Each block has the bytes of one map for one partition, in ``map_id`` and
-        ``partition``, and is a read-only buffer, which stays valid as long as it
-        is held, even if its rank ends. A block is a view of the output where that
-        can be mapped: memory of this host, and files of this host. Other bytes are
-        copied. There are no blocks without bytes, and blocks come in any order.
+        Each block has the bytes of one map for one partition: ``map_id`` and
+        ``partition`` name the two. A block is a read-only buffer. It stays valid as
+        long as the program has it, even if its rank ends. If the output can be mapped,
+        a block is a view of it: memory of this host, and files of this host. Other
+        bytes are copied. There are no blocks without bytes, and blocks come in any
+        order.
 
-        The iterator is a generator. ``await aclose()``, or contextlib.aclosing(),
-        ends it early: afterwards nothing is written to memory that the program
-        has. So does cancelling the task that waits for a block.
+        The iterator is a generator. ``await aclose()``, contextlib.aclosing() and
+        cancelling the task that waits for a block end it early. Afterwards nothing is
+        written to memory that the program has.
 
         Args:
             partition: its number; or a range or slice of numbers, without steps.
             maps: their numbers; None: all.
-            max_inflight: bytes that are being copied, or have been and were not
-                handed out. One block may be longer.
-            timeout: seconds in which no block and no missing map comes; None: there
-                is no limit.
+            max_inflight: limit of the bytes that are being copied, or have been
+                copied and not returned yet. One block may be longer.
+            timeout: the longest time in seconds in which neither a block nor a
+                missing map comes; None: there is no limit.
             pool: bytes that are copied from memory of other ranks go to buffers of
                 this pool. Hold fewer blocks than it has buffers: the next one waits
                 for a free buffer. A block that is longer than its buffers gets

@@ -31,9 +31,9 @@ class ShuffleStatistics(Statistics):
 
     Attributes:
         num_inserted: chunks that were inserted here.
-        inserted: their bytes.
+        inserted: bytes of these chunks.
         num_received: chunks of this rank's partitions that have come.
-        received: their bytes, of which the next four are parts.
+        received: bytes of these chunks. The next four numbers are parts of it.
         own: bytes that were inserted here.
         mapped: bytes that are read where another process has them.
         copied: bytes that were copied to memory of this process.
@@ -42,7 +42,7 @@ class ShuffleStatistics(Statistics):
         held: bytes that the budget counts now.
         most_held: the largest value of ``held`` so far.
         num_owned: partitions of this rank.
-        num_complete: those of them that are complete.
+        num_complete: partitions of this rank that are complete.
     """
 
     num_inserted: int
@@ -78,38 +78,40 @@ class Shuffler(_ext.Shuffler):
                 for chunk in await shuffler.extract(partition):
                     use(chunk)
 
-    Every rank makes one, inserts chunks into any of the partitions and says when
-    it has inserted the last one. The owner of a partition extracts its chunks when
-    every rank has said so. Nothing of this waits for another rank but ``wait()``,
-    ``extract()`` and ``close()``.
+    Every rank makes a shuffler and inserts chunks into any of the partitions. When a
+    rank has inserted its last chunk, it calls ``insert_finished()``. When every rank
+    has done so, the owner of a partition extracts the chunks of the partition. Only
+    ``wait()``, ``extract()`` and ``close()`` wait for other ranks.
 
     Bytes of a ``Memory`` are not copied between processes of one host: the chunk
-    is a view of that memory, which its rank must not change until the chunk is
-    released. Other bytes are read by the owner when the budget allows.
+    is a view of that memory. The rank of the memory must not change it until the
+    chunk is released. The owner reads other bytes when the budget allows.
 
-    A shuffler fails as a whole, and with its communicator: operations raise
-    UCXRankFailed then. Dropping it before its end, or leaving ``async with`` by an
-    exception, ends it on every rank; inserts that are awaited do not keep it, but a
-    ``close()`` that has begun does.
+    A shuffler fails as a whole, and it fails if its communicator fails: operations
+    raise UCXRankFailed then. If a program drops a shuffler before its end, or leaves
+    ``async with`` by an exception, the shuffler ends on every rank. A ``close()``
+    that has begun keeps the shuffler; an insert that is awaited does not.
 
     Args:
-        comm: the communicator, which every rank calls ``Shuffler`` with.
-        op_id: tells shufflers of one communicator apart that exist at the same
-            time; 0 or more, of 64 bits. It may be used again at once: the nth
-            shuffler with a number here belongs to the nth on the other ranks.
+        comm: the communicator; every rank calls ``Shuffler`` with it.
+        op_id: an int from 0 on, of 64 bits. Shufflers of one communicator that exist
+            at the same time have different numbers. A number may be used again at
+            once: the nth shuffler with this number on one rank belongs to the nth
+            on the other ranks.
         num_partitions: 1 to 65535; the same on every rank.
         owners: the rank that owns each partition, the same on every rank; None:
             ``partition % comm.size``.
         budget: bytes of memory. One half is for chunks that were inserted and are
-            not released, one for chunks that have come, views not counted, and
-            are not extracted. Chunks of less than 256 bytes that have come are
-            counted, but always stay in memory. None: no limit.
+            not released. The other half is for chunks that have come and are not
+            extracted; views do not count. Chunks of less than 256 bytes that have
+            come count, but always stay in memory. None: no limit.
         peer_credit: bytes that are read from one rank at a time; None: 64 MiB.
-        spill_dir: a directory for a file, which has no name, of what the budget
-            does not hold. None: inserts are not limited, and what comes waits
-            until there is room.
-        progress: called with the number of complete partitions, and of all
-            partitions of this rank, whenever one is complete.
+        spill_dir: a directory for a file without a name, to which bytes above the
+            budget are written. None: inserts are not limited, and chunks of other
+            ranks wait until there is room.
+        progress: a function that is called whenever a partition of this rank is
+            complete, with the number of its complete partitions and the number of
+            all its partitions.
 
     Raises:
         OSError: no file can be made in ``spill_dir``.
@@ -162,28 +164,29 @@ class Shuffler(_ext.Shuffler):
 
     @property
     def statistics(self) -> ShuffleStatistics:
-        """What has been done so far; after ``close()``, in all."""
+        """Counts since the shuffler was made; they stay after ``close()``."""
         if self._last is not None:
             return self._last
         return ShuffleStatistics(**self._statistics)
 
     def insert(self, partition: SupportsIndex, data: Any) -> Awaitable[None]:
-        """Insert a chunk; begins with the call.
+        """Insert a chunk; the operation begins with the call.
 
-        A call in another thread than that of the event loop is submitted to the
-        loop, as by ``Worker.submit()``: those of one thread begin in their order,
-        all before an ``insert_finished()`` or ``close()`` that is called after
-        them. It returns a ``concurrent.futures.Future`` that can be awaited, too.
+        Await the result before the memory is changed or used again: the await ends
+        when the owner has released the chunk. There is no other reason to await it.
+        The owner reads the chunk where it is. So cancelling does not take the chunk
+        back: the await still ends when the owner has released the chunk.
 
-        Await it before the memory is changed or used again: it is done when the
-        owner has released the chunk. Nothing else needs it to be awaited. The owner
-        reads the chunk where it is: cancelling does not take it back, and the await
-        ends when the owner has released it.
+        A call in another thread than the thread of the event loop is submitted to the
+        loop, as by ``Worker.submit()``. Calls of one thread begin in their order, and
+        before an ``insert_finished()`` or ``close()`` that is called after them. Such
+        a call returns a ``concurrent.futures.Future`` that can be awaited, too.
 
-        An insert for which there is no room on the disk, or no memory, fails; and
-        with it, awaited or not, the next ``insert_finished()`` or ``close()``: no
-        rank takes the other chunks for all. Inserting the chunk again does not
-        change that: a program that can go on without the shuffle calls ``abort()``.
+        If there is no room for a chunk on the disk, or no memory, the insert fails.
+        Then the next ``insert_finished()`` or ``close()`` fails as well, even if
+        nobody has awaited the insert. So no rank takes the other chunks for all
+        chunks. Inserting the chunk again does not change that. A program that can go
+        on without the shuffle calls ``abort()``.
 
         Args:
             partition: its number.
@@ -191,9 +194,9 @@ class Shuffler(_ext.Shuffler):
                 ``PoolBuffer`` is best: peers may read it where it is.
 
         Raises:
-            TypeError: it is memory of a device, or no memory.
+            TypeError: ``data`` is memory of a device, or has no memory.
             UCXCloseError: the shuffle was over before the owner released the
-                chunk, and it may still read the memory.
+                chunk. The owner may still read the memory.
             UCXError: the spill file cannot grow, and nothing was inserted: the
                 text names the directory, and ``errno`` says why; or
                 ``insert_finished()`` was called for the partition.
@@ -209,12 +212,15 @@ class Shuffler(_ext.Shuffler):
         return request
 
     def insert_finished(self, partition: SupportsIndex | None = None, /) -> None:
-        """Say that this rank inserts nothing more into ``partition``, or into any.
+        """Say that this rank inserts nothing more into ``partition``.
+
+        Without a partition: into any partition.
 
         Raises:
             UCXCloseError: the shuffler is closed.
-            UCXError: this has been said before; or an insert has failed, as the
-                text and ``errno`` say, and the shuffle ends on every rank.
+            UCXError: this was called before for the partition. Or an insert has
+                failed: the text and ``errno`` say why, and the shuffle ends on every
+                rank.
             ValueError: there is no such partition.
         """
         self._begin_submitted()
@@ -224,16 +230,16 @@ class Shuffler(_ext.Shuffler):
         """Wait until a partition of this rank is complete.
 
         Args:
-            partition: its number; None: the next one to be complete, each of which
-                is given once.
+            partition: number of the partition; None: the next partition that is
+                complete. Calls with None return each partition once.
 
         Returns:
-            Its number; None: every one has been given.
+            The number of the partition; None: each partition has been returned.
 
         Raises:
-            UCXError: the budget holds no more until others are extracted; and the
-                spill file, if there is one, cannot grow.
-            ValueError: it is not this rank's.
+            UCXError: the budget is used up until other partitions are extracted, and
+                there is no spill file, or it cannot grow.
+            ValueError: the partition is not this rank's.
         """
         if partition is not None:
             self._check_own(partition)
@@ -248,12 +254,12 @@ class Shuffler(_ext.Shuffler):
         """Take the chunks of a partition of this rank, when it is complete.
 
         Returns:
-            The chunks by the rank that inserted them, those of one rank in the
-            order of ``insert()``. Each is a read-only buffer, which outlives the
-            shuffler.
+            The chunks, in the order of the ranks that have inserted them. Chunks of
+            one rank are in the order of ``insert()``. Each chunk is a read-only
+            buffer, which stays valid after the end of the shuffler.
 
         Raises:
-            LookupError: it has been extracted.
+            LookupError: the partition has been extracted before.
 
         Other exceptions are as for ``wait()``.
         """
@@ -263,13 +269,13 @@ class Shuffler(_ext.Shuffler):
     async def close(self) -> None:
         """Finish all partitions, and wait for the end of the shuffle.
 
-        That is when all chunks of this rank have reached their owners, and all of
-        its own partitions are complete. Chunks that were not extracted are
-        dropped. Every call waits for that end, which comes even if a call is
-        cancelled.
+        The shuffle ends when all chunks of this rank have reached their owners, and
+        all partitions of this rank are complete. Chunks that were not extracted are
+        dropped. Every call waits for the end. If a call is cancelled, the shuffle
+        still ends.
 
         Raises:
-            UCXError: an insert has failed: as ``insert_finished()``.
+            UCXError: an insert has failed; see ``insert_finished()``.
         """
         if self.closed():
             return

@@ -75,7 +75,8 @@ class Communicator(Operations, NonBlocking):
         *,
         allow_pickle: bool = False,
     ) -> Self:
-        """Meet the other ranks; as ``ucp.Communicator.connect()``."""
+        """Meet the other ranks. The arguments are those of
+        ``ucp.Communicator.connect()``."""
         shared = blocking.SharedWorker()
         try:
             comm = blocking.connect(

@@ -24,12 +24,15 @@ LIMIT = 1.0
 
 
 class Thing(Protocol):
-    """What can be left open."""
+    """An object that is closed at the exit of the interpreter."""
 
     _shared: SharedWorker
 
     def _exit(self, exc: BaseException | None, end: float) -> None:
-        """Leave it, until the time ``end``; ``exc`` has ended the program."""
+        """Close the object, until the time ``end`` at most.
+
+        ``exc`` is the exception that has ended the program, or None.
+        """
 
 
 _numbers = itertools.count()
@@ -37,12 +40,12 @@ _things: WeakValueDictionary[int, Thing] = WeakValueDictionary()
 
 
 def register(thing: Thing) -> None:
-    """Have a thing closed at the exit of the interpreter."""
+    """Close ``thing`` at the exit of the interpreter."""
     _things[next(_numbers)] = thing
 
 
 def left(end: float) -> float:
-    """Seconds until ``end``."""
+    """Return the seconds until ``end``."""
     return max(0.0, end - time.monotonic())
 
 

@@ -18,7 +18,10 @@ def wait_until(
     *,
     timeout: float | None = None,
 ) -> None:
-    """Wait until a number in ``memory`` has a value; as ``Memory.wait_until()``."""
+    """Wait until a number in ``memory`` has a value.
+
+    The arguments are those of ``Memory.wait_until()``.
+    """
     if memory.test(offset, cmp, value, bits):
         return
     call(current_worker(), timeout, memory.wait_until, offset, cmp, value, bits)

@@ -18,7 +18,8 @@ from ._runner import call, submit
 
 
 class RemoteMemory:
-    """Memory of the peer, made by ``Endpoint.remote()``; as ``ucp.RemoteMemory``."""
+    """Memory of the peer: ``Endpoint.remote()`` makes it. Its calls do the same as
+    those of ``ucp.RemoteMemory``, and block."""
 
     def __init__(
         self, endpoint: Any, worker: _worker.Worker, remote: _ext.RemoteMemory

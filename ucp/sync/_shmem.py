@@ -60,7 +60,11 @@ class SymmetricArray(Array):
     def wait_until_some(
         self, cmp: Cmp, values: Any, status: Any = None, *, timeout: float | None = None
     ) -> list[int]:
-        """Wait until an item compares so; the indices of those that do."""
+        """Wait until at least one item compares so to its value.
+
+        Returns:
+            The indices of the items that compare so.
+        """
         before = self._status(status)
         return new_ones(before, self._wait(cmp, values, before, 1, timeout))
 

@@ -83,7 +83,7 @@ _calls = Calls("table operation", (AGREE, SAMPLE, ROWS, ENDS))
 
 
 class TableOptions(TypedDict, total=False):
-    """The arguments that all operations have: see ``sort``."""
+    """The arguments that all operations share: see ``sort``."""
 
     comm: Required[Communicator]
     over_decomposition: int | None
@@ -357,9 +357,9 @@ def repartition(
 
     Args:
         table: as for ``sort``.
-        on: names of columns: rows that are equal in these come to the same rank, by
-            their hash. None: each rank gets nearly as many rows, and the order of
-            rows over all ranks stays.
+        on: names of columns. Rows that are equal in these columns come to the same
+            rank, by their hash. None: all ranks get about the same number of rows,
+            and the order of rows over all ranks stays.
         n: the first ``n`` ranks get rows; None: all.
 
     Returns:
@@ -378,7 +378,7 @@ def sort(
     stable: bool = False,
     **options: Unpack[TableOptions],
 ) -> Coroutine[Any, Any, Any]:
-    """Sort the rows of all ranks: rank 0 gets the first ones, in their order.
+    """Sort the rows of all ranks: rank 0 gets the first rows, rank 1 the next ones.
 
     The order is the same as in ``pyarrow.compute.sort_indices``: NaNs are behind all
     numbers, and nulls behind them, or both in front, the nulls first. Ordered
@@ -474,7 +474,7 @@ def stream(
     *arguments: Any,
     **options: Any,
 ) -> Parts:
-    """The parts of a result, as they are complete.
+    """Return an iterator over the parts of a result; each comes when complete.
 
         async for part in ucp.table.stream("sort", table, "key", comm=comm):
             use(part)
@@ -545,11 +545,11 @@ def write_parquet(
 ) -> Coroutine[Any, Any, str]:
     """Write the rows of all ranks as files of a directory, one for each rank.
 
-    The files are ``part-00000.parquet`` and so on. Rank 0 gives all of them these names
-    at once when all ranks have written theirs: if one fails, or is cancelled, before,
-    none is there, and nothing has been removed. Afterwards all are there, and rank 0
-    returns although another rank has failed. What a killed writer has left is removed
-    by the next one that writes to the directory.
+    The files are ``part-00000.parquet`` and so on. When all ranks have written their
+    files, rank 0 gives all files these names at once. If a rank fails or is cancelled
+    before that, no file is there, and nothing has been removed. Afterwards all files
+    are there, and rank 0 returns even if another rank has failed. If a writer is
+    killed, the next writer to the directory removes its hidden files.
 
     Args:
         table: as for ``sort``; columns may be of any type.

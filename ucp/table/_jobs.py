@@ -41,10 +41,13 @@ class Job(Protocol):
     keys: tuple[str, ...]
 
     def prepare(self, table: Any) -> Any:
-        """The rows that travel, of those that this rank has."""
+        """Return the rows of this rank's ``table`` that are sent to other ranks."""
 
     def targets(self, table: Any) -> Iterator[tuple[int | None, Any]]:
-        """Slices of the rows, each with its partition, or None for all of them."""
+        """Divide the rows into slices.
+
+        Each comes with its partition, or with None if its rows belong to several.
+        """
 
     def partition(
         self, allocate: Allocate, table: Any, target: int | None
@@ -52,17 +55,17 @@ class Job(Protocol):
         """Partition a piece of a slice."""
 
     def restore(self, table: Any) -> Any:
-        """The rows of a partition as they were before they travelled: views."""
+        """Return the rows of a partition in the form before the exchange, as views."""
 
     def finish(self, table: Any) -> Any:
-        """A part of the result, of what ``restore`` has given: a copy."""
+        """Return a part of the result for a table of ``restore()``, as a copy."""
 
     def nothing(self) -> Any:
-        """A result without rows."""
+        """Return a result without rows."""
 
 
 class _Job:
-    """What jobs have in common."""
+    """The base of all jobs, with what most of them do: see ``Job``."""
 
     is_ordered = False
     keys: tuple[str, ...] = ()

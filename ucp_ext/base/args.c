@@ -87,6 +87,24 @@ copy_list(PyObject *list)
     }
 }
 
+int
+args_check_made(PyObject *args, PyTypeObject *type, const char *how)
+{
+    PyObject *first;
+
+    if (PyTuple_GET_SIZE(args) == 0) {
+        PyErr_SetString(PyExc_TypeError, how);
+        return -1;
+    }
+    first = PyTuple_GET_ITEM(args, 0);
+    if (!PyObject_TypeCheck(first, type)) {
+        PyErr_Format(PyExc_TypeError, "%s, not of %.200s", how,
+                     Py_TYPE(first)->tp_name);
+        return -1;
+    }
+    return 0;
+}
+
 PyObject *
 args_items(PyObject *sequence, const char *expected)
 {

@@ -16,6 +16,10 @@ int args_parse(const char *name, PyObject *const *args, Py_ssize_t nargs,
                PyObject *kwnames, const char *const *keywords, int n,
                int num_positional, int required, PyObject **values);
 
+/* Check that a constructor, which programs do not call themselves, is given an
+ * instance of `type`; `how` tells of the function to call instead. */
+int args_check_made(PyObject *args, PyTypeObject *type, const char *how);
+
 /* The items of a sequence, as a tuple of references: looking at one item may
  * run code of the program's that changes the sequence. `expected` is the error
  * for what cannot be iterated over. */

@@ -314,8 +314,7 @@ log_set_handler(PyObject *module, PyObject *args)
 
 const char log_catch_up_doc[] =
     "log_catch_up()\n--\n\n"
-    "Ask for the level that is wanted, and deliver the lines that\n"
-    "wait.";
+    "Read the level of the logger, and deliver the lines that wait.";
 
 PyObject *
 log_catch_up(PyObject *module, PyObject *Py_UNUSED(ignored))

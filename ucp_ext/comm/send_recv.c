@@ -349,8 +349,8 @@ comm_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 const char comm_probe_doc[] =
     "probe($self, source=-1, tag=-1)\n--\n\n"
-    "Wait until there is a message for recv(source=source, tag=tag), and\n"
-    "take nothing; awaits its Status.";
+    "Wait until there is a message for recv(source=source, tag=tag). The\n"
+    "message stays in the queue. The await returns the Status of the message.";
 
 PyObject *
 comm_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

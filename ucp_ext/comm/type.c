@@ -26,6 +26,9 @@ comm_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     PyObject  *worker;
 
     if (st == NULL ||
+        args_check_made(args, st->worker_type,
+                        "a Communicator is made by await "
+                        "Communicator.from_env() or from_allgather()") < 0 ||
         !PyArg_ParseTupleAndKeywords(args, kwargs, "O!:Communicator", keywords,
                                      st->worker_type, &worker)) {
         return NULL;

@@ -144,6 +144,10 @@ moe_buffer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     MoeBufferObject *self;
 
     if (st == NULL ||
+        args_check_made(
+            args, st->comm_type,
+            "a Buffer of experts is made by await Buffer.create(comm, ...)") <
+            0 ||
         !PyArg_ParseTupleAndKeywords(
             args, kwargs, "O!O!IIIII|Op:MoeBuffer", keywords, st->comm_type,
             &comm, st->memory_type, &memory, &params.num_experts,

@@ -31,7 +31,8 @@ PyDoc_STRVAR(
     layout_doc,
     "moe_layout(topk_idx, num_topk, num_experts, num_ranks, per_rank,\n"
     "           per_expert, is_in_rank, /)\n--\n\n"
-    "Count tokens: see umx_moe_layout(). False: an expert twice.");
+    "Count tokens: see umx_moe_layout(). Return False if a token has an\n"
+    "expert twice.");
 
 static PyObject *
 layout(PyObject *module, PyObject *args)

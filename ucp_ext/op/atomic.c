@@ -79,10 +79,21 @@ fetch_result(RequestObject *req)
     return PyLong_FromUnsignedLongLong(TAIL_OF(req, rma_tail)->atomic->old);
 }
 
+static PyObject *
+make_error(RequestObject *req)
+{
+    const rma_tail *tail = TAIL_OF(req, rma_tail);
+
+    return rma_error_of(req, rma_is_closed(tail->remote) ||
+                                 (tail->atomic != NULL &&
+                                  rma_is_closed(tail->atomic->signals)));
+}
+
 static const op_type op_put_signal = {
     .name     = "put_signal",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = put_signal_post,
+    .error    = make_error,
     .clear    = atomic_clear,
     .traverse = atomic_traverse,
 };
@@ -91,6 +102,7 @@ static const op_type op_atomic = {
     .name     = "atomic",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = atomic_post,
+    .error    = make_error,
     .clear    = atomic_clear,
     .traverse = atomic_traverse,
 };
@@ -99,6 +111,7 @@ static const op_type op_fetch = {
     .name     = "fetch",
     .flags    = 0,
     .post     = fetch_post,
+    .error    = make_error,
     .result   = fetch_result,
     .clear    = atomic_clear,
     .traverse = atomic_traverse,

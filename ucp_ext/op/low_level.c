@@ -232,7 +232,8 @@ PyDoc_STRVAR(
     am_send_doc,
     "am_send_nbx(ep, buffer, nbytes, cb_func, cb_args=None,\n"
     "            cb_kwargs=None, name=None)\n--\n\n"
-    "Send `nbytes` of `buffer` as an active message; as tag_send_nb().");
+    "Send `nbytes` of `buffer` as an active message. The other arguments are\n"
+    "those of tag_send_nb().");
 
 static PyObject *
 low_am_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
@@ -244,10 +245,12 @@ low_am_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
     return run_transfer(&what, module, args, nargs, kwnames);
 }
 
-PyDoc_STRVAR(stream_send_doc,
-             "stream_send_nb(ep, buffer, nbytes, cb_func, cb_args=None,\n"
-             "               cb_kwargs=None, name=None)\n--\n\n"
-             "Send `nbytes` of `buffer` on the byte stream; as tag_send_nb().");
+PyDoc_STRVAR(
+    stream_send_doc,
+    "stream_send_nb(ep, buffer, nbytes, cb_func, cb_args=None,\n"
+    "               cb_kwargs=None, name=None)\n--\n\n"
+    "Send `nbytes` of `buffer` on the byte stream. The other arguments\n"
+    "are those of tag_send_nb().");
 
 static PyObject *
 low_stream_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
@@ -264,8 +267,8 @@ PyDoc_STRVAR(
     stream_recv_doc,
     "stream_recv_nb(ep, buffer, nbytes, cb_func, cb_args=None,\n"
     "               cb_kwargs=None, name=None)\n--\n\n"
-    "Receive `nbytes` of the byte stream; as tag_recv_nb(). Where the\n"
-    "stream ends before: UCXMsgTruncated.");
+    "Receive `nbytes` of the byte stream. The other arguments are those of\n"
+    "tag_recv_nb(). UCXMsgTruncated: the stream has ended before.");
 
 static PyObject *
 low_stream_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,

@@ -3,6 +3,7 @@
 #include "op/rma.h"
 
 #include "base/args.h"
+#include "base/errors.h"
 #include "buffer/buffer.h"
 #include "object/endpoint.h"
 #include "op/rma_pieces.h"
@@ -68,6 +69,29 @@ rma_traverse(const RequestObject *req, visitproc visit, void *arg)
 {
     Py_VISIT(TAIL_OF(req, rma_tail)->remote);
     return 0;
+}
+
+bool
+rma_is_closed(const PyObject *remote)
+{
+    return remote != NULL && ((const RemoteObject *)remote)->is_closed;
+}
+
+PyObject *
+rma_error_of(RequestObject *req, bool is_closed)
+{
+    if (req->status == UMX_ERR_CLOSED && is_closed) {
+        return errors_new_text(req->worker->st, req->status, req->type->name,
+                               "RemoteMemory closed by close() in this "
+                               "process");
+    }
+    return request_status_error(req, req->status, &req->info, 0);
+}
+
+static PyObject *
+make_error(RequestObject *req)
+{
+    return rma_error_of(req, rma_is_closed(TAIL_OF(req, rma_tail)->remote));
 }
 
 /* ---- posting -------------------------------------------------------------
@@ -146,6 +170,7 @@ static const op_type op_put = {
     .name     = "put",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = put_post,
+    .error    = make_error,
     .clear    = rma_clear,
     .traverse = rma_traverse,
 };
@@ -154,6 +179,7 @@ static const op_type op_get = {
     .name     = "get",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = get_post,
+    .error    = make_error,
     .clear    = rma_clear,
     .traverse = rma_traverse,
 };
@@ -162,6 +188,7 @@ static const op_type op_put_many = {
     .name     = "put_many",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = put_many_post,
+    .error    = make_error,
     .release  = list_release,
     .traverse = list_traverse,
     .clear    = rma_clear,
@@ -171,6 +198,7 @@ static const op_type op_get_many = {
     .name     = "get_many",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = get_many_post,
+    .error    = make_error,
     .release  = list_release,
     .traverse = list_traverse,
     .clear    = rma_clear,

@@ -48,6 +48,13 @@ rma_rkey_of(const RequestObject *req)
     return ((RemoteObject *)TAIL_OF(req, rma_tail)->remote)->umx;
 }
 
+/* Has the program closed this RemoteObject? NULL, as after a clear(): no. */
+bool rma_is_closed(const PyObject *remote);
+
+/* The exception of a failure; `is_closed`: the program has closed a memory that
+ * the operation needs. */
+PyObject *rma_error_of(RequestObject *req, bool is_closed);
+
 /* ---- posting ---- */
 
 typedef umx_status (*rma_post_fn)(RequestObject *, const umx_op_params *);

@@ -206,7 +206,10 @@ parse(umx_outputs_params *params, PyObject *args, PyObject *kwargs,
     PyObject    *comm, *maps, *partitions, *window = Py_None;
     PyObject    *mapped = Py_None, *lease = Py_None;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOO:MapOutputs",
+    if (args_check_made(args, st->comm_type,
+                        "a MapOutputs is made by await MapOutputs.create(comm, "
+                        "num_maps, num_partitions)") < 0 ||
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOO:MapOutputs",
                                      keywords, st->comm_type, &comm, &maps,
                                      &partitions, &window, &mapped, &lease) ||
         parse_count(maps, "num_maps", UMX_OUTPUTS_MAPS_MAX, &params->num_maps) <

@@ -15,7 +15,9 @@ proxy_parse_memory(PyObject *memory, const char *name, umx_memh **memh_p)
         return 0;
     }
     if (!memory_check(memory)) {
-        PyErr_Format(PyExc_TypeError, "%s must be a Memory or None, not %.200s",
+        PyErr_Format(PyExc_TypeError,
+                     "%s must be a Memory, as Memory.allocate() and "
+                     "Memory.register() make it, or None, not %.200s",
                      name, Py_TYPE(memory)->tp_name);
         return -1;
     }
@@ -134,6 +136,8 @@ proxy_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     ProxyObject     *self;
 
     if (st == NULL ||
+        args_check_made(args, st->comm_type,
+                        "a Proxy is made by await Proxy.create(comm)") < 0 ||
         !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOO:Proxy", keywords,
                                      st->comm_type, &comm, &cpu, &spin,
                                      &timeout) ||

@@ -124,6 +124,16 @@ describe_unread(const RequestObject *self, umx_status status, char *text,
     return status == UMX_ERR_CLOSED;
 }
 
+/* Is it this side whose close() has ended an operation that was pending? */
+static bool
+is_end_of_own_close(const RequestObject *self, umx_status status)
+{
+    const umx_ep *ep = (self->endpoint != NULL) ? self->endpoint->umx : NULL;
+
+    return status == UMX_ERR_PEER_CLOSED && ep != NULL &&
+           !umx_ep_is_peer_closed(ep);
+}
+
 /* What the system has said of the connection; or 0. */
 static int
 errno_of(const RequestObject *self)
@@ -142,6 +152,17 @@ make_timeout(RequestObject *self, const char *op, PyObject *peer,
 
     return errors_new_at(self->worker->st, UMX_ERR_TIMED_OUT, op, &place,
                          text[0] != '\0' ? text : NULL);
+}
+
+static PyObject *
+new_own_close(const RequestObject *self, const char *op, const char *text)
+{
+    char whole[192 + UNREAD_TEXT];
+
+    snprintf(whole, sizeof(whole), "%s: endpoint closed%s%s%s", op,
+             endpoint_closed_by(self->endpoint), text[0] != '\0' ? ": " : "",
+             text);
+    return errors_new_text(self->worker->st, UMX_ERR_PEER_CLOSED, op, whole);
 }
 
 /* The error of anything but a length. */
@@ -168,6 +189,8 @@ make_error(RequestObject *self, umx_status status, char *text, size_t size)
         exc = errors_new_text(st, status, op, text);
     } else if (status == UMX_ERR_TIMED_OUT && peer != NULL) {
         exc = make_timeout(self, op, peer, text);
+    } else if (is_end_of_own_close(self, status)) {
+        exc = new_own_close(self, op, text);
     } else {
         exc = errors_new(st, status, op, text[0] != '\0' ? text : NULL);
     }

@@ -136,6 +136,8 @@ finish_in_line(SymmetricHeapObject *heap, const op_type *type,
     return req;
 }
 
+/* Begin a put or a get. A get may write to memory that has a layout; a put
+ * reads one run of bytes. */
 static PyObject *
 transfer(SymmetricHeapObject *heap, SymmetricMemoryObject *memory,
          PyObject *buffer, int pe, const op_type *type)

@@ -74,6 +74,9 @@ heap_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Py_ssize_t           size;
 
     if (st == NULL ||
+        args_check_made(args, st->comm_type,
+                        "a SymmetricHeap is made by await "
+                        "SymmetricHeap.create(comm, nbytes)") < 0 ||
         !PyArg_ParseTupleAndKeywords(args, kwargs, "O!O:SymmetricHeap",
                                      keywords, st->comm_type, &comm, &number)) {
         return NULL;

@@ -23,6 +23,10 @@ memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     int                    kind = 'u', pe = -1;
 
     if (st == NULL ||
+        args_check_made(
+            args, st->symmetric_heap_type,
+            "a SymmetricArray is made by await SymmetricHeap.empty(shape)") <
+            0 ||
         !PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|ICi:SymmetricMemory",
                                      keywords, st->symmetric_heap_type, &heap,
                                      &number, &count, &itemsize, &kind, &pe) ||

@@ -2,6 +2,7 @@
 /* channel.c: the type of channels of an endpoint. */
 #include "type/type.h"
 
+#include "base/args.h"
 #include "object/endpoint.h"
 #include "op/channel.h"
 
@@ -20,6 +21,8 @@ channel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     long           number;
 
     if (st == NULL ||
+        args_check_made(args, st->endpoint_type,
+                        "a Channel is made by Endpoint.channel(number)") < 0 ||
         !PyArg_ParseTupleAndKeywords(args, kwargs, "O!l:Channel", keywords,
                                      st->endpoint_type, &endpoint, &number)) {
         return NULL;

@@ -103,6 +103,9 @@ memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     umx_status    status;
 
     if (st == NULL ||
+        args_check_made(args, st->context_type,
+                        "a Memory is made by Memory.allocate(nbytes) or "
+                        "Memory.register(buffer)") < 0 ||
         !PyArg_ParseTupleAndKeywords(
             args, kwargs, "O!|$O!OsOO!p:Memory", keywords, st->context_type,
             &context, &PyLong_Type, &nbytes, &buffer, &kind, &device,

@@ -75,14 +75,20 @@ worker_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (worker_raise_kept(self) < 0) ? NULL : Py_NewRef(Py_None);
 }
 
-static void
-after_drain(WorkerObject *self)
+/* Make progress and run callbacks, which may close the worker. */
+static umx_status
+drain_in_turn(WorkerObject *self)
 {
+    umx_status status;
+
+    worker_begin_turn(self);
+    status = umx_worker_drain(self->umx);
     if (self->loop == NULL) {
         worker_after_progress(self);
     } else {
         worker_after_call(self);
     }
+    return status;
 }
 
 const char worker_run_until_closed_doc[] =
@@ -106,9 +112,7 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
         Py_RETURN_NONE; /* the loop's code closed it */
     }
     /* Endpoints dropped just now start to close in this. */
-    worker_begin_turn(self);
-    status = umx_worker_drain(self->umx);
-    after_drain(self);
+    status = drain_in_turn(self);
     while (status >= 0 && self->umx != NULL &&
            umx_worker_num_closing(self->umx) != 0 && now - start < timeout_ns) {
         uint64_t left = timeout_ns - (now - start);
@@ -121,9 +125,7 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
         if (self->umx == NULL) {
             Py_RETURN_NONE; /* a signal's handler closed it */
         }
-        worker_begin_turn(self);
-        status = umx_worker_drain(self->umx);
-        after_drain(self);
+        status = drain_in_turn(self);
         if (self->umx == NULL) {
             Py_RETURN_NONE; /* so did a callback */
         }

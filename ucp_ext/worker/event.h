@@ -14,6 +14,8 @@ event_tell(WorkerObject *worker, event *self)
     }
 }
 
+/* Have libumx tell `worker->addressed` when umx_worker_take_addressed() has
+ * another endpoint. */
 umx_status event_watch_addressed(WorkerObject *worker);
 
 /* Lines that libumx has written. */

@@ -37,7 +37,9 @@ void worker_after_progress(WorkerObject *worker);
 
 /* ---- turn.c ---- */
 
-/* The worker is bound to its loop: find the loop's queue. */
+/* Find the queue of calls of the loop that the worker is bound to, in which
+ * worker_extend_turn() sees who else wants the loop. Other loops than asyncio's
+ * have none. */
 void worker_find_ready(WorkerObject *worker);
 
 /* ---- loop.c ---- */

@@ -88,8 +88,9 @@ first_timer(WorkerObject *worker, uint64_t *when_ns)
     return true;
 }
 
-/* Get how long nothing but descriptors can want the loop; 0: it is wanted. The
- * callbacks of requests wait in lists of the worker's own. */
+/* Tell for how long the loop has nothing to do but to poll descriptors; 0: a
+ * call or a timer is due. The worker keeps callbacks of requests in lists of
+ * its own. */
 static uint64_t
 free_time(WorkerObject *worker)
 {

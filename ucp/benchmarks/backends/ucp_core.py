@@ -62,7 +62,7 @@ def _make_arrays(args: Namespace) -> Any:
 
 
 class UCXPyCoreServer(BaseServer):
-    """One connection; ends when all of its round trips have."""
+    """Serve one connection, and end when all of its round trips have ended."""
 
     has_cuda_support = True
 

@@ -147,13 +147,13 @@ async def create_endpoint_from_worker_address(
 
 
 async def recv(buffer: Any, tag: SupportsIndex) -> None:
-    """Receive a message of that raw tag, from whomever."""
+    """Receive a message with this raw tag from any peer."""
     with translated():
         await _lifecycle.current_worker().recv(as_it_lies(buffer), tag)
 
 
 def get_ucxx_worker() -> int:
-    """There is none: UCXUnsupportedError."""
+    """Raise UCXUnsupportedError: there is no C++ object."""
     raise UCXUnsupportedError("there is no C++ object behind this worker")
 
 

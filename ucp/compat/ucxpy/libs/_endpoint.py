@@ -122,10 +122,10 @@ class UCXEndpoint(_ext.Endpoint):
             self.worker._submit(cb_func)
 
     def close(self) -> None:  # type: ignore[override]
-        """Close the endpoint; ``progress()`` delivers what was sent.
+        """Close the endpoint; ``progress()`` delivers messages that were sent.
 
-        The ``close()`` of the worker waits for this. If the endpoint is connecting,
-        it is closed after that.
+        The ``close()`` of the worker waits until they are delivered. If the endpoint
+        is connecting, this call waits until it is connected, and then closes it.
         """
         while self.state == "connecting":
             cast("UCXWorker", self.worker)._take_turn()
@@ -140,7 +140,7 @@ class UCXEndpoint(_ext.Endpoint):
     ) -> _ext.CoroutineRequest[Any] | None:
         """Call back when everything that was sent has reached the peer's memory.
 
-        Returns None if it has already.
+        Returns None if everything has reached it already.
         """
         return call_when_done(super().flush(), cb_func, cb_args, cb_kwargs, "flush")
 
