@@ -166,6 +166,7 @@ struct umx_worker {
     bool         has_other_engines;
     bool         is_turn_due;  /* hooks->take_turns() */
     bool         has_rings;    /* hooks->read_rings() */
+    uint8_t      rings_in_a_row; /* calls in which UCX has had no turn */
     bool         is_ending;    /* being destroyed */
     bool         is_ended;     /* destroyed: only its memory is left */
     bool         has_hardware; /* a link of it has or had: link.h */
@@ -334,7 +335,25 @@ void umi_worker_run_events(umx_worker *worker);
 #define UMI_SET_IN_UCX(worker, is) ((void)((worker)->is_in_ucx = (is)))
 #endif
 
-/* Call UCX's progress once. */
+/* Look into the rings. True: that is enough, as messages have come; UCX, which
+ * takes longer to look at, has its turn all the same after some of them. */
+static inline bool
+umi_worker_poll_rings(umx_worker *worker, unsigned *events_p)
+{
+    enum {
+        MAX_IN_A_ROW = 8
+    };
+
+    *events_p = worker->has_rings ? worker->hooks->read_rings(worker) : 0;
+    if (*events_p == 0 || ++worker->rings_in_a_row > MAX_IN_A_ROW) {
+        worker->rings_in_a_row = 0;
+        return false;
+    }
+    return true;
+}
+
+/* Call UCX's progress once, or read what is in rings. 0: there was nothing in
+ * either. */
 static inline unsigned
 umi_worker_progress(umx_worker *worker)
 {
@@ -342,14 +361,13 @@ umi_worker_progress(umx_worker *worker)
 
     UMI_ASSERT_NO_WALK();
     UMI_ASSERT_OUTSIDE_UCX(worker);
-    UMI_SET_IN_UCX(worker, true);
-    events = ucp_worker_progress(worker->ucp);
-    if (worker->has_other_engines) {
-        events += umi_engines_progress(worker);
-    }
-    UMI_SET_IN_UCX(worker, false);
-    if (worker->has_rings) {
-        events += worker->hooks->read_rings(worker);
+    if (!umi_worker_poll_rings(worker, &events)) {
+        UMI_SET_IN_UCX(worker, true);
+        events += ucp_worker_progress(worker->ucp);
+        if (worker->has_other_engines) {
+            events += umi_engines_progress(worker);
+        }
+        UMI_SET_IN_UCX(worker, false);
     }
     if (worker->is_turn_due) {
         events += worker->hooks->take_turns(worker);
