@@ -64,7 +64,8 @@ umi_segment_create(size_t len, umi_segment **segment_p, int *number_p)
     if (len > SIZE_MAX - UMI_SEGMENT_HEADER) {
         return UMX_ERR_NO_MEMORY;
     }
-    status = umi_segment_create_bare(len + UMI_SEGMENT_HEADER, &address, number_p);
+    status = umi_segment_create_bare(len + UMI_SEGMENT_HEADER, &address,
+                                     number_p);
     if (status == UMX_OK) {
         *segment_p = address;
     }

@@ -241,7 +241,7 @@ on_accept(umi_near_link *near, umi_ep_base *ep, const umi_near_note *note)
     umi_near_note close = {.kind = UMI_NEAR_CLOSE, .ring = note->ring};
 
     if (near->out == NULL || near->is_open || note->ring != near->number) {
-        /* It comes too late: no messages go through that ring. */
+        /* The answer comes too late: no messages go through that ring. */
         if (near->out == NULL || note->ring != near->number) {
             (void)umi_near_tell(ep, close);
         }

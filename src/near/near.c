@@ -145,8 +145,8 @@ deliver(umx_worker *worker, umi_near_taken *taken, unsigned kind)
         .len        = taken->cell.len,
     };
 
-    /* Nobody looks at the bytes of a message before they are copied, and at
-     * those of others somebody may. */
+    /* The bytes of a message are copied before anything looks at them. Those of
+     * other kinds are looked at where they are, so they are copied first. */
     if (kind != UMI_KIND_MESSAGE) {
         memcpy(copy, taken->bytes, taken->cell.len);
         arrival.data = copy;

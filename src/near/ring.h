@@ -57,7 +57,7 @@ typedef struct umi_near_cell {
 
 _Static_assert(sizeof(umi_near_cell) == UMI_NEAR_LINE, "one line");
 
-/* Whose a ring is. */
+/* The beginning of a ring: who writes it, and who reads it. */
 typedef struct umi_near_introduction {
     uint64_t magic;
     uint64_t ring;

@@ -164,13 +164,13 @@ struct umx_worker {
     bool         is_in_thread;   /* the progress thread is in a call */
     bool         has_events;     /* something is on the lists below */
     bool         has_other_engines;
-    bool         is_turn_due;  /* hooks->take_turns() */
-    bool         has_rings;    /* hooks->read_rings() */
+    bool         is_turn_due;    /* hooks->take_turns() */
+    bool         has_rings;      /* hooks->read_rings() */
     uint8_t      rings_in_a_row; /* calls in which UCX has had no turn */
-    bool         is_ending;    /* being destroyed */
-    bool         is_ended;     /* destroyed: only its memory is left */
-    bool         has_hardware; /* a link of it has or had: link.h */
-    umi_guard   *guard;        /* NULL: there is no progress thread */
+    bool         is_ending;      /* being destroyed */
+    bool         is_ended;       /* destroyed: only its memory is left */
+    bool         has_hardware;   /* a link of it has or had: link.h */
+    umi_guard   *guard;          /* NULL: there is no progress thread */
     unsigned     generation;
     umx_worker_stats *stats;      /* slot->stats */
     uint64_t          turn_ticks; /* config.drain_ns */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A ring of short messages by itself: near/ring.h. */
+/* tests: near/ring */
 #include "unit.h"
 
 #include <stdlib.h>
