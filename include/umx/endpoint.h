@@ -186,8 +186,8 @@ enum {
 
 /**
  * Tell by which ways the messages of an endpoint went, to find out why they are
- * slow. Those of memory of devices that its receiver fetches are counted as
- * "bounce" and, once the bytes come, by how they come.
+ * slow. A message in memory of a device that the receiver fetches is counted
+ * twice: as "bounce" and, once its bytes come, under the way of the bytes.
  *
  * @return the number of ways
  */

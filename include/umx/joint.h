@@ -46,8 +46,8 @@ UMX_API umx_status umx_joint_status(const umx_joint *joint);
 UMX_API bool umx_joint_get_failure(umx_joint *joint, umx_comm_failure *failure,
                                    const char **why_p);
 
-/** Why it was not made, or why the last call of all ranks has failed on all, for
- * people; or "". */
+/** Why the object was not made, or why the last call of all ranks has failed on
+ * all, for people; or "". */
 UMX_API const char *umx_joint_reason(const umx_joint *joint);
 
 #ifdef __cplusplus

@@ -303,9 +303,9 @@ UMX_API UMX_MUST_CHECK umx_status umx_outputs_fetch_create(
 UMX_API void umx_outputs_fetch_destroy(umx_outputs_fetch *fetch);
 
 /**
- * Take the next block: the bytes of one map for one partition. Those of one map
- * come in the order of the partitions unless they are read from another rank.
- * There is none without bytes.
+ * Take the next block: the bytes of one map for one partition. The blocks of
+ * one map come in the order of the partitions unless they are read from another
+ * rank. Where a map has no bytes for a partition, there is no block.
  *
  * @param[out] block_p  written on UMX_OK: the block, which is the caller's until
  *                      umx_outputs_block_release(); NULL: there are no more

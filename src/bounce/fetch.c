@@ -51,8 +51,10 @@ find_of(const umx_request *req)
 /* ---- a message that may be fetched ---------------------------------------
  */
 
+/* Free an offered message. While its handler runs, `arriving` tells on_offer()
+ * whether the message still exists. */
 static void
-put_offered(umx_worker *worker, umi_offered *what)
+free_offered(umx_worker *worker, umi_offered *what)
 {
     if (worker->bounce->arriving == what) {
         worker->bounce->arriving = NULL;
@@ -66,7 +68,7 @@ offered_release(const umi_ep_base *ep, void *desc)
     umi_offered *what = desc;
 
     umi_am_release(ep, what->desc);
-    put_offered(ep->worker, what);
+    free_offered(ep->worker, what);
 }
 
 /* Have UCX move the bytes. */
@@ -75,7 +77,7 @@ move_by_ucx(umx_request *req, umi_offered *what, size_t len)
 {
     void *desc = what->desc;
 
-    put_offered(req->worker, what);
+    free_offered(req->worker, what);
     return umi_am_recv(req, desc, len);
 }
 
@@ -316,7 +318,8 @@ new_drain(umi_fetch *fetch)
     return drain;
 }
 
-/* The direction of a copy by a device, to which one of both belongs. */
+/* The direction in which a device copies; the source or `to` is memory of the
+ * device. */
 static umi_cuda_direction
 direction_of(const umx_buffer *to, bool is_from_device)
 {

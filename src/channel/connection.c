@@ -124,13 +124,14 @@ umi_channels_hand_out(umx_ep *ep)
 /* ---- what waits ----------------------------------------------------------
  */
 
+/* True if a message has a place (umi_channels.num_queued) below `place`. */
 static bool
 is_before(const umx_request *req, uint32_t place)
 {
     return (int32_t)(req->info.seq - place) < 0;
 }
 
-/* True if a short message in front of that place is announced. */
+/* True if a short message that has a place below `place` is announced. */
 static bool
 has_short_before(const umx_ep *ep, uint32_t place)
 {
@@ -148,7 +149,7 @@ has_short_before(const umx_ep *ep, uint32_t place)
     return false;
 }
 
-/* True if the first send that waits on `channel` is in front of that place. */
+/* True if the first send that waits on `channel` has a place below `place`. */
 static bool
 waits_before(const umi_channel *channel, uint32_t place)
 {

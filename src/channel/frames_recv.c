@@ -139,7 +139,8 @@ recv_cancel(umx_request *req)
     }
 }
 
-/* The receive has its message, and perhaps the bytes: the message goes back. */
+/* Cancel a receive that is complete but not reported: the message goes back to
+ * the channel, and so do its bytes, if the receive has read them. */
 static void
 recv_cancel_complete(umx_request *req)
 {

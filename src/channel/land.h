@@ -101,9 +101,12 @@ bool umi_pieces_can_move(umx_request *req);
 /* Let the bytes of the pieces of `req` go nowhere; the pieces can move. */
 void umi_pieces_void(umx_request *req);
 
-/* Cancel a receive: what lands goes back. umi_assembly_settle() tells that it
- * has. */
+/* Cancel a receive: the bytes that land go back to the channel, which gives no
+ * bytes to other receives until umi_assembly_settle(). */
 void umi_assembly_cancel(umx_request *req);
+
+/* Note that the last bytes of a cancelled receive have landed. Nothing happens
+ * if none were landing. */
 void umi_assembly_settle(umx_request *req);
 
 /* Note that the buffer of a cancelled receive stays lent to its pieces. */

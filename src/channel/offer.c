@@ -464,6 +464,7 @@ umx_ep_ways(const umx_ep *ep, umx_way ways[UMX_WAYS_MAX])
                                 .sent     = channels->sent_by[count],
                                 .received = channels->received_by[count]};
     }
+    /* UMI_OFFER_EAGER is the last row. */
     count_eager(ep, &ways[UMI_OFFER_EAGER], ways, UMI_OFFER_EAGER);
     for (int route = 0; route < UMI_BOUNCE_ROUTES; route++, count++) {
         ways[count] = (umx_way){.name     = umi_bounce_texts[route].name,

@@ -379,6 +379,8 @@ recv_cancel(umx_request *req)
     advance(channel);
 }
 
+/* Cancel a receive that is complete but not reported: the bytes go back to the
+ * stream. */
 static void
 recv_cancel_complete(umx_request *req)
 {

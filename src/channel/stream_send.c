@@ -70,7 +70,8 @@ all_wait(const umx_request *req)
     return count == umi_split_send_of(req)->count;
 }
 
-/* None of the pieces has been posted: nothing of them is sent. */
+/* Cancel the pieces, none of which has been posted, so that no byte of `req` is
+ * sent. */
 static void
 drop_pieces(umx_request *req)
 {

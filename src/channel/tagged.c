@@ -438,6 +438,7 @@ recv_cancel(umx_request *req)
         message->claimant         = NULL;
         umi_recv_of(req)->message = NULL;
         umi_tagged_complete(req, UMX_ERR_CANCELED);
+        /* The message is for the next receive that matches. */
         umi_channel_unqueue(channel, message);
         umi_channel_offer(channel, message);
         break;

@@ -326,8 +326,8 @@ on_accept(umx_listener *listener, umx_ep *ep, void *arg)
     if (bootstrap == NULL || add_guest(bootstrap, ep) == NULL) {
         umx_ep_destroy(ep);
     } else {
-        umi_comm_dispatch_adopt(
-            door->dispatch); /* the progress thread is earlier */
+        /* A progress thread may have received the guest's first messages. */
+        umi_comm_dispatch_adopt(door->dispatch);
     }
 }
 

@@ -25,10 +25,11 @@ umx_status umi_comm_inbox_recv(umi_comm_xfer         *xfer,
                                const umi_comm_parcel *parcel,
                                const umx_op_params   *params);
 
-/* Go on with such bytes: as umi_comm_inbox_recv(). */
+/* Copy more of the bytes of a message for which xfer->is_filling is set.
+ * Returns as umi_comm_inbox_recv() does. */
 umx_status umi_comm_inbox_fill(umi_comm_xfer *xfer);
 
-/* Receive no more of them. */
+/* Receive no more bytes of such a message. */
 void umi_comm_inbox_stop_filling(umi_comm_xfer *xfer);
 
 /* May the bytes that have just been pulled from a rank be wrong, because the

@@ -15,11 +15,13 @@ struct umi_comm_label {
 /* Find a label of the communicator, or make it. NULL: no memory. */
 umi_comm_label *umi_comm_label_of(umx_comm *comm, uint64_t label);
 
-/* How many there are; and write them as the goodbye has them. */
+/* Count the labels of the communicator. */
 size_t umi_comm_count_labels(const umx_comm *comm);
-void   umi_comm_write_labels(const umx_comm *comm, uint64_t *words);
 
-/* Keep those of a rank that has left. False: no memory. */
+/* Write the labels of the communicator as a goodbye has them. */
+void umi_comm_write_labels(const umx_comm *comm, uint64_t *words);
+
+/* Keep the labels in the goodbye of a rank that has left. False: no memory. */
 bool umi_comm_rank_keep_labels(umi_comm_rank *rank, const void *labels,
                                size_t len);
 

@@ -127,7 +127,8 @@ has_changed_user(const umx_worker *worker)
     return worker->user != geteuid();
 }
 
-/* Tell why the two are apart, `*apart_p`; NULL: they are not. */
+/* Find out why UCX may not use shared memory with the peer, `*apart_p`; NULL:
+ * it may. A status and its reason. */
 static umx_status
 look(const umx_ep *ep, const umi_apart **apart_p, const char **reason_p)
 {

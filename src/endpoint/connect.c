@@ -217,7 +217,7 @@ umi_connect_again(umx_ep *ep, umx_status status, const char *why)
         return;
     }
     if (hosts != NULL) {
-        hosts->next--;
+        hosts->next--; /* the same host once more */
     }
     umi_socket_close(&ep->socket);
     umi_endpoint_due(ep, UMI_DUE_CONNECT);

@@ -642,39 +642,57 @@ umx_ep_abort(umx_ep *ep)
     }
 }
 
+static bool
+has_usable_worker(const umx_ep *ep)
+{
+    return ep->base.worker != NULL &&
+           umi_worker_check(ep->base.worker) == UMX_OK;
+}
+
+static void
+start_close(umx_ep *ep)
+{
+    if (!ep->is_closing) {
+        umi_close_start(
+            ep, umi_endpoint_worker(ep)->context->config.close_timeout_ns);
+    }
+}
+
+/* End an endpoint that its user has dropped, in the background if need be. */
+static void
+end_dropped(umx_ep *ep)
+{
+    switch (ep->state) {
+    case UMX_EP_CONNECTING:
+        if (umi_close_is_needed(ep)) {
+            start_close(ep);
+        } else {
+            umx_ep_abort(ep);
+        }
+        break;
+    case UMX_EP_OPEN:
+        start_close(ep);
+        break;
+    case UMX_EP_DRAINING:
+        break;
+    case UMX_EP_CLOSED:
+    case UMX_EP_FAILED:
+        ep->hooks->discard(ep);
+        break;
+    }
+}
+
 void
 umx_ep_destroy(umx_ep *ep)
 {
     UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
-    if (ep->base.worker != NULL &&
-        umi_worker_check(ep->base.worker) == UMX_OK) {
+    if (has_usable_worker(ep)) {
         umi_ep_base_flush_gathered(&ep->base, true);
     }
     ep->is_dropped = true;
     ep->on_state   = NULL;
-    if (ep->base.worker != NULL &&
-        umi_worker_check(ep->base.worker) == UMX_OK) {
-        switch (ep->state) {
-        case UMX_EP_CONNECTING:
-            if (!umi_close_is_needed(ep)) {
-                umx_ep_abort(ep);
-                break;
-            }
-            /* fallthrough */
-        case UMX_EP_OPEN:
-            if (!ep->is_closing) {
-                umi_close_start(
-                    ep,
-                    umi_endpoint_worker(ep)->context->config.close_timeout_ns);
-            }
-            break;
-        case UMX_EP_DRAINING:
-            break;
-        case UMX_EP_CLOSED:
-        case UMX_EP_FAILED:
-            ep->hooks->discard(ep);
-            break;
-        }
+    if (has_usable_worker(ep)) {
+        end_dropped(ep);
     }
     umi_ep_base_release(&ep->base);
 }

@@ -67,15 +67,23 @@ look_at_interface(const umi_ucx_piece *piece, void *arg)
     }
 }
 
+/* True if UCX is meant to do without the network: it uses other networks than
+ * those of tcp, or it has a device of those that the program has chosen. */
+static bool
+is_left_out(const umx_context *context, const umi_ucx_address *own,
+            const view *v)
+{
+    return own->has_network && (v->num_tcp == 0 || context->has_devices);
+}
+
 /* True if UCX has no device for the network, and might have one in a context
  * that is made now. */
 static bool
 lacks_device(umx_context *context, const umi_engine *engine,
              const umi_ucx_address *own, const view *v)
 {
-    if (v->has_interface ||
-        (own->has_network && (v->num_tcp == 0 || context->has_devices))) {
-        return false; /* or the program has chosen others */
+    if (v->has_interface || is_left_out(context, own, v)) {
+        return false;
     }
     return !umi_context_is_newest(context, engine->ucx) ||
            umi_routes_is_new(&engine->ucx->interfaces, v->local);

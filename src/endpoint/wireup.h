@@ -73,9 +73,10 @@ umx_status umi_apart_check(umx_ep *ep, uint64_t id, const char **reason_p);
 /* Forget what a handshake has brought: another one begins. */
 void umi_handshake_reset(umx_ep *ep);
 
-/* Connect once more, to the same peer and by another engine of this worker: the
- * own one has counted too many of UCX's endpoints to the peer, or the peer to
- * it. `status` and `why` are how the connection ends if that is of no use. */
+/* Connect once more to the same peer, by another engine of this worker: with
+ * this engine UCX cannot make an endpoint to the peer, or HELLO has to say that
+ * the two are apart. A connection that has been begun again before, or for
+ * which there can be no other engine, fails with `status` and `why`. */
 void umi_connect_again(umx_ep *ep, umx_status status, const char *why);
 
 /* What WELCOME says will not do: connect again if HELLO `must_say_apart`, else

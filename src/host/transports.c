@@ -34,7 +34,8 @@ enum {
     LONGEST = 16 /* bytes that stand for a word, and a comma */
 };
 
-/* Find what is left of a word; NULL: it has no sysv in it. */
+/* Find the transports but sysv for which a word stands; NULL: the word does not
+ * stand for sysv. */
 static const char *
 rest_of(const char *word, size_t len)
 {
@@ -56,9 +57,11 @@ add(char *to, const char *word, size_t len)
     strncat(to, word, len);
 }
 
-/* Put together what is left of the words. False: sysv is in none. */
+/* Write the list without sysv to `to`: a word that stands for several
+ * transports is replaced by the others of them. False: no word stands for sysv.
+ */
 static bool
-filter(const char *list, char *to)
+write_without_sysv(const char *list, char *to)
 {
     bool has_sysv = false;
 
@@ -118,7 +121,7 @@ umi_transports_without_sysv(const char *list)
         }
     } else if (has_word(list, "all")) {
         return strcat(left, "^sysv");
-    } else if (filter(list, left) && left[0] != '\0') {
+    } else if (write_without_sysv(list, left) && left[0] != '\0') {
         return left;
     }
     free(left);

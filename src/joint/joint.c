@@ -489,8 +489,10 @@ umx_joint_get_failure(umx_joint *joint, umx_comm_failure *failure,
 const char *
 umx_joint_reason(const umx_joint *joint)
 {
-    return (joint->reason[0] == '\0' && joint->state == UMI_JOINT_ENDED &&
-            joint->status == UMX_ERR_RANK_FAILED) ?
-               joint->why :
-               joint->reason;
+    bool has_failed_rank = joint->state == UMI_JOINT_ENDED &&
+                           joint->status == UMX_ERR_RANK_FAILED;
+
+    /* `why` says how the rank has failed. */
+    return (joint->reason[0] == '\0' && has_failed_rank) ? joint->why :
+                                                           joint->reason;
 }

@@ -40,7 +40,8 @@ umi_copy_is_slow(const void *to, const void *from)
 /* Copy without `rep movsb`. */
 void umi_copy_in_parts(void *to, const void *from, size_t len);
 
-/* Not overlapping. */
+/* Copy `len` bytes between places that do not overlap, in the way that suits
+ * the length and the places. */
 static inline void
 umi_copy(void *to, const void *from, size_t len)
 {

@@ -23,7 +23,7 @@ typedef enum phase {
 /* Of one device; it is its primary context's. */
 typedef struct kernel {
     atomic_int  phase;
-    atomic_uint life; /* of the context that it is of, plus 1 */
+    atomic_uint life; /* of its context, plus 1; 0: never loaded */
     cu_function function;
 } kernel;
 
@@ -76,6 +76,8 @@ umi_cuda_kernel_is_ready(int device)
            is_alive(&kernels[device], device);
 }
 
+/* Load the kernel now. The driver may put loading off until it is asked for
+ * something of the kernel, so it is asked for the number of registers. */
 static umx_status
 load(int device, kernel *k)
 {
@@ -94,7 +96,7 @@ load(int device, kernel *k)
             umi_cuda.module_function(&k->function, module, "umx_move"), device,
             "cuModuleGetFunction");
     }
-    if (status == UMX_OK) { /* else the first launch may load it */
+    if (status == UMX_OK) {
         status = umi_cuda_check(umi_cuda.function_attribute(
                                     &registers, ATTR_REGISTERS, k->function),
                                 device, "cuFuncGetAttribute");

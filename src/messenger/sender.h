@@ -98,8 +98,11 @@ UMI_REQUEST_TAIL(umi_message_op, umi_message_op_of);
 
 void umi_sender_put(umx_message_sender *sender);
 
-/* More, or less, of that generation is under way. */
+/* Count a thing of `generation`, a send_op or a pack, that is under way. */
 void umi_sender_begin(umx_message_sender *sender, uint64_t generation);
+
+/* Count a thing of `generation` as ended, and complete the settling requests
+ * that have waited for nothing else. */
 void umi_sender_end(umx_message_sender *sender, uint64_t generation);
 
 static inline void

@@ -84,7 +84,8 @@ typedef struct umi_moe_entry {
 umx_status umi_moe_check_routing(const umx_moe_routing *routing);
 
 /* Write an entry for each expert of each token, and count the rows of each
- * expert. `rank` is this one. */
+ * expert. `rank` is this one. At its owner each expert has a cell of
+ * `max_tokens` rows for each rank that sends. */
 void umi_moe_plan_experts(const umx_moe_routing *routing, int rank,
                           uint32_t max_tokens, umi_moe_entry *entries,
                           uint32_t *counts);

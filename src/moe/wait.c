@@ -15,9 +15,9 @@ enum {
 /* ---- flags ---------------------------------------------------------------
  */
 
-/* What the step that waits is told by the others. */
+/* The flag by which the other ranks let the waiting step of the call go on. */
 static umi_moe_flag
-flag_of(const umx_moe_call *call)
+awaited_flag(const umx_moe_call *call)
 {
     switch (call->step) {
     case UMI_MOE_COUNTING:
@@ -35,7 +35,8 @@ flag_of(const umx_moe_call *call)
 static bool
 has_set_flag(const umx_moe_call *call, int rank)
 {
-    return umi_moe_flag_value(call->moe, flag_of(call), rank) >= call->number;
+    return umi_moe_flag_value(call->moe, awaited_flag(call), rank) >=
+           call->number;
 }
 
 static bool

@@ -119,8 +119,9 @@ close_handle(umi_queue_probe *probe)
     umi_engine_release(probe->engine);
 }
 
-/* Make an endpoint as links have, so that the probe takes the way that messages
- * take. False if that is not shared memory, or UCX cannot. */
+/* Make an endpoint of UCX from the engine to itself, like the endpoints of
+ * links, so that the probe's message takes the way of other messages. False:
+ * this way is not shared memory, or UCX cannot make the endpoint. */
 static bool
 open_handle(umi_queue_probe *probe)
 {

@@ -70,7 +70,8 @@ umx_tag_message *umi_tag_find(umx_worker *worker, uint64_t tag, uint64_t mask);
 bool umi_tag_must_wait(const umx_worker *worker, uint64_t tag, uint64_t mask,
                        const umx_tag_message *found, const umx_request *self);
 
-/* Stop waiting for the messages that are landing: some may never be there. */
+/* An endpoint has failed: stop waiting for the messages of cancelled
+ * receives that are landing, since some of them may never be there. */
 void umi_tag_doubt(umx_worker *worker);
 
 /* A new receive, which has its buffer. */

@@ -267,7 +267,9 @@ look(umx_worker *worker, uint64_t tag, uint64_t mask, umx_recv_info *info)
     return UMX_OK;
 }
 
-/* Take the next one from UCX. */
+/* Take from UCX the first message that matches. The first probe only looks, and
+ * the second removes the message from UCX's queue: then there is memory for it.
+ */
 static umx_status
 take_of_engine(umi_engine *engine, uint64_t tag, uint64_t mask,
                umx_tag_message **message_p)

@@ -22,6 +22,8 @@ on_told(void *request, ucs_status_t status, void *arg)
     umi_pool_put(&it->worker->transfers->told, it);
 }
 
+/* Give UCX a copy of the bytes, to send when it can. UCX takes the copy only
+ * without the attribute that asks for a send at once. */
 static umx_status
 tell_later(const umi_ep_base *ep, unsigned id, const void *bytes, size_t len,
            ucp_request_param_t *params)

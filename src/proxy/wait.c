@@ -148,6 +148,9 @@ umi_proxy_note_ends(umx_proxy *proxy)
     hold_rings(proxy);
 }
 
+/* Begin a quiet, whose goals are the ends that its rings have now, or a wait
+ * for a command. If `status` says that the proxy has ended, all waits end, too.
+ */
 static void
 begin_wait(umi_proxy_task *task, umx_status status)
 {

@@ -98,7 +98,8 @@ umx_status umi_shmem_blame(umx_shmem *shmem, int pe, umx_status status);
 /* ---- allocate.c ----------------------------------------------------------
  */
 
-/* End the allocations: the heap is closed. */
+/* The heap is closed: end the allocations that wait for their turn. An
+ * allocation that is under way ends when its exchange does. */
 void umi_shmem_proposals_drop(umx_shmem *shmem);
 
 /* ---- wait.c --------------------------------------------------------------

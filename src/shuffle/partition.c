@@ -196,6 +196,14 @@ umi_shuffle_partition_finish(umx_shuffler *sh, uint32_t number)
     check_complete(sh, number);
 }
 
+/* True if the bytes of the chunk came in a message, and lie behind the chunk:
+ * such bytes count as held once they are there, others when memory is made. */
+static bool
+has_own_bytes(const umx_shuffle_chunk *chunk)
+{
+    return chunk->data == chunk->bytes;
+}
+
 void
 umi_shuffle_chunk_landed(umx_shuffle_chunk *chunk)
 {
@@ -210,7 +218,7 @@ umi_shuffle_chunk_landed(umx_shuffle_chunk *chunk)
         break;
     case UMX_CHUNK_COPIED:
         sh->info.copied += chunk->len;
-        if (chunk->data == chunk->bytes) {
+        if (has_own_bytes(chunk)) {
             chunk->is_counted = true;
             sh->held_small += chunk->len;
             umi_shuffle_note_held(sh);
@@ -310,8 +318,7 @@ static void
 uncount(umx_shuffle_chunk *chunk)
 {
     umx_shuffler *sh   = chunk->sh;
-    size_t       *held = (chunk->data == chunk->bytes) ? &sh->held_small :
-                                                         &sh->held_in;
+    size_t       *held = has_own_bytes(chunk) ? &sh->held_small : &sh->held_in;
 
     if (chunk->is_counted) {
         chunk->is_counted = false;

@@ -76,7 +76,7 @@ umi_ticks_from_ns(uint64_t ns)
     return (ticks > UINT64_MAX) ? UINT64_MAX : (uint64_t)ticks;
 }
 
-#else
+#else /* umi_ticks() is umi_clock_ns() */
 
 uint64_t
 umi_ticks_from_ns(uint64_t ns)

@@ -43,7 +43,8 @@ umi_cpu_relax(void)
 #endif
 }
 
-/* Ticks in `ns`; calibrated once, on first use (about 1 ms). */
+/* Compute the ticks in `ns`. The first call may measure the counter, for about
+ * 1 ms. */
 uint64_t umi_ticks_from_ns(uint64_t ns);
 
 #endif

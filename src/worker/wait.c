@@ -111,7 +111,8 @@ look(const umx_request *req)
 /* ---- announcements -------------------------------------------------------
  */
 
-/* True if a membarrier is to follow. */
+/* Count the wait in `waiters`: as one announcement more, and as one that is not
+ * withdrawn. True: a membarrier must follow, since peers may store unfenced. */
 static bool
 announce(umi_wait *wait, umx_memh *memh)
 {
