@@ -3,6 +3,7 @@
  * messages are such ones, and they need no request: send.c sends the others. */
 #include "channel/channel.h"
 #include "endpoint/endpoint.h"
+#include "near/near.h"
 #include "ops/am.h"
 #include "worker/observe.h"
 
@@ -47,12 +48,35 @@ umi_channel_inject(umx_ep *ep, uint32_t id, uint8_t flags, uint64_t tag,
         .endpoint = ep->base.remote_id,
         .tag      = tag,
     };
-    if (umi_am_inject(&ep->base, UMI_AM_DATA, &header, umi_header_size(flags),
-                      data, len) != UMX_OK) {
+    if (!(umi_channel_may_near(ep) &&
+          umi_near_send(&ep->base, &header, umi_header_size(flags), data,
+                        len)) &&
+        (len > UMI_INJECT_MAX ||
+         umi_am_inject(&ep->base, UMI_AM_DATA, &header, umi_header_size(flags),
+                       data, len) != UMX_OK)) {
         return UMX_INPROGRESS;
     }
     channel->tx_seq++;
     umi_channel_count_sent(ep, len);
     umi_credit_sent(channel, charge);
     return UMX_OK;
+}
+
+bool
+umi_channel_inject_near(umx_request *req, const void *header)
+{
+    const umi_send *send = umi_send_of(req);
+
+    if (req->ep->link->near == NULL) {
+        return false;
+    }
+    if (send->way != UMI_OFFER_EAGER || send->longer != NULL ||
+        req->gather != NULL || req->buf.layout != NULL ||
+        !umi_context_is_host_buffer(req->worker->context, &req->buf)) {
+        umi_near_pass(req->ep);
+        return false;
+    }
+    return umi_channel_may_near(umi_endpoint_of(req->ep)) &&
+           umi_near_send(req->ep, header, send->header_len, req->buf.data,
+                         req->buf.len);
 }
