@@ -177,7 +177,7 @@ class Communicator(Operations, NonBlocking):
         *,
         timeout: float | None = None,
     ) -> Status:
-        """Receive the next message. By default it may be from any rank, with any tag."""
+        """Receive the next message. By default any rank and any tag will do."""
 
     @forwarded
     def probe(

@@ -165,7 +165,7 @@ class Operations:
         allow_pickle: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Send the root's object number i to rank i; return the object received."""
+        """Send the root's object number i to rank i; return the object of this rank."""
         return self._run(timeout, pickled.scatter, objs, root, allow_pickle)
 
     def allgather_pickle(
