@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* offer.c: the way of a message, as its sender decides it. What a message of a
+ * device's memory, or for it, does when a receive matches is decided in
+ * bounce/fetch.c. */
 #include "channel/offer.h"
 
 #include <stdio.h>

@@ -4,7 +4,11 @@
  * Each process has an endpoint to the root, by which it is known to be alive.
  * The others are made when there is something to send; two processes may make
  * one at the same time, and then each sends on one of them only, since messages
- * keep their order on an endpoint. */
+ * keep their order on an endpoint.
+ *
+ * That a process has ended is heard here: on_state(). The root hears it first,
+ * of each process, and says what it means; the others wait for its word. If the
+ * root is silent, group.c has the verdict. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
