@@ -104,7 +104,7 @@ async def test_all_arrives_that_was_sent_before_a_close(init):
     program = """
     while await ep.recv_obj() != b"end":
         await ep.send(b"x")
-    for i in range(300):
+    for i in range(200):
         await ep.send(b"%d" % i)
     await ep.close()
     """
@@ -113,7 +113,7 @@ async def test_all_arrives_that_was_sent_before_a_close(init):
             await exchange(ep, b"x")
         await ep.send(b"end")
         process.wait()
-        for i in range(300):
+        for i in range(200):
             assert await ep.recv_obj() == b"%d" % i
         with pytest.raises(ucp.UCXCloseError):
             await ep.recv_obj()

@@ -2,6 +2,7 @@
 """Measure what must not grow."""
 
 import asyncio
+import contextlib
 import ctypes
 import gc
 import os
@@ -69,6 +70,7 @@ class Flat:
         self._before = _counters()
         self._requests = sys.getrefcount(_ext.Request)
         self._fds = _num_fds()
+        self._open = _open_files()
         self._segments = _num_segments()
         self._memory = _memory()
 
@@ -83,7 +85,7 @@ class Flat:
                 and _counters() == self._before
             )
         )
-        assert _num_fds() <= self._fds, os.listdir("/proc/self/fd")
+        assert _num_fds() <= self._fds, (self._open, _open_files())
         after, memory = _counters(), _memory()
         # Requests that UCX keeps until the worker goes: of peers that died with a queue
         # of shared memory full. Each keeps its endpoint.
@@ -119,6 +121,15 @@ def _counters():
 
 def _num_fds():
     return len(os.listdir("/proc/self/fd"))
+
+
+def _open_files():
+    """What the descriptors of the process are of."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the list itself
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return found
 
 
 def _num_segments():
