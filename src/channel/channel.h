@@ -357,14 +357,6 @@ umx_status umi_channel_send(umx_ep *ep, const umi_outgoing *what,
                             const umx_buffer *buf, const umx_op_params *params,
                             umx_request **req_p);
 
-/* True if short messages may go through a ring now: puts that are under way
- * come first, and those of UCX's and of requests could be overtaken. */
-static inline bool
-umi_channel_may_near(const umx_ep *ep)
-{
-    return ep->rma == NULL || !ep->hooks->ask(ep, UMI_IS_BUSY);
-}
-
 /* inject.c: send a message of at most UMI_INJECT_MAX bytes of the host's
  * memory, without a user's header, if UCX takes it in the call; or of as many
  * as go through a ring (near/near.h), if one takes it. UMX_INPROGRESS:

@@ -20,6 +20,17 @@ may_inject(const umx_ep *ep, const umi_channel *channel, size_t len,
            umi_credit_allows(channel, charge);
 }
 
+/* Send a message through a ring, if it can go that way now. Puts that are under
+ * way come first: a message could overtake those of UCX and of requests. */
+static inline bool
+goes_near(umx_ep *ep, const void *header, size_t header_len, const void *data,
+          size_t len)
+{
+    return ep->base.link->near != NULL &&
+           (ep->rma == NULL || !ep->hooks->ask(ep, UMI_IS_BUSY)) &&
+           umi_near_send(&ep->base, header, header_len, data, len);
+}
+
 umx_status
 umi_channel_inject(umx_ep *ep, uint32_t id, uint8_t flags, uint64_t tag,
                    const void *data, size_t len)
@@ -48,9 +59,7 @@ umi_channel_inject(umx_ep *ep, uint32_t id, uint8_t flags, uint64_t tag,
         .endpoint = ep->base.remote_id,
         .tag      = tag,
     };
-    if (!(umi_channel_may_near(ep) &&
-          umi_near_send(&ep->base, &header, umi_header_size(flags), data,
-                        len)) &&
+    if (!goes_near(ep, &header, umi_header_size(flags), data, len) &&
         (len > UMI_INJECT_MAX ||
          umi_am_inject(&ep->base, UMI_AM_DATA, &header, umi_header_size(flags),
                        data, len) != UMX_OK)) {
@@ -76,7 +85,6 @@ umi_channel_inject_near(umx_request *req, const void *header)
         umi_near_pass(req->ep);
         return false;
     }
-    return umi_channel_may_near(umi_endpoint_of(req->ep)) &&
-           umi_near_send(req->ep, header, send->header_len, req->buf.data,
-                         req->buf.len);
+    return goes_near(umi_endpoint_of(req->ep), header, send->header_len,
+                     req->buf.data, req->buf.len);
 }

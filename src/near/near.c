@@ -68,8 +68,8 @@ on_wake_timer(umi_timer *timer)
 }
 
 bool
-umi_near_write(umi_ep_base *ep, const void *header, size_t header_len,
-               const void *data, size_t len)
+umi_near_send(umi_ep_base *ep, const void *header, size_t header_len,
+              const void *data, size_t len)
 {
     umi_near_link *near = ep->link->near;
     uint32_t       asleep;

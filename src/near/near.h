@@ -100,19 +100,11 @@ umi_near_is_open(const umi_ep_base *ep, size_t len)
     return near != NULL && near->is_open && len <= near->max;
 }
 
-/* umi_near_send() where rings are possible. */
-bool umi_near_write(umi_ep_base *ep, const void *header, size_t header_len,
-                    const void *data, size_t len);
-
-/* Send a message, of the host's memory, through the ring of the link of `ep`.
- * False: it does not go that way. The peer may be asked for a ring. */
-static inline bool
-umi_near_send(umi_ep_base *ep, const void *header, size_t header_len,
-              const void *data, size_t len)
-{
-    return ep->link->near != NULL &&
-           umi_near_write(ep, header, header_len, data, len);
-}
+/* Send a message, of the host's memory, through the ring of the link of `ep`,
+ * which may have rings: `near` is not NULL. False: it does not go that way. The
+ * peer may be asked for a ring. */
+bool umi_near_send(umi_ep_base *ep, const void *header, size_t header_len,
+                   const void *data, size_t len);
 
 /* Note that a message of `ep` goes by UCX that could not go through a ring. */
 static inline void

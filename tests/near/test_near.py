@@ -100,41 +100,30 @@ async def test_messages_of_mixed_sizes_keep_their_order(init, sizes):
             await asyncio.gather(*requests)
 
 
-async def test_all_arrives_that_was_sent_before_a_close(init):
-    program = """
+@pytest.mark.parametrize(
+    ("count", "end", "error"),
+    [
+        (200, "await ep.close()", ucp.UCXCloseError),
+        (100, "os.kill(os.getpid(), 9)", ucp.UCXConnectionReset),
+    ],
+    ids=["close", "kill"],
+)
+async def test_all_arrives_that_was_sent_before_the_end(init, count, end, error):
+    program = f"""
     while await ep.recv_obj() != b"end":
         await ep.send(b"x")
-    for i in range(200):
+    for i in range({count}):
         await ep.send(b"%d" % i)
-    await ep.close()
+    {end}
     """
     async with child(program) as (ep, process):
         while numbers().near_rings < 2:
             await exchange(ep, b"x")
         await ep.send(b"end")
         process.wait()
-        for i in range(200):
+        for i in range(count):
             assert await ep.recv_obj() == b"%d" % i
-        with pytest.raises(ucp.UCXCloseError):
-            await ep.recv_obj()
-
-
-async def test_what_a_killed_process_has_sent_arrives(init):
-    program = """
-    while await ep.recv_obj() != b"end":
-        await ep.send(b"x")
-    for i in range(100):
-        await ep.send(b"%d" % i)
-    os.kill(os.getpid(), 9)
-    """
-    async with child(program) as (ep, process):
-        while numbers().near_rings < 2:
-            await exchange(ep, b"x")
-        await ep.send(b"end")
-        process.wait()
-        for i in range(100):
-            assert await ep.recv_obj() == b"%d" % i
-        with pytest.raises(ucp.UCXConnectionReset):
+        with pytest.raises(error):
             await ep.recv_obj()
 
 

@@ -160,12 +160,25 @@ test_what_does_not_fit_goes_by_ucx_in_order(void **state)
     }
 }
 
+/* Receive the messages of 8 bytes whose tags are 0, 1, ... */
+static void
+expect_messages(pair *p, unsigned count)
+{
+    char in[8];
+    op   recv_op;
+
+    for (unsigned i = 0; i < count; i++) {
+        op_recv(&recv_op, p->server, 0, pair_any, in, sizeof(in));
+        assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+        assert_int_equal(recv_op.info.tag, i);
+    }
+}
+
 static void
 test_all_arrives_that_was_sent_before_a_close(void **state)
 {
-    char     in[8];
     pair    *p = *state;
-    op       send_op, recv_op, close_op;
+    op       send_op, close_op;
     uint64_t before;
 
     open_rings(p);
@@ -177,20 +190,14 @@ test_all_arrives_that_was_sent_before_a_close(void **state)
     assert_int_equal(p->client_worker->stats->near_messages, before + 100);
     op_close(&close_op, p->client, SECOND_NS);
     assert_int_equal(op_wait(p, &close_op), UMX_OK);
-    for (unsigned i = 0; i < 100; i++) {
-        op_recv(&recv_op, p->server, 0, pair_any, in, sizeof(in));
-        assert_int_equal(op_wait(p, &recv_op), UMX_OK);
-        assert_int_equal(recv_op.info.tag, i);
-    }
+    expect_messages(p, 100);
 }
 
 static void
 test_an_abort_is_heard_after_what_was_sent(void **state)
 {
-    char in[8];
-    op   send_op, recv_op;
-
     pair *p = *state;
+    op    send_op;
 
     open_rings(p);
     for (unsigned i = 0; i < 100; i++) {
@@ -198,11 +205,7 @@ test_an_abort_is_heard_after_what_was_sent(void **state)
     }
     umx_ep_abort(p->client);
     PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
-    for (unsigned i = 0; i < 100; i++) {
-        op_recv(&recv_op, p->server, 0, pair_any, in, sizeof(in));
-        assert_int_equal(op_wait(p, &recv_op), UMX_OK);
-        assert_int_equal(recv_op.info.tag, i);
-    }
+    expect_messages(p, 100);
 }
 
 static void
