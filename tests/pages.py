@@ -23,6 +23,7 @@ PAGES = [
 # With which programs of pages run. Dask tells at its level "info" that a cluster has
 # closed the connection by which the scheduler would tell it of its last worker's end.
 ENVIRONMENT = {**os.environ, "DASK_LOGGING__DISTRIBUTED": "warning"}
+ENVIRONMENT.pop("PYTHONSAFEPATH", None)  # programs import files beside them
 FENCE = re.compile(
     r"(?:^<!-- not run: (?P<reason>\S[^\n]*) -->\n)?"
     r"^```(?P<language>[\w+-]*)\n(?P<text>.*?)^```$",

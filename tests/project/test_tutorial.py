@@ -30,8 +30,11 @@ PROMISE = re.compile(r"print\(.*\)  # (.+)$", re.MULTILINE)
 PORT = re.compile(r"listening on port (\d+)")
 LIMIT = 100  # seconds for a program; Dask takes long to start on a busy machine
 pytestmark = pytest.mark.timeout(3 * LIMIT)
-_ENVIRONMENT = {**ENVIRONMENT, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "error"}
-ENVIRONMENT.pop("PYTHONSAFEPATH", None)  # programs import files beside them
+SESSION_ENVIRONMENT = {
+    **ENVIRONMENT,
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONWARNINGS": "error",
+}
 
 
 def run_blocks(page: Path, language: str) -> list[Block]:
@@ -54,7 +57,7 @@ def test_a_program_prints_what_it_says(code, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
-        env=_ENVIRONMENT,
+        env=SESSION_ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=LIMIT,
@@ -92,7 +95,7 @@ class Session:
         return subprocess.Popen(
             [sys.executable, *words[1:]],
             cwd=self.folder,
-            env=_ENVIRONMENT,
+            env=SESSION_ENVIRONMENT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
