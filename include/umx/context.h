@@ -33,9 +33,7 @@ enum umx_rma_ucx {
 #define UMX_KEEPALIVE_NS UINT64_C(30000000000)
 
 enum {
-    UMX_NEAR_MAX = 1024, /* bytes: umx_config.near_max */
-    UMX_CHANNELS_MAX =
-        16000 /* all of them are named when a connection closes */
+    UMX_CHANNELS_MAX = 16000 /* all of them are named when a connection closes */
 };
 
 /**
@@ -43,71 +41,67 @@ enum {
  * in src/host/config.c why each has its value.
  */
 typedef struct umx_config {
-    uint64_t spin_ns;          /* longest poll inside one wait; 0 = never */
-    uint64_t drain_ns;         /* longest umx_worker_drain() before it asks
-                                  to be called again */
-    size_t rndv_thresh_shm;    /* bytes; sends of this size and above go by
-                                  rendezvous if shared memory is in use */
-    size_t rndv_thresh_net;    /* the same without shared memory */
-    size_t cma_min;            /* bytes; over shared memory, sends from this */
-    size_t cma_max;            /* to this size are read by the receiver from
-                                  the sender's memory, if the system lets it
-                                  (process_vm_readv()): one copy, and the
-                                  sender is not woken for it; 0 = never */
-    size_t near_max;           /* bytes; messages up to this size go through a
-                                  ring in memory that both processes map, if
-                                  many of them go to a peer of this host; at
-                                  most UMX_NEAR_MAX; 0 = never */
-    uint64_t credit_bytes;     /* eager bytes a peer may have unread, in
-                                  all, with 512 for each message; beyond it
-                                  announces them */
-    uint64_t credit_bytes_max; /* what `credit_bytes` may grow to for a peer
-                                  that is far away: what is read in a few
-                                  round trips */
-    uint32_t credit_messages;  /* eager messages, per channel */
+    uint64_t spin_ns;            /* longest poll inside one wait; 0 = never */
+    uint64_t drain_ns;           /* longest umx_worker_drain() before it asks
+                                    to be called again */
+    size_t   rndv_thresh_shm;    /* bytes; sends of this size and above go by
+                                    rendezvous if shared memory is in use */
+    size_t   rndv_thresh_net;    /* the same without shared memory */
+    size_t   cma_min;            /* bytes; over shared memory, sends from this */
+    size_t   cma_max;            /* to this size are read by the receiver from
+                                    the sender's memory, if the system lets it
+                                    (process_vm_readv()): one copy, and the
+                                    sender is not woken for it; 0 = never */
+    uint64_t credit_bytes;       /* eager bytes a peer may have unread, in
+                                    all, with 512 for each message; beyond it
+                                    announces them */
+    uint64_t credit_bytes_max;   /* what `credit_bytes` may grow to for a peer
+                                    that is far away: what is read in a few
+                                    round trips */
+    uint32_t credit_messages;    /* eager messages, per channel */
     uint32_t credit_messages_max; /* the same for these; less than the first
                                      number: they do not grow */
-    uint32_t credit_rndv;         /* rendezvous announcements, in all; each
-                                     channel may have 16 more, or fewer if this
-                                     is less */
-    uint32_t channels_max;        /* channels that a peer may send on to one
-                                     endpoint, all kinds together, besides
-                                     channel 0; at most UMX_CHANNELS_MAX */
-    uint64_t close_timeout_ns;    /* deadline of a close nobody waits for */
-    uint64_t connect_timeout_ns;  /* default for umx_ep_connect() and for the
-                                     handshake of accepted endpoints */
-    uint64_t heartbeat_ns;        /* a peer silent for this long, up to half as
-                                     long again, is given up with
-                                     UMX_ERR_ENDPOINT_TIMEOUT; 0 = never, else
-                                     at least 1 ms, and longer than any peer may
-                                     be busy without progress */
-    uint64_t keepalive_ns;        /* a peer whose host has not answered the
-                                     kernel's probes for this long, up to half
-                                     as long again, is given up with
-                                     UMX_ERR_ENDPOINT_TIMEOUT, however busy or
-                                     stopped the peer is; in seconds, rounded
-                                     up, 4 at least; 0 = never. Not shorter than
-                                     heartbeat_ns, if that is to be waited for
-                                   */
-    size_t goodbye_bytes;         /* unread rendezvous data pulled in when the
-                                     peer closes */
-    size_t cancel_bytes;        /* that all copies of cancelled operations of a
-                                   worker may have; what is beyond ends when
-                                   the operation does */
-    uint64_t cancel_timeout_ns; /* a peer without a sign of life for so long,
-                                   while a cancelled operation waits for it, is
-                                   given up: UMX_ERR_ENDPOINT_TIMEOUT; 0 = never
-                                 */
-    uint32_t rma_ucx;           /* umx_rma_ucx */
-    size_t   frames_copy_max;   /* bytes; small frames are copied together up
-                                   to here, else UCX gathers them */
-    size_t frames_alone_min;    /* bytes; frames of this size and above go on
-                                   their own */
-    uint32_t frames_max;        /* frames of one message, sent or received */
-    uint64_t frames_bytes_max;  /* bytes of all of them; a peer that announces
-                                   more is dropped */
-    const uint8_t *token;       /* shared secret, copied; NULL = none asked */
-    size_t         token_len;   /* bytes, 1 to 256 */
+    uint32_t credit_rndv;        /* rendezvous announcements, in all; each
+                                    channel may have 16 more, or fewer if this
+                                    is less */
+    uint32_t channels_max;       /* channels that a peer may send on to one
+                                    endpoint, all kinds together, besides
+                                    channel 0; at most UMX_CHANNELS_MAX */
+    uint64_t close_timeout_ns;   /* deadline of a close nobody waits for */
+    uint64_t connect_timeout_ns; /* default for umx_ep_connect() and for the
+                                    handshake of accepted endpoints */
+    uint64_t heartbeat_ns;       /* a peer silent for this long, up to half as
+                                    long again, is given up with
+                                    UMX_ERR_ENDPOINT_TIMEOUT; 0 = never, else
+                                    at least 1 ms, and longer than any peer may
+                                    be busy without progress */
+    uint64_t keepalive_ns;       /* a peer whose host has not answered the
+                                    kernel's probes for this long, up to half
+                                    as long again, is given up with
+                                    UMX_ERR_ENDPOINT_TIMEOUT, however busy or
+                                    stopped the peer is; in seconds, rounded
+                                    up, 4 at least; 0 = never. Not shorter than
+                                    heartbeat_ns, if that is to be waited for
+                                  */
+    size_t   goodbye_bytes;      /* unread rendezvous data pulled in when the
+                                    peer closes */
+    size_t   cancel_bytes;       /* that all copies of cancelled operations of a
+                                    worker may have; what is beyond ends when
+                                    the operation does */
+    uint64_t cancel_timeout_ns;  /* a peer without a sign of life for so long,
+                                    while a cancelled operation waits for it, is
+                                    given up: UMX_ERR_ENDPOINT_TIMEOUT; 0 = never
+                                  */
+    uint32_t rma_ucx;            /* umx_rma_ucx */
+    size_t   frames_copy_max;    /* bytes; small frames are copied together up
+                                    to here, else UCX gathers them */
+    size_t   frames_alone_min;   /* bytes; frames of this size and above go on
+                                    their own */
+    uint32_t frames_max;         /* frames of one message, sent or received */
+    uint64_t frames_bytes_max;   /* bytes of all of them; a peer that announces
+                                    more is dropped */
+    const uint8_t *token;        /* shared secret, copied; NULL = none asked */
+    size_t         token_len;    /* bytes, 1 to 256 */
 } umx_config;
 
 /** Fill in the settings that a context has without others. */
@@ -177,8 +171,8 @@ umx_context_options(const umx_context_params *params, umx_option_fn fn,
                     void *arg, int *bad_option_p);
 
 /** UCX's own description of the context; free() the text. */
-UMX_API UMX_MUST_CHECK umx_status umx_context_info(const umx_context *context,
-                                                   char             **text_p);
+UMX_API UMX_MUST_CHECK umx_status
+umx_context_info(const umx_context *context, char **text_p);
 
 /**
  * UCX's `ucp_context_h`, for code that also calls UCX. There is another one
@@ -202,10 +196,9 @@ UMX_API void umx_log_set(umx_log_fn fn, void *arg);
 
 /**
  * Set the highest level of the lines that are made; others cost one comparison.
- * -1: the usual one, which is 3 with a function, and 1 on standard error.
- * Before the first context is created this wins over the variable UCP_LOG_LEVEL
- * of the environment (error, warning, info or debug), which is read then.
- * Thread: any.
+ * -1: the usual one, which is 3 with a function, and 1 on standard error. Before
+ * the first context is created this wins over the variable UCP_LOG_LEVEL of the
+ * environment (error, warning, info or debug), which is read then. Thread: any.
  */
 UMX_API void umx_log_set_level(int level);
 

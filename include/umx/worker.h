@@ -178,11 +178,9 @@ typedef struct umx_worker_stats {
     uint64_t spins;           /* umx_worker_spin() calls that polled */
     uint64_t spin_hits;       /* ... that ended with *done_p */
     uint64_t loans;           /* messages lent: umx_config.cma_max */
-    uint64_t near_rings;     /* open, in both directions: umx_config.near_max */
-    uint64_t near_messages;  /* of sent_messages: through a ring */
-    uint64_t renewals;       /* of UCX's worker: docs/design.md */
-    uint64_t extended_turns; /* umx_worker_extend_turn() */
-    uint64_t sent_messages;  /* umx_ep_stats of all endpoints there were */
+    uint64_t renewals;        /* of UCX's worker: docs/design.md */
+    uint64_t extended_turns;  /* umx_worker_extend_turn() */
+    uint64_t sent_messages;   /* umx_ep_stats of all endpoints there were */
     uint64_t sent_bytes;
     uint64_t received_messages;
     uint64_t received_bytes;

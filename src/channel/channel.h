@@ -358,8 +358,7 @@ umx_status umi_channel_send(umx_ep *ep, const umi_outgoing *what,
                             umx_request **req_p);
 
 /* inject.c: send a message of at most UMI_INJECT_MAX bytes of the host's
- * memory, without a user's header, if UCX takes it in the call; or of as many
- * as go through a ring (near/near.h), if one takes it. UMX_INPROGRESS:
+ * memory, without a user's header, if UCX takes it in the call. UMX_INPROGRESS:
  * nothing has been done; umi_channel_send() sends it, or tells why it cannot be
  * sent. Of longer ones UCX takes none over shared memory: with the header and
  * its own they exceed an element of its queue, by default 128 bytes. */
@@ -368,10 +367,6 @@ enum {
 };
 umx_status umi_channel_inject(umx_ep *ep, uint32_t channel, uint8_t flags,
                               uint64_t tag, const void *data, size_t len);
-
-/* Send a message that has a request through a ring. False: it does not go that
- * way. */
-bool umi_channel_inject_near(umx_request *req, const void *header);
 
 /* Count a message of `len` bytes that has been sent. */
 static inline void

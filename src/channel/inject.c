@@ -3,7 +3,6 @@
  * messages are such ones, and they need no request: send.c sends the others. */
 #include "channel/channel.h"
 #include "endpoint/endpoint.h"
-#include "near/near.h"
 #include "ops/am.h"
 #include "worker/observe.h"
 
@@ -18,17 +17,6 @@ may_inject(const umx_ep *ep, const umi_channel *channel, size_t len,
            (len != 0 || !umi_credit_counts_all(&ep->peer_limits)) &&
            len < umi_channels_of(ep)->plain_below &&
            umi_credit_allows(channel, charge);
-}
-
-/* Send a message through a ring, if it can go that way now. Puts that are under
- * way come first: a message could overtake those of UCX and of requests. */
-static inline bool
-goes_near(umx_ep *ep, const void *header, size_t header_len, const void *data,
-          size_t len)
-{
-    return ep->base.link->near != NULL &&
-           (ep->rma == NULL || !ep->hooks->ask(ep, UMI_IS_BUSY)) &&
-           umi_near_send(&ep->base, header, header_len, data, len);
 }
 
 umx_status
@@ -59,32 +47,12 @@ umi_channel_inject(umx_ep *ep, uint32_t id, uint8_t flags, uint64_t tag,
         .endpoint = ep->base.remote_id,
         .tag      = tag,
     };
-    if (!goes_near(ep, &header, umi_header_size(flags), data, len) &&
-        (len > UMI_INJECT_MAX ||
-         umi_am_inject(&ep->base, UMI_AM_DATA, &header, umi_header_size(flags),
-                       data, len) != UMX_OK)) {
+    if (umi_am_inject(&ep->base, UMI_AM_DATA, &header, umi_header_size(flags),
+                      data, len) != UMX_OK) {
         return UMX_INPROGRESS;
     }
     channel->tx_seq++;
     umi_channel_count_sent(ep, len);
     umi_credit_sent(channel, charge);
     return UMX_OK;
-}
-
-bool
-umi_channel_inject_near(umx_request *req, const void *header)
-{
-    const umi_send *send = umi_send_of(req);
-
-    if (req->ep->link->near == NULL) {
-        return false;
-    }
-    if (send->way != UMI_OFFER_EAGER || send->longer != NULL ||
-        req->gather != NULL || req->buf.layout != NULL ||
-        !umi_context_is_host_buffer(req->worker->context, &req->buf)) {
-        umi_near_pass(req->ep);
-        return false;
-    }
-    return goes_near(umi_endpoint_of(req->ep), header, send->header_len,
-                     req->buf.data, req->buf.len);
 }

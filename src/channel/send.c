@@ -11,7 +11,6 @@
 #include "endpoint/log.h"
 #include "lend/lend.h"
 #include "mem/memtype.h"
-#include "near/near.h"
 #include "ops/transfer.h"
 #include "util/count.h"
 #include "worker/dma.h"
@@ -142,9 +141,6 @@ post_by_way(umx_request *req, const void *header)
 static umx_status
 post_message(umx_request *req, const void *header)
 {
-    if (umi_channel_inject_near(req, header)) {
-        return UMX_OK;
-    }
     return (umi_send_of(req)->way == UMI_OFFER_EAGER) ?
                umi_am_send(req, UMI_AM_DATA, header,
                            umi_send_of(req)->header_len, false) :
@@ -455,12 +451,10 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
 
 /* True if nothing of a send but its length keeps it from being injected. */
 static inline bool
-may_inject(const umx_ep *ep, const umx_buffer *buf, const umx_op_params *params)
+may_inject(const umx_buffer *buf, const umx_op_params *params)
 {
-    return (buf->len <= UMI_INJECT_MAX ||
-            umi_near_is_open(&ep->base, buf->len)) &&
-           buf->memtype == UMX_MEMTYPE_HOST && buf->layout == NULL &&
-           buf->memh == NULL && buf->data != NULL &&
+    return buf->len <= UMI_INJECT_MAX && buf->memtype == UMX_MEMTYPE_HOST &&
+           buf->layout == NULL && buf->memh == NULL && buf->data != NULL &&
            (params == NULL ||
             (params->field_mask & (UMX_OP_FIELD_FLAGS | UMX_OP_FIELD_STREAM)) ==
                 0);
@@ -487,7 +481,7 @@ umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
                .tag     = is_untagged ? 0 : match->tag,
     };
 
-    if (may_inject(ep, buf, params) &&
+    if (may_inject(buf, params) &&
         umi_channel_inject(ep, what.channel, what.flags, what.tag, buf->data,
                            buf->len) == UMX_OK) {
         return UMX_OK;

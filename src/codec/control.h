@@ -107,9 +107,7 @@ typedef enum umi_feature {
      * map that of the other. WELCOME repeats it if HELLO has it. */
     UMI_FEATURE_APART = 1u << 0,
     /* The sender knows the notes of bounce/note.h. */
-    UMI_FEATURE_BOUNCE = 1u << 1,
-    /* The sender knows the notes of codec/near.h, and may read rings. */
-    UMI_FEATURE_NEAR = 1u << 2
+    UMI_FEATURE_BOUNCE = 1u << 1
 } umi_feature;
 
 typedef struct umi_limits {

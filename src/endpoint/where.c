@@ -78,15 +78,6 @@ select_devices(umx_ep *ep, umi_where *where)
 /* ---- both sides ----------------------------------------------------------
  */
 
-uint64_t
-umi_where_features(const umx_ep *ep)
-{
-    bool has_rings = umi_endpoint_config(ep)->near_max != 0;
-
-    return umi_apart_features(ep) | UMI_FEATURE_BOUNCE |
-           (has_rings ? UMI_FEATURE_NEAR : 0u);
-}
-
 umx_status
 umi_where_fill(umx_ep *ep, umi_where *where)
 {
@@ -168,10 +159,7 @@ umi_where_keep(umx_ep *ep, const umi_where *where, uint64_t features,
     ep->shares_pids          = umi_apart_shares_pids(ep, where);
     ep->base.remote_id       = where->endpoint;
     ep->base.does_bounce     = (features & UMI_FEATURE_BOUNCE) != 0;
-    ep->base.near_pid = ((features & UMI_FEATURE_NEAR) && ep->shares_pids) ?
-                            where->pid :
-                            0;
-    ep->peer_pid      = where->pid;
-    ep->peer_version  = where->version;
+    ep->peer_pid             = where->pid;
+    ep->peer_version         = where->version;
     return umi_apart_check(ep, 0, reason_p);
 }

@@ -352,7 +352,7 @@ welcome(umx_ep *ep)
     umi_link_attach(link, &ep->base);
     control.u.welcome.major    = UMX_WIRE_VERSION;
     control.u.welcome.minor    = WIRE_MINOR;
-    control.u.welcome.features = umi_where_features(ep);
+    control.u.welcome.features = umi_apart_features(ep) | UMI_FEATURE_BOUNCE;
     control.u.welcome.limits   = ep->own_limits;
     control.u.welcome.channels = umi_endpoint_config(ep)->channels_max;
     control.u.welcome.peer     = link->id;
@@ -776,7 +776,7 @@ umi_handshake_start(umx_ep *ep)
     }
     control.u.hello.major    = UMX_WIRE_VERSION;
     control.u.hello.minor    = WIRE_MINOR;
-    control.u.hello.features = umi_where_features(ep);
+    control.u.hello.features = umi_apart_features(ep) | UMI_FEATURE_BOUNCE;
     control.u.hello.limits   = ep->own_limits;
     control.u.hello.channels = umi_endpoint_config(ep)->channels_max;
     if (fill_where(ep, &control.u.hello.where)) {

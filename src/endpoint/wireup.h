@@ -15,9 +15,6 @@ umi_endpoint_config(const umx_ep *ep)
 /* ---- where.c -------------------------------------------------------------
  */
 
-/* Tell what this side can do, as HELLO and WELCOME say it. */
-uint64_t umi_where_features(const umx_ep *ep);
-
 /* Write who and where this side is. */
 umx_status umi_where_fill(umx_ep *ep, umi_where *where);
 

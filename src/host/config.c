@@ -90,9 +90,6 @@ umx_config_default(umx_config *config)
      * from 8 MiB on; it holds the reader up for 0.2 ms a MiB. */
     config->cma_min = 128 * 1024;
     config->cma_max = 0;
-    /* Off: a ring takes 64 KiB for each direction between two processes, and a
-     * worker looks into each whenever it polls. */
-    config->near_max = 0;
     /* At least 16 messages of the largest eager size in flight. */
     config->credit_bytes    = 4 * 1024 * 1024;
     config->credit_messages = 4096;
@@ -138,7 +135,6 @@ umx_config_check(const umx_config *config)
         {config->credit_rndv > 1, "credit_rndv must be 2 or more"},
         {config->channels_max > 0 && config->channels_max <= UMX_CHANNELS_MAX,
          "channels_max must be 1 to 16000"},
-        {config->near_max <= UMX_NEAR_MAX, "near_max must be 0 to 1024"},
         {config->rndv_thresh_shm > 0, "rndv_thresh_shm must be 1 or more"},
         {config->rndv_thresh_net > 0, "rndv_thresh_net must be 1 or more"},
         {config->connect_timeout_ns > 0,
@@ -153,8 +149,7 @@ umx_config_check(const umx_config *config)
          "token must be 1 to 256 bytes"},
     };
 
-    _Static_assert(UMX_CHANNELS_MAX == 16000 && UMX_NEAR_MAX == 1024 &&
-                       UMI_TOKEN_MAX == 256,
+    _Static_assert(UMX_CHANNELS_MAX == 16000 && UMI_TOKEN_MAX == 256,
                    "the texts have other numbers");
     for (size_t i = 0; i < sizeof(checks) / sizeof(*checks); i++) {
         if (!checks[i].is_good) {

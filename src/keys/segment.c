@@ -32,8 +32,8 @@ refused(int error, size_t size)
     }
 }
 
-umx_status
-umi_segment_create_bare(size_t size, void **address_p, int *number_p)
+static umx_status
+create(size_t size, void **address_p, int *number_p)
 {
     int   number = shmget(IPC_PRIVATE, size, IPC_CREAT | 0600);
     void *address;
@@ -64,8 +64,7 @@ umi_segment_create(size_t len, umi_segment **segment_p, int *number_p)
     if (len > SIZE_MAX - UMI_SEGMENT_HEADER) {
         return UMX_ERR_NO_MEMORY;
     }
-    status = umi_segment_create_bare(len + UMI_SEGMENT_HEADER, &address,
-                                     number_p);
+    status = create(len + UMI_SEGMENT_HEADER, &address, number_p);
     if (status == UMX_OK) {
         *segment_p = address;
     }
@@ -90,7 +89,7 @@ umi_segment_create_slab(size_t size, uint64_t context, void **slab_p,
                         int *number_p)
 {
     umi_slab_header *header;
-    umx_status       status = umi_segment_create_bare(size, slab_p, number_p);
+    umx_status       status = create(size, slab_p, number_p);
 
     if (status == UMX_OK) {
         header          = *slab_p;

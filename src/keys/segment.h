@@ -57,11 +57,6 @@ typedef struct umi_slab_header {
     uint64_t context;
 } umi_slab_header;
 
-/* Create a segment of `size` bytes, mapped, without a header. It goes with the
- * last process that has it mapped. Returns what umi_segment_create() does. */
-umx_status umi_segment_create_bare(size_t size, void **address_p,
-                                   int *number_p);
-
 /* A new segment, mapped.
  * UMX_ERR_SEGMENT_LIMIT: the system allows no more, or none of that size;
  * UMX_ERR_UNSUPPORTED: the system has none for this process. */

@@ -16,7 +16,6 @@
 #include "keys/waiters.h"
 #include "lend/agree.h"
 #include "lend/lend.h"
-#include "near/near.h"
 #include "ops/follow.h"
 #include "ops/queue.h"
 #include "ops/tag.h"
@@ -155,7 +154,6 @@ static const umi_endpoint_hooks ep_hooks = {
 typedef struct rooms {
     umi_tags       tags;
     umi_lend       lend;
-    umi_near       near;
     umi_transfers  transfers;
     umi_bounce     bounce;
     umi_channel_am am;
@@ -175,7 +173,6 @@ init_worker(umx_worker *worker)
 {
     umi_tag_init(worker, &rooms_of(worker)->tags);
     umi_lend_init(worker, &rooms_of(worker)->lend);
-    umi_near_init(worker, &rooms_of(worker)->near);
     umi_transfer_init(worker, &rooms_of(worker)->transfers);
     umi_bounce_init(worker, &rooms_of(worker)->bounce);
     umi_channel_am_init(worker, &rooms_of(worker)->am);
@@ -251,22 +248,14 @@ typedef struct link_rooms {
     umi_lend_agreement agreement;
     umi_turns          turns;
     umi_bounce_link    bounce;
-    umi_near_link      near;
 } link_rooms;
-
-static link_rooms *
-rooms_of_link(umi_link *link)
-{
-    return (link_rooms *)(void *)(link + 1);
-}
 
 static void
 init_link(umi_link *link)
 {
     umi_lend_init_link(link);
-    umi_turns_init(link, &rooms_of_link(link)->turns);
-    umi_bounce_init_link(link, &rooms_of_link(link)->bounce);
-    umi_near_init_link(link, &rooms_of_link(link)->near);
+    umi_turns_init(link, &((link_rooms *)(void *)(link + 1))->turns);
+    umi_bounce_init_link(link, &((link_rooms *)(void *)(link + 1))->bounce);
 }
 
 static void
@@ -275,7 +264,6 @@ fini_link(umi_link *link)
     umi_lend_fini_link(link);
     umi_turns_fini(link);
     umi_bounce_fini_link(link);
-    umi_near_fini_link(link);
 }
 
 static const umi_worker_hooks worker_hooks = {
@@ -286,9 +274,6 @@ static const umi_worker_hooks worker_hooks = {
     .link_size     = sizeof(link_rooms),
     .init_link     = init_link,
     .fini_link     = fini_link,
-    .take_link     = umi_near_take_link,
-    .read_rings    = umi_near_poll,
-    .sleep_rings   = umi_near_announce,
     .take_turns    = umi_turns_take,
     .message_size  = sizeof(umx_message),
     .frames_size   = sizeof(umi_frames),
@@ -335,9 +320,6 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     }
     if (status == UMX_OK) {
         status = umi_lend_listen(worker);
-    }
-    if (status == UMX_OK) {
-        status = umi_near_listen(worker);
     }
     if (status == UMX_OK) {
         status = umi_follow_listen(worker);

@@ -20,9 +20,8 @@ enum {
     UMI_AM_OFFERED        = 9, /* bounce/bounce.h's, like the next */
     UMI_AM_BOUNCE         = 10,
     UMI_AM_HANDED         = 11, /* bounce/hand.c's */
-    UMI_AM_OFFERED_DEVICE = 12, /* as OFFERED: the sender's memory is a
-                                   device's, or managed */
-    UMI_AM_NEAR = 13            /* near/near.h's */
+    UMI_AM_OFFERED_DEVICE = 12 /* as OFFERED: the sender's memory is a device's,
+                                  or managed */
 };
 
 /* A message as it arrives, inside UCX's callback. */

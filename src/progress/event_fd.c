@@ -153,9 +153,6 @@ arm(umx_worker *worker)
     if (umi_dma_exists(worker) && umi_dma_announce(worker)) {
         return UMX_ERR_BUSY;
     }
-    if (worker->has_rings && worker->hooks->sleep_rings(worker)) {
-        return UMX_ERR_BUSY;
-    }
     status = arm_engine(worker->engine);
     UMI_LIST_FOREACH(node, &worker->other_engines) {
         if (status != UMX_OK) {

@@ -32,14 +32,13 @@ static const char names[] =
     "number,begun_ns,drained,"
     "requests_in_use,requests_peak,requests_lost,endpoints,listeners,"
     "unexpected_messages,unexpected_bytes,protocol_errors,stray_messages,"
-    "wakeups,spins,spin_hits,loans,near_rings,near_messages,renewals,"
-    "extended_turns,sent_messages,"
+    "wakeups,spins,spin_hits,loans,renewals,extended_turns,sent_messages,"
     "sent_bytes,received_messages,received_bytes,pending_sends,pending_bytes,"
     "waiting_sends,rendezvous,failed_operations,timed_out_operations,"
     "cancelled_operations,failed_connections,refused_connections,"
     "missed_heartbeats,rank,num_ranks,communicator";
 
-_Static_assert(sizeof(umx_worker_stats) == 31 * sizeof(uint64_t),
+_Static_assert(sizeof(umx_worker_stats) == 29 * sizeof(uint64_t),
                "enter the new member into `names`");
 
 /* A slot without a file. */

@@ -35,14 +35,12 @@ typedef struct umi_ep_base {
     struct umi_bounce_ep   *bounce;    /* bounce/bounce.h */
     struct umi_transfer_ep *transfers; /* ops/transfer.h */
     ucp_ep_h                handle;    /* the peer's; NULL without one */
-    uint64_t wire_id;     /* what the peer puts in front of messages to it */
-    uint64_t remote_id;   /* what we put in front of ours; 0: not known yet */
-    umi_node link_node;   /* link->eps */
-    bool     is_bound;    /* the handshake has settled on `link` */
-    bool     does_bounce; /* the peer knows bounce/bounce.h */
-    uint32_t near_pid;    /* the peer's process, if there may be rings between
-                             the two (near/near.h); else 0 */
-    bool        is_cut;   /* it has ended, and not by agreement */
+    uint64_t    wire_id;   /* what the peer puts in front of messages to it */
+    uint64_t    remote_id; /* what we put in front of ours; 0: not known yet */
+    umi_node    link_node; /* link->eps */
+    bool        is_bound;  /* the handshake has settled on `link` */
+    bool        does_bounce; /* the peer knows bounce/bounce.h */
+    bool        is_cut;      /* it has ended, and not by agreement */
     bool        is_outlived; /* and UCX's endpoint has not */
     umi_refs    refs;
     unsigned    events;

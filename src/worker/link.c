@@ -470,7 +470,6 @@ end_link(umi_link *link)
 void
 umi_link_close(umi_link *link)
 {
-    link->worker->hooks->take_link(link);
     while (!umi_list_is_empty(&link->eps)) {
         umi_ep_base *ep = umi_container_of(link->eps.next, umi_ep_base,
                                            link_node);

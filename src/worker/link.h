@@ -63,7 +63,6 @@ typedef struct umi_link {
     unsigned num_lanes;    /* 0: not known; without those of devices */
     struct umi_turns       *turns;  /* ops/turns.h */
     struct umi_bounce_link *bounce; /* bounce/bounce.h */
-    struct umi_near_link   *near;   /* near/near.h; NULL: there are no rings */
 } umi_link;                         /* behind it: umi_worker_hooks.link_size */
 
 /* Who and where a peer says it is. */

@@ -52,14 +52,6 @@ typedef struct umi_worker_hooks {
     size_t link_size; /* of what they keep behind each umi_link, zeros first */
     void (*init_link)(struct umi_link *link);
     void (*fini_link)(struct umi_link *link); /* nobody uses it any more */
-    /* Read what has come by the link and not through UCX: the link ends. */
-    void (*take_link)(struct umi_link *link);
-    /* Read rings, where there are any: `has_rings`. Returns how many messages
-     * those were. */
-    unsigned (*read_rings)(umx_worker *worker);
-    /* The worker is about to sleep: have it woken for rings. True: it must not
-     * sleep. */
-    bool (*sleep_rings)(umx_worker *worker);
     /* Let links send more of what waits for its turn: `is_turn_due`. Returns
      * how many messages of UCX's that were. */
     unsigned (*take_turns)(umx_worker *worker);
@@ -164,13 +156,11 @@ struct umx_worker {
     bool         is_in_thread;   /* the progress thread is in a call */
     bool         has_events;     /* something is on the lists below */
     bool         has_other_engines;
-    bool         is_turn_due;    /* hooks->take_turns() */
-    bool         has_rings;      /* hooks->read_rings() */
-    uint8_t      rings_in_a_row; /* calls in which UCX has had no turn */
-    bool         is_ending;      /* being destroyed */
-    bool         is_ended;       /* destroyed: only its memory is left */
-    bool         has_hardware;   /* a link of it has or had: link.h */
-    umi_guard   *guard;          /* NULL: there is no progress thread */
+    bool         is_turn_due;  /* hooks->take_turns() */
+    bool         is_ending;    /* being destroyed */
+    bool         is_ended;     /* destroyed: only its memory is left */
+    bool         has_hardware; /* a link of it has or had: link.h */
+    umi_guard   *guard;        /* NULL: there is no progress thread */
     unsigned     generation;
     umx_worker_stats *stats;      /* slot->stats */
     uint64_t          turn_ticks; /* config.drain_ns */
@@ -231,7 +221,6 @@ struct umx_worker {
     umi_list                waiting;  /* requests: hooks->on_arrivals() */
     struct umi_tags        *tags;     /* of the rooms above, like these: */
     struct umi_lend        *lend;
-    struct umi_near        *near;
     struct umi_bounce      *bounce;
     struct umi_transfers   *transfers;
     struct umi_channel_am  *am;
@@ -335,25 +324,7 @@ void umi_worker_run_events(umx_worker *worker);
 #define UMI_SET_IN_UCX(worker, is) ((void)((worker)->is_in_ucx = (is)))
 #endif
 
-/* Look into the rings. True: that is enough, as messages have come; UCX, which
- * takes longer to look at, has its turn all the same after some of them. */
-static inline bool
-umi_worker_poll_rings(umx_worker *worker, unsigned *events_p)
-{
-    enum {
-        MAX_IN_A_ROW = 8
-    };
-
-    *events_p = worker->has_rings ? worker->hooks->read_rings(worker) : 0;
-    if (*events_p == 0 || ++worker->rings_in_a_row > MAX_IN_A_ROW) {
-        worker->rings_in_a_row = 0;
-        return false;
-    }
-    return true;
-}
-
-/* Call UCX's progress once, or read what is in rings. 0: there was nothing in
- * either. */
+/* Call UCX's progress once. */
 static inline unsigned
 umi_worker_progress(umx_worker *worker)
 {
@@ -361,14 +332,12 @@ umi_worker_progress(umx_worker *worker)
 
     UMI_ASSERT_NO_WALK();
     UMI_ASSERT_OUTSIDE_UCX(worker);
-    if (!umi_worker_poll_rings(worker, &events)) {
-        UMI_SET_IN_UCX(worker, true);
-        events += ucp_worker_progress(worker->ucp);
-        if (worker->has_other_engines) {
-            events += umi_engines_progress(worker);
-        }
-        UMI_SET_IN_UCX(worker, false);
+    UMI_SET_IN_UCX(worker, true);
+    events = ucp_worker_progress(worker->ucp);
+    if (worker->has_other_engines) {
+        events += umi_engines_progress(worker);
     }
+    UMI_SET_IN_UCX(worker, false);
     if (worker->is_turn_due) {
         events += worker->hooks->take_turns(worker);
     }

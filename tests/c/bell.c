@@ -169,10 +169,7 @@ throw_ball(side *s, uint64_t number)
     status = (number % 2 == 0) ?
                  umx_rma_put_signal(s->rkey, &item, &signal, &params, &req) :
                  umx_rma_atomic(s->rkey, &signal, NULL, &params, &req);
-    /* Of memory that is mapped one sees that it has been closed before one
-     * hears that its owner has ended the connection. */
-    if (status != UMX_INPROGRESS && status != UMX_ERR_STALE_KEY &&
-        umx_ep_get_state(s->ep) == UMX_EP_OPEN) {
+    if (status != UMX_INPROGRESS && umx_ep_get_state(s->ep) == UMX_EP_OPEN) {
         check(status, "signal");
     }
 }

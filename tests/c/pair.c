@@ -8,7 +8,6 @@
 
 #include "endpoint/strangers.h"
 #include "lend/lend.h"
-#include "near/near.h"
 #include "util/clock.h"
 
 const umx_match pair_any      = {.flags = UMX_MATCH_ANY};
@@ -27,10 +26,7 @@ static bool
 is_linger(const umi_list *peers, const umi_timer *timer)
 {
     UMI_LIST_FOREACH(node, peers) {
-        const umi_link *link = umi_container_of(node, umi_link, node);
-
-        if (&link->linger == timer ||
-            (link->near != NULL && &link->near->timer == timer)) {
+        if (&umi_container_of(node, umi_link, node)->linger == timer) {
             return true;
         }
     }

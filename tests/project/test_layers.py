@@ -35,8 +35,8 @@ BELOW = {
 }
 BELOW["progress"] = BELOW["worker"] | {"worker"}
 BELOW["ops"] = BELOW["worker"] | {"worker", "codec"}
-BELOW["lend"] = BELOW["bounce"] = BELOW["near"] = BELOW["ops"] | {"ops"}
-BELOW["endpoint"] = BELOW["lend"] | {"lend", "bounce", "near"}
+BELOW["lend"] = BELOW["bounce"] = BELOW["ops"] | {"ops"}
+BELOW["endpoint"] = BELOW["lend"] | {"lend", "bounce"}
 BELOW["channel"] = BELOW["endpoint"] | {"endpoint"}
 BELOW["rma"] = BELOW["messenger"] = BELOW["channel"] | {"channel"}
 BELOW["library"] = set(BELOW)
@@ -57,7 +57,6 @@ MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 CIRCLES = {
     "worker": "a worker owns what knows its worker: endpoints, listeners, engines",
     "ops": "a receive of UCX's tags and the messages that were put back",
-    "near": "a ring ends at what is read, and notes are sent by who reads",
     "bounce": "a note goes to either half, which answers with one",
     "endpoint": "the states of a connection: each step may end it",
     "channel": "a message goes to the receives of its kind, which may give it back",
@@ -304,7 +303,6 @@ NOUNS = {
     "progress": "nap progress turn yields",
     "ops": "am flush follow ops post queue tag transfer turns",
     "lend": "lend",
-    "near": "near",
     "bounce": "bounce direct fetch fetches fill fills hand",
     "endpoint": """
         accept addressed apart close connect defer drain endpoint handshake

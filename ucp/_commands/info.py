@@ -22,12 +22,11 @@ _SECRET = "UCP_TOKEN"
 
 # How the names of limits end that count bytes.
 _BYTES = (
-    *("_bytes", "_bytes_max", "cma_min", "cma_max", "near_max"),
-    *("frames_copy_max", "frames_alone_min", "rndv_thresh_shm", "rndv_thresh_net"),
+    *("_bytes", "_bytes_max", "cma_min", "cma_max", "frames_copy_max"),
+    *("frames_alone_min", "rndv_thresh_shm", "rndv_thresh_net"),
 )
 _MEANINGS = {
     ("cma_max", 0): "no messages are lent",
-    ("near_max", 0): "no messages go through rings",
     ("heartbeat_ns", 0): "a peer may be silent forever",
     ("keepalive_ns", 0): "a network may be silent forever",
     ("cancel_timeout_ns", 0): "forever",

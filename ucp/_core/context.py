@@ -73,10 +73,6 @@ class Config:
     cma_max: int | None = None
     """Bytes; the receiver reads no longer messages from the memory of the
     sender. 0 means that it reads none."""
-    near_max: int | None = None
-    """Bytes; messages up to this size, 1024 at most, go through a ring in memory
-    that both processes map, if many of them go to a process of the same host and
-    user. Both sides need it. 0, the default, means that none do."""
     credit_bytes: int | None = None
     """Bytes that a peer may have sent in eager messages that have not been
     received yet. Each message counts 512 bytes more than its length."""

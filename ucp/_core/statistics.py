@@ -63,8 +63,6 @@ class WorkerStatistics(Statistics):
         spins: waits that looked for events for a short time before they slept.
         spin_hits: those of them that found what they waited for.
         loans: messages that the receiver has read from this process's memory.
-        near_rings: rings for short messages that are open, in both directions.
-        near_messages: sent messages that went through such a ring.
         renewals: how often UCX's worker was replaced.
         extended_turns: turns in which a task continued once more.
         sent_messages: messages of all endpoints, open and closed ones, that were
@@ -105,8 +103,6 @@ class WorkerStatistics(Statistics):
     spins: int
     spin_hits: int
     loans: int
-    near_rings: int
-    near_messages: int
     renewals: int
     extended_turns: int
     sent_messages: int

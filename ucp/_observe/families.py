@@ -33,7 +33,6 @@ _COUNTERS = (
     ("received_bytes", "bytes", "Bytes of messages that have come."),
     ("rendezvous", "", "Sent messages whose bytes the receiver has fetched."),
     ("loans", "", "Messages that were read from this process's memory."),
-    ("near_messages", "", "Sent messages that went through rings."),
     ("wakeups", "", "Wake-ups of the event loop that found something to do."),
     ("spins", "", "Waits that looked for events for a short time first."),
     ("spin_hits", "", "Those that found what they waited for."),
@@ -49,7 +48,6 @@ _COUNTERS = (
     ("missed_heartbeats", "", "Questions that a silent peer has not answered."),
 )
 _GAUGES = (
-    ("near_rings", "", "Rings for short messages that are open."),
     ("endpoints", "", "Endpoints that exist."),
     ("listeners", "", "Listeners that exist."),
     ("requests_in_use", "", "Operations that were begun and have not ended."),

@@ -24,8 +24,6 @@ static const struct {
     FIELD(spins),
     FIELD(spin_hits),
     FIELD(loans),
-    FIELD(near_rings),
-    FIELD(near_messages),
     FIELD(renewals),
     FIELD(extended_turns),
     FIELD(sent_messages),

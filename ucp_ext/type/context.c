@@ -101,7 +101,6 @@ raise_option_error(mod_state *st, umx_status status,
     X(rndv_thresh_net)     \
     X(cma_min)             \
     X(cma_max)             \
-    X(near_max)            \
     X(credit_bytes)        \
     X(credit_bytes_max)    \
     X(credit_messages)     \
