@@ -360,11 +360,7 @@ umx_status umi_channel_send(umx_ep *ep, const umi_outgoing *what,
 /* inject.c: send a message of at most UMI_INJECT_MAX bytes of the host's
  * memory, without a user's header, if UCX takes it in the call. UMX_INPROGRESS:
  * nothing has been done; umi_channel_send() sends it, or tells why it cannot be
- * sent. Of longer ones UCX takes none over shared memory: with the header and
- * its own they exceed an element of its queue, by default 128 bytes. */
-enum {
-    UMI_INJECT_MAX = 64
-};
+ * sent. */
 umx_status umi_channel_inject(umx_ep *ep, uint32_t channel, uint8_t flags,
                               uint64_t tag, const void *data, size_t len);
 

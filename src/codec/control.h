@@ -51,7 +51,9 @@
  *   WITHDRAW      channel u32, seq u32: the bytes of that message, which was
  *                 announced, cannot be had any more; it counts as read. What the
  *                 receiver has asked for meanwhile comes, and means nothing
- *   features      bits of umi_feature; others mean nothing
+ *   features      bits of umi_feature; others mean nothing. The upper half is a
+ *                 number for the queues of UCX in shared memory, which is the
+ *                 same where those are alike: umi_config_queues()
  *   channel       kind << 16 | number, as in the header of data
  *   limits        bytes u64 (of all channels), messages u32 (of each), rndv
  *                 u32 (of all; 0: announced messages count among those of
@@ -109,6 +111,10 @@ typedef enum umi_feature {
     /* The sender knows the notes of bounce/note.h. */
     UMI_FEATURE_BOUNCE = 1u << 1
 } umi_feature;
+
+enum {
+    UMI_FEATURE_QUEUES = 32 /* the lowest bit of the number of the queues */
+};
 
 typedef struct umi_limits {
     uint64_t bytes;

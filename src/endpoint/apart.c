@@ -34,15 +34,19 @@ typedef struct umi_apart {
 static const umi_apart by_numbers = APART("the two do not share process "
                                           "numbers, which UCX needs for shared "
                                           "memory");
-static const umi_apart by_users   = APART("the two are processes of different "
-                                            "users");
-static const umi_apart by_rights  = APART("a process may not open the shared "
-                                           "memory of the other");
-static const umi_apart by_change  = APART("a process has changed its user "
-                                           "since its worker was made");
-static const umi_apart by_peer    = APART("the peer may not map the memory of "
-                                             "this process, or has changed its "
-                                             "user since its worker was made");
+static const umi_apart by_queues  = APART(
+     "UCX's queues in shared memory are not "
+      "alike, by its options FIFO_SIZE, "
+      "FIFO_ELEM_SIZE and SEG_SIZE");
+static const umi_apart by_users  = APART("the two are processes of different "
+                                          "users");
+static const umi_apart by_rights = APART("a process may not open the shared "
+                                         "memory of the other");
+static const umi_apart by_change = APART("a process has changed its user "
+                                         "since its worker was made");
+static const umi_apart by_peer   = APART("the peer may not map the memory of "
+                                           "this process, or has changed its "
+                                           "user since its worker was made");
 
 /* ---- looking -------------------------------------------------------------
  */
@@ -127,6 +131,12 @@ has_changed_user(const umx_worker *worker)
     return worker->user != geteuid();
 }
 
+static uint32_t
+own_queues(const umx_ep *ep)
+{
+    return umi_endpoint_worker(ep)->context->queues;
+}
+
 /* Find out why UCX may not use shared memory with the peer, `*apart_p`; NULL:
  * it may. A status and its reason. */
 static umx_status
@@ -139,6 +149,10 @@ look(const umx_ep *ep, const umi_apart **apart_p, const char **reason_p)
     *apart_p = NULL;
     if (!ep->shares_pids) {
         *apart_p = &by_numbers;
+        return UMX_OK;
+    }
+    if (handshake->peer_queues != own_queues(ep)) {
+        *apart_p = &by_queues;
         return UMX_OK;
     }
     if (has_changed_user(umi_endpoint_worker(ep))) {
@@ -196,12 +210,13 @@ strip(umx_ep *ep, const umi_apart *apart, const char **reason_p)
 }
 
 /* Where the listening side uses shared memory, the side that connects has to
- * tell it not to. Both see by themselves that they do not share numbers. */
+ * tell it not to. Both see by themselves that they do not share numbers, or
+ * have other queues. */
 static bool
 must_be_said(const umx_ep *ep, const umi_apart *apart)
 {
     return !ep->is_server && !ep->handshake->is_peer_apart &&
-           apart != &by_numbers;
+           apart != &by_numbers && apart != &by_queues;
 }
 
 uint64_t
@@ -209,11 +224,12 @@ umi_apart_features(const umx_ep *ep)
 {
     const umi_handshake *handshake = ep->handshake;
 
-    return (ep->apart != NULL || handshake->is_peer_apart ||
-            handshake->must_say_apart ||
-            has_changed_user(umi_endpoint_worker(ep))) ?
-               UMI_FEATURE_APART :
-               0;
+    bool is_apart = ep->apart != NULL || handshake->is_peer_apart ||
+                    handshake->must_say_apart ||
+                    has_changed_user(umi_endpoint_worker(ep));
+
+    return (is_apart ? UMI_FEATURE_APART : 0u) | (uint64_t)own_queues(ep)
+                                                     << UMI_FEATURE_QUEUES;
 }
 
 bool

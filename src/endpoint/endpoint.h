@@ -58,6 +58,7 @@ typedef struct umi_handshake {
     bool           is_waiting;     /* umi_queue_is_in_doubt() */
     bool           is_rejected;    /* listening side: the peer should go now */
     bool           is_peer_apart;  /* the peer says so: apart.c */
+    uint32_t       peer_queues;    /* umi_config_queues() of the peer */
     bool           must_say_apart; /* connecting side: HELLO has to say so */
     umi_peer_claim claim;          /* who the peer says it is; of its ... */
     void          *address;        /* ... address; owned */

@@ -154,6 +154,7 @@ umi_where_keep(umx_ep *ep, const umi_where *where, uint64_t features,
     claim->address_len       = where->address_len;
     claim->is_trusted        = config->token != NULL || !ep->is_server;
     handshake->is_peer_apart = (features & UMI_FEATURE_APART) != 0;
+    handshake->peer_queues   = (uint32_t)(features >> UMI_FEATURE_QUEUES);
     claim->apart             = NULL;
     ep->apart                = NULL;
     ep->shares_pids          = umi_apart_shares_pids(ep, where);

@@ -12,6 +12,7 @@
 
 #include "host/segment_limit.h"
 #include "host/transports.h"
+#include "util/hash.h"
 #include "util/log.h"
 
 /* Settings of UCX that libumx changes, each only if neither the user's options
@@ -29,6 +30,13 @@ static const umx_option umi_settings[] = {
      * short queue is as fast. The buffers are those of the queue and one more,
      * and are doubled when all are in use. */
     {"POSIX_FIFO_SIZE", "64"},
+    /* An element of those queues holds messages of up to 1024 bytes with their
+     * headers (UMI_INJECT_MAX), not only of 92: what does not fit goes through
+     * a buffer, and 256 bytes take one and a half times as long. More than that
+     * costs as much in the element as in a buffer. */
+    {"POSIX_FIFO_ELEM_SIZE", "1152"},
+    {"SYSV_FIFO_ELEM_SIZE", "1152"},
+    {"XPMEM_FIFO_ELEM_SIZE", "1152"},
     {"POSIX_RX_BUFS_GROW", "66"},
     {"SYSV_RX_BUFS_GROW", "258"},
     /* A server restarts on its port at once, TIME_WAIT or not. */
@@ -159,17 +167,22 @@ umx_config_check(const umx_config *config)
     return NULL;
 }
 
-/* True if the environment has UCX_<key>. */
-static bool
-env_has(const char *key)
+/* UCX_<key> of the environment; NULL: it has none. */
+static const char *
+env_value(const char *key)
 {
     char name[128] = "UCX_";
 
     if (strlen(key) >= sizeof(name) - 4) {
-        return false;
+        return NULL;
     }
-    strcpy(name + 4, key);
-    return getenv(name) != NULL;
+    return getenv(strcat(name, key));
+}
+
+static bool
+env_has(const char *key)
+{
+    return env_value(key) != NULL;
 }
 
 static bool
@@ -186,29 +199,32 @@ options_have(const umx_context_params *params, const char *key)
     return false;
 }
 
-/* The MM_ settings are inherited by POSIX_ and SYSV_: a user who sets the
- * general one has decided the special ones too. */
+/* The transports that move messages through memory that both map. */
+static const char *const shared_memory[] = {"POSIX", "SYSV", "XPMEM"};
+
+enum {
+    NUM_SHARED = sizeof(shared_memory) / sizeof(*shared_memory)
+};
+
+/* They inherit the MM_ settings: a user who sets the general one has decided
+ * the special ones too. */
 static bool
 user_has(const umx_context_params *params, const char *key)
 {
-    const char *suffix;
+    char general[64];
 
     if (env_has(key) || options_have(params, key)) {
         return true;
     }
-    if (strncmp(key, "POSIX_", 6) == 0) {
-        suffix = key + 6;
-    } else if (strncmp(key, "SYSV_", 5) == 0) {
-        suffix = key + 5;
-    } else {
-        return false;
-    }
-    {
-        char general[64] = "MM_";
+    for (size_t i = 0; i < NUM_SHARED; i++) {
+        size_t len = strlen(shared_memory[i]);
 
-        strncat(general, suffix, sizeof(general) - 4);
-        return env_has(general) || options_have(params, general);
+        if (strncmp(key, shared_memory[i], len) == 0 && key[len] == '_') {
+            snprintf(general, sizeof(general), "MM%s", key + len);
+            return env_has(general) || options_have(params, general);
+        }
     }
+    return false;
 }
 
 /* True if the user has decided a setting, or the length of the queue that its
@@ -384,10 +400,10 @@ enum {
 static const char *const seg_size_keys[] = {"MM_SEG_SIZE", "POSIX_SEG_SIZE",
                                             "SYSV_SEG_SIZE", "XPMEM_SEG_SIZE"};
 
-/* Read a size as UCX does: "inf", or a number and b, k, m, g or t. What UCX
- * refuses is not too large. */
-static bool
-is_too_large(const char *text)
+/* Read a size as UCX does: "inf", or a number and b, k, m, g or t. 0: UCX
+ * refuses it. */
+static uint64_t
+read_size(const char *text)
 {
     static const char units[] = "bkmgt";
 
@@ -396,13 +412,15 @@ is_too_large(const char *text)
     const char        *unit;
 
     if (strcasecmp(text, "inf") == 0) {
-        return true;
+        return UINT64_MAX;
     }
     unit = (*end == '\0') ? units : strchr(units, tolower((unsigned char)*end));
     if (end == text || unit == NULL) {
-        return false;
+        return 0;
     }
-    return value > (unsigned long long)SEG_SIZE_MAX >> (10 * (unit - units));
+    return (value > UINT64_MAX >> (10 * (unit - units))) ?
+               UINT64_MAX :
+               (uint64_t)value << (10 * (unit - units));
 }
 
 /* The options that exist, and the order in which they are tried, are those of
@@ -411,8 +429,7 @@ const char *
 umi_config_value(const umx_context_params *params, const char *key,
                  int *option_p)
 {
-    char        name[32]  = "UCX_";
-    const char *value     = getenv(strcat(name, key));
+    const char *value     = env_value(key);
     bool        env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
                      (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
 
@@ -437,7 +454,7 @@ check_seg_size(const umx_context_params *params, const char *key,
     int         bad;
     const char *value = umi_config_value(params, key, &bad);
 
-    if (value == NULL || !is_too_large(value)) {
+    if (value == NULL || read_size(value) <= SEG_SIZE_MAX) {
         return UMX_OK;
     }
     umi_log(UMI_LOG_ERROR,
@@ -461,6 +478,93 @@ check_seg_sizes(const umx_context_params *params, int *bad_option_p)
         status = check_seg_size(params, seg_size_keys[i], bad_option_p);
     }
     return status;
+}
+
+/* ---- queues in shared memory ---------------------------------------------
+ *
+ * A process writes into the queue of another by its own idea of how long the
+ * queue and its elements and segments are (uct_mm_ep.c). */
+
+typedef struct measure {
+    const char *suffix;
+    uint64_t    usual; /* UCX's default */
+} measure;
+
+static const measure measures[] = {
+    {"_FIFO_SIZE", 256}, {"_FIFO_ELEM_SIZE", 128}, {"_SEG_SIZE", 8256}};
+
+static const char *
+setting_of(const char *key)
+{
+    for (size_t i = 0; i < sizeof(umi_settings) / sizeof(*umi_settings); i++) {
+        if (strcmp(umi_settings[i].key, key) == 0) {
+            return umi_settings[i].value;
+        }
+    }
+    return NULL;
+}
+
+/* The last of a program's options for a transport, or for all; NULL: none. */
+static const char *
+last_option(const umx_context_params *params, const char *special,
+            const char *general)
+{
+    bool env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
+                     (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
+
+    if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
+        return NULL;
+    }
+    for (size_t i = params->num_options; i-- > 0;) {
+        const umx_option *option = &params->options[i];
+
+        if ((strcmp(option->key, special) == 0 ||
+             strcmp(option->key, general) == 0) &&
+            !(env_first && env_has(option->key))) {
+            return option->value;
+        }
+    }
+    return NULL;
+}
+
+/* Find the value of a transport's option, in the order in which UCX is told:
+ * the last wins. */
+static uint64_t
+find_measure(const umx_context_params *params, const char *transport,
+             const measure *it)
+{
+    char        special[32], general[32];
+    const char *value;
+
+    snprintf(special, sizeof(special), "%s%s", transport, it->suffix);
+    snprintf(general, sizeof(general), "MM%s", it->suffix);
+    value = last_option(params, special, general);
+    if (value == NULL) {
+        value = env_value(special);
+    }
+    if (value == NULL) {
+        value = env_value(general);
+    }
+    if (value == NULL) {
+        value = setting_of(special);
+    }
+    return (value != NULL) ? read_size(value) : it->usual;
+}
+
+uint32_t
+umi_config_queues(const umx_context_params *params)
+{
+    enum {
+        MEASURES = sizeof(measures) / sizeof(*measures)
+    };
+    uint64_t found[NUM_SHARED][MEASURES];
+
+    for (size_t i = 0; i < NUM_SHARED; i++) {
+        for (size_t j = 0; j < MEASURES; j++) {
+            found[i][j] = find_measure(params, shared_memory[i], &measures[j]);
+        }
+    }
+    return (uint32_t)umi_siphash(found, sizeof(found));
 }
 
 bool

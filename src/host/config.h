@@ -21,6 +21,10 @@ umx_status umi_config_read(const umx_context_params *params,
 const char *umi_config_value(const umx_context_params *params, const char *key,
                              int *option_p);
 
+/* A number for the lengths of UCX's queues in shared memory, which have to be
+ * those of the peer: another number where the lengths are others. */
+uint32_t umi_config_queues(const umx_context_params *params);
+
 /* True if a line of UCX's log refuses nothing but settings of libumx. */
 bool umi_config_is_about_settings(const char *line);
 

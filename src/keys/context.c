@@ -394,6 +394,7 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
         goto free_context;
     }
     context->has_devices = umi_config_has_devices(params);
+    context->queues      = umi_config_queues(params);
     read_ports(context, params);
     status = context_set_config(context, params);
     if (status == UMX_OK) {

@@ -34,6 +34,7 @@ struct umx_context {
     uint8_t         token[UMI_TOKEN_MAX];
     bool            has_rma;     /* UCX's put and get may be used */
     bool            has_devices; /* the program has chosen UCX's devices */
+    uint32_t        queues;      /* umi_config_queues() */
     umi_port_range  ports;
     bool            moves_cuda; /* UCX reads and writes device memory */
     uint64_t        id; /* random; the first bytes of its workers' ids */

@@ -7,6 +7,7 @@
 
 #include "keys/memh.h"
 #include "mem/memtype.h"
+#include "worker/link.h"
 #include "worker/worker.h"
 
 /* Tell UCX the registration that `buf` names, if it is of the context of UCX in
@@ -92,7 +93,7 @@ umi_post_memory(umx_request *req, ucp_request_param_t *params, size_t *count_p,
 static inline bool
 umi_post_is_short(const umx_request *req)
 {
-    return req->buf.len <= UMI_SMALL_SIZE && req->gather == NULL &&
+    return req->buf.len <= UMI_INJECT_MAX && req->gather == NULL &&
            req->buf.layout == NULL &&
            umi_context_is_host_buffer(req->worker->context, &req->buf);
 }
@@ -103,14 +104,15 @@ typedef ucs_status_ptr_t (*umi_post_send_fn)(umx_request *req, const void *data,
                                              const ucp_request_param_t *params,
                                              const void                *arg);
 
-/* Send few bytes: from where they are, or from a copy if UCX cannot send them
- * at once. */
+/* Send few bytes: from where they are, or if UCX cannot send them at once, from
+ * a copy, or as it sends more. */
 static inline __attribute__((always_inline)) ucs_status_ptr_t
 umi_post_short(umx_request *req, ucp_request_param_t *params,
                umi_post_send_fn send, const void *arg)
 {
     size_t           len = req->buf.len;
     ucs_status_ptr_t result;
+    void            *data;
 
     params->op_attr_mask |= UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
     result = send(req, req->buf.data, len, params, arg);
@@ -120,6 +122,10 @@ umi_post_short(umx_request *req, ucp_request_param_t *params,
     params->op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
     if (len == 0) {
         return send(req, NULL, 0, params, arg);
+    }
+    if (len > UMI_SMALL_SIZE) {
+        data = umi_post_memory(req, params, &len, req->ep->link->has_hardware);
+        return send(req, data, len, params, arg);
     }
     req->small = umi_pool_get(&req->worker->smalls);
     if (req->small == NULL) {

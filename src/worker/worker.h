@@ -123,9 +123,12 @@ typedef struct umi_yields {
 } umi_yields;
 
 enum {
-    UMI_AM_HANDLERS    = 16,
-    UMI_BLOCK_SIZE     = 8192,
-    UMI_SMALL_SIZE     = 256,
+    UMI_AM_HANDLERS = 16,
+    UMI_BLOCK_SIZE  = 8192,
+    UMI_SMALL_SIZE  = 256,
+    /* Longer messages UCX does not take from their sender's memory: with
+     * headers, they exceed an element of its queues in shared memory. */
+    UMI_INJECT_MAX     = 1024,
     UMI_WORKER_ID_SIZE = 16,
     /* How often polling looks at `watches`, too: a system
      * call that costs as much as several polls. */

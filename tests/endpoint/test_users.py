@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # tests: endpoint/apart
-"""Two processes of one host that may not map each other's shared memory."""
+"""Two processes of one host that may not use each other's shared memory."""
 
 import pytest
 from users import ONE, OTHER, SUPERUSER, as_user
@@ -155,6 +155,56 @@ async def test_a_server_whose_descriptors_nobody_may_open(start):
         "a process may not open the shared memory of the other"
     }
     assert len(await why(server)) == 1
+
+
+QUEUES = (
+    "UCX's queues in shared memory are not alike, by its options FIFO_SIZE, "
+    "FIFO_ELEM_SIZE and SEG_SIZE"
+)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"UCX_SYSV_FIFO_ELEM_SIZE": "128"},
+        {"UCX_MM_FIFO_ELEM_SIZE": "2048"},
+        {"UCX_POSIX_FIFO_SIZE": "256"},
+        {"UCX_SYSV_SEG_SIZE": "4k"},
+        # As many bytes in all, and yet not the same.
+        {"UCX_SYSV_FIFO_SIZE": "128", "UCX_SYSV_FIFO_ELEM_SIZE": "2304"},
+    ],
+    ids=str,
+)
+async def test_processes_with_other_queues_use_the_network(start, env):
+    """Each would write into the queue of the other as if it were its own."""
+    peers = await start(SUPERUSER), await start(SUPERUSER, **env)
+    for server, client in (peers, reversed(peers)):
+        assert is_apart(await meet(server, client))
+        assert await why(server) == await why(client) == {QUEUES}
+
+
+async def test_processes_with_equal_queues_use_shared_memory(start):
+    env = {"UCX_SYSV_SEG_SIZE": "4k", "UCX_MM_FIFO_ELEM_SIZE": "2048"}
+    same = {
+        "UCX_SYSV_SEG_SIZE": "4096",
+        "UCX_SYSV_FIFO_ELEM_SIZE": "2048",
+        "UCX_POSIX_FIFO_ELEM_SIZE": "2048",
+        "UCX_XPMEM_FIFO_ELEM_SIZE": "2048",
+        "UCX_SYSV_FIFO_SIZE": "256",  # the default
+    }
+    server, client = await start(SUPERUSER, **env), await start(SUPERUSER, **same)
+    for lanes, mapped in await meet(server, client):
+        assert lanes & SHARED
+        assert mapped
+
+
+async def test_a_program_chooses_queues_by_options(start):
+    server, client = await start(SUPERUSER), await start(SUPERUSER)
+    await client.do("listener.close()")
+    await client.do("ucp.reset()")
+    await client.do("ucp.init({'MM_FIFO_SIZE': '512'})")
+    assert is_apart(await meet(server, client))
+    assert await why(client) == {QUEUES}
 
 
 @pytest.mark.parametrize("tls", ["posix,self", "sysv,self"])

@@ -128,8 +128,10 @@ visit(pair *p, visitor *v, uint8_t number, uint8_t kind)
     hello.u.hello.where.address     = address.data;
     hello.u.hello.where.address_len = (uint16_t)address.len;
     hello.u.hello.major             = UMX_WIRE_VERSION;
-    hello.u.hello.channels          = 1;
-    hello.u.hello.limits            = (umi_limits){100, 100, 100};
+    hello.u.hello.features          = (uint64_t)p->client_context->queues
+                             << UMI_FEATURE_QUEUES;
+    hello.u.hello.channels = 1;
+    hello.u.hello.limits   = (umi_limits){100, 100, 100};
     connect_raw(p, v);
     pair_hear(v->ep, &hello);
 }

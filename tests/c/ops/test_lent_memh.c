@@ -14,7 +14,7 @@
 
 enum {
     SIZE   = 4000,
-    LONGER = 300 /* than what is sent without a registration */
+    LONGER = UMI_INJECT_MAX + 1 /* than what is sent without a registration */
 };
 
 typedef struct lent {
