@@ -24,6 +24,7 @@ HOUR = 3600  # seconds; longer than any test may last
 LIMIT = 30
 COUNT = 64
 BIG = 4 << 20  # bytes
+LONG = 2000  # bytes, more than are in an element of UCX's queue
 
 PRELUDE = f"""
 import asyncio, sys, ucp
@@ -83,8 +84,8 @@ async def connected_script(source, size=100, count=COUNT):
         try:
             ep = await listener.accept()
             for _ in range(100):
-                await ep.send_obj(b"x" * 1000)
-                assert await ep.recv_obj() == b"x" * 1000
+                await ep.send_obj(b"x" * LONG)
+                assert await ep.recv_obj() == b"x" * LONG
             yield process, ep
         finally:
             process.kill()
@@ -143,9 +144,11 @@ async def test_the_last_messages_survive_what_is_sent_first(send, tcp_or_not):
 # ---- what has to be waited for ------------------------------------------------
 
 
-async def connect_ucx(ep):
-    """Let UCX connect: it does so for the first message that does not fit a cell."""
-    await ep.peer_info()
+async def connect_ucx(peer, ep):
+    """Let UCX connect: it does so for the first message that does not fit an element
+    of its queue."""
+    await ep.send_obj(bytes(LONG))
+    assert await peer.do("len(await ep.recv_obj())") == LONG
 
 
 @pytest.fixture
@@ -154,7 +157,7 @@ def stopped_peer(tcp_or_not, connect_peer):
 
     async def connect():
         peer, ep = await connect_peer()
-        await connect_ucx(ep)
+        await connect_ucx(peer, ep)
         peer.stop()
         return peer, ep
 
@@ -199,7 +202,7 @@ async def test_messages_without_credit_are_waited_for(fresh_ucx, connect_peer):
     )
     ep = await ucp.create_endpoint("127.0.0.1", await peer.do("listener.port"))
     await peer.do("ep = await anext(listener)")
-    await connect_ucx(ep)
+    await connect_ucx(peer, ep)
     peer.stop()
     sends = [ep.send_obj(bytes([i])) for i in range(100)]
     with pytest.raises(ucp.UCXTimeout, match=r"messages wait until the peer has read"):
@@ -232,7 +235,7 @@ async def test_who_has_heard_of_the_peers_close_does_not_wait_for_it(
     tcp_or_not, connect_peer
 ):
     peer, ep = await connect_peer()
-    await connect_ucx(ep)
+    await connect_ucx(peer, ep)
     peer.begin(
         "import os, signal\n"
         "closing = asyncio.ensure_future(ep.close())\n"
@@ -247,8 +250,8 @@ async def test_who_has_heard_of_the_peers_close_does_not_wait_for_it(
 
 
 async def test_an_answer_that_has_come_by_the_deadline_counts(tcp_or_not, connect_peer):
-    _, ep = await connect_peer()
-    await connect_ucx(ep)
+    peer, ep = await connect_peer()
+    await connect_ucx(peer, ep)
     closing = asyncio.ensure_future(ep.close(timeout=0.2))
     for _ in range(5):
         await asyncio.sleep(0)  # the peer is told
@@ -262,7 +265,7 @@ async def test_no_message_of_an_aborted_connection_is_made_of_zeros(connect_peer
     await peer.do("first = ep")
     other = await ucp.create_endpoint("127.0.0.1", await peer.do("listener.port"))
     await peer.do("other = await anext(listener)")
-    await connect_ucx(ep)
+    await connect_ucx(peer, ep)
     peer.stop()
     sends = [ep.send_obj(b"x" * 4000) for _ in range(1000)]
     ep.abort()
