@@ -377,12 +377,10 @@ bool umi_channel_inject_near(umx_request *req, const void *header);
 static inline void
 umi_channel_count_sent(umx_ep *ep, size_t len)
 {
-    umx_worker_stats *stats = umi_endpoint_worker(ep)->stats;
-
     ep->stats.sent_messages++;
     ep->stats.sent_bytes += len;
-    stats->sent_messages++;
-    stats->sent_bytes += len;
+    ep->traffic->sent_messages++;
+    ep->traffic->sent_bytes += len;
 }
 
 /* umx_channel_recv_message() and umx_channel_probe() for every kind; `small` as
