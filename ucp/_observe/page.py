@@ -231,7 +231,7 @@ def _read_memory(
     if magic != _MAGIC or version not in _VERSIONS:
         return None
     header_size, slot_size, num_slots, _, begun_ns, *clock = rest[:-5]
-    umx_version, *rows, _ = rest[-5:]
+    umx_version, hosts_offset, host_size, num_hosts, _ = rest[-5:]
     names = _text(rest[-1]).split(",")
     if not _NEEDED.issubset(names) or clock[-1] == 0:
         return None
@@ -248,8 +248,10 @@ def _read_memory(
     ]
     names.insert(0, "turn")
     slots = [(dict(zip(names, slot, strict=False)), slot) for slot in found]
-    hosts = list(_hosts(view, *rows, read_word)) if version != 1 else []
-    hosts += [_other_hosts(numbers) for numbers, _ in slots if version != 1]
+    hosts: list[HostCounters] = []
+    if version != 1:
+        hosts += _hosts(view, hosts_offset, host_size, num_hosts, read_word)
+        hosts += [_other_hosts(numbers) for numbers, _ in slots]
     for numbers, _ in slots:
         _add_traffic(numbers, hosts)
     workers = tuple(
