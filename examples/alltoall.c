@@ -4,12 +4,13 @@
  *
  * Each rank has rank + r + 1 numbers for each rank r, and gets as many from it:
  * an all-to-all exchange whose counts differ. The ranks check what has come,
- * and rank 0 prints how many numbers were exchanged. If a rank fails, the
- * others name it and end.
+ * and rank 0 prints how many numbers were exchanged, and how long the fastest
+ * exchange took. If a rank fails, the others name it and end.
  *
  * Rank and size come from UCP_RANK and UCP_SIZE, or from what torchrun, Open
  * MPI or MPICH set; UCP_ROOT is the numeric address and the port where rank 0
  * listens. */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime() */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdint.h>
@@ -17,9 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <umx/umx.h>
 
 #define TIMEOUT_NS (UINT64_C(60) * 1000000000)
+#define EXCHANGES 1000
 
 /* Report a failure; the caller ends. */
 static umx_status
@@ -143,20 +146,37 @@ is_right(const int64_t *numbers, int rank, int size)
     return true;
 }
 
-/* Exchange `total` numbers; `counts` are the bytes of each piece. */
+static double
+now_us(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
+}
+
+/* Exchange `total` numbers, many times; `counts` are the bytes of each piece,
+ * and the fastest exchange has taken `*best_us`. */
 static umx_status
 exchange(umx_comm *comm, int64_t *ours, int64_t *theirs, size_t total,
-         const size_t *counts)
+         const size_t *counts, double *best_us)
 {
     umx_pieces   pieces = {.counts = counts};
     umx_buffer   send   = umx_host_buffer(ours, total * sizeof(*ours));
     umx_buffer   recv   = umx_host_buffer(theirs, total * sizeof(*theirs));
     umx_request *req    = NULL;
-    umx_status   status;
+    umx_status   status = UMX_OK;
 
     fill(ours, umx_comm_rank(comm), umx_comm_size(comm));
-    status = umx_alltoallv(comm, &send, &pieces, &recv, &pieces, NULL, &req);
-    status = finish(status, req);
+    for (int i = 0; status == UMX_OK && i < EXCHANGES; i++) {
+        double begun = now_us(), us;
+
+        status   = umx_alltoallv(comm, &send, &pieces, &recv, &pieces, NULL,
+                                 &req);
+        status   = finish(status, req);
+        us       = now_us() - begun;
+        *best_us = (i == 0 || us < *best_us) ? us : *best_us;
+    }
     if (status == UMX_OK &&
         !is_right(theirs, umx_comm_rank(comm), umx_comm_size(comm))) {
         umx_comm_abort(comm, "what has come is wrong");
@@ -187,7 +207,8 @@ run(umx_comm *comm)
     size_t    *counts = malloc((size_t)size * sizeof(*counts));
     int64_t   *ours = NULL, *theirs = NULL;
     int64_t    sum;
-    umx_status status = UMX_ERR_NO_MEMORY;
+    double     best_us = 0;
+    umx_status status  = UMX_ERR_NO_MEMORY;
 
     for (int r = 0; counts != NULL && r < size; r++) {
         counts[r] = count(rank, r) * sizeof(*ours);
@@ -197,13 +218,14 @@ run(umx_comm *comm)
     theirs = malloc(total * sizeof(*theirs));
     sum    = (int64_t)total;
     if (counts != NULL && ours != NULL && theirs != NULL) {
-        status = exchange(comm, ours, theirs, total, counts);
+        status = exchange(comm, ours, theirs, total, counts, &best_us);
     }
     if (status == UMX_OK) {
         status = add_up(comm, &sum);
     }
     if (status == UMX_OK && rank == 0) {
         printf("%d ranks have exchanged %lld numbers\n", size, (long long)sum);
+        printf("an exchange takes %.1f us\n", best_us);
     } else if (status == UMX_ERR_RANK_FAILED) {
         fprintf(stderr, "alltoall: rank %d: %s\n", rank, umx_comm_reason(comm));
     } else if (status != UMX_OK) {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ./hello listen PORT: print the port, echo messages until the peer closes
  *
- * ./hello connect HOST PORT: send a line, print what comes back, close
+ * ./hello connect HOST PORT: send a line, print what comes back and the time
+ * of the fastest round trip, close
  *
  * ./hello --self: both, in two processes
  *
  * HOST is numeric, PORT 0 is the system's choice. Both sides may also be a
  * Python program: messages are those of `ep.send()` and `ep.recv()`. */
-#define _POSIX_C_SOURCE 200809L /* fork() */
+#define _POSIX_C_SOURCE 200809L /* fork(), clock_gettime() */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -15,10 +16,12 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <umx/umx.h>
 #include <unistd.h>
 
 #define TIMEOUT_NS (UINT64_C(10) * 1000000000)
+#define ROUND_TRIPS 1000
 
 static const umx_match untagged = {0, 0, UMX_MATCH_UNTAGGED};
 static const umx_match next     = {0, 0, UMX_MATCH_ANY};
@@ -201,24 +204,56 @@ why(const umx_ep *ep, umx_status status)
     return (reason[0] != '\0') ? reason : umx_status_string(status);
 }
 
+static double
+now_us(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
+}
+
+/* Send a line, and receive what the peer makes of it, which the caller frees.
+ */
 static umx_status
-greet(umx_ep *ep)
+ask(umx_ep *ep, char **data_p, size_t *len_p)
 {
     static const char line[] = "hello from C";
 
-    char      *data;
-    size_t     len;
     umx_status status = send_message(ep, line, sizeof(line) - 1);
 
     if (status != UMX_OK) {
         return failed("send", status);
     }
-    status = receive_message(ep, &data, &len);
+    status = receive_message(ep, data_p, len_p);
+    return (status == UMX_OK) ? status : failed("receive", status);
+}
+
+static umx_status
+greet(umx_ep *ep)
+{
+    double     best = 0;
+    char      *data;
+    size_t     len;
+    umx_status status = ask(ep, &data, &len);
+
     if (status != UMX_OK) {
-        return failed("receive", status);
+        return status;
     }
     printf("%.*s\n", (int)len, data);
     free(data);
+    for (int i = 0; i < ROUND_TRIPS; i++) {
+        double begun = now_us(), us;
+
+        status = ask(ep, &data, &len);
+        if (status != UMX_OK) {
+            return status;
+        }
+        us   = now_us() - begun;
+        best = (i == 0 || us < best) ? us : best;
+        free(data);
+    }
+    printf("a round trip takes %.1f us\n", best);
     status = close_ep(ep);
     return (status == UMX_OK) ? status : failed("close", status);
 }

@@ -168,35 +168,80 @@ def wire() -> None:
     draw.save("wire")
 
 
+# The rooms of src that are beside each other in a column use none of each other, and
+# may use those of the columns to the right. tests/project/test_layers.py compares them
+# with the arrows that it checks.
+ROOMS = (
+    ("messenger", "rma"),
+    ("channel",),
+    ("endpoint",),
+    ("lend", "bounce", "near"),
+    ("ops",),
+    ("worker",),
+    ("keys",),
+    ("host",),
+    ("mem",),
+    ("util",),
+)
+LAYERS = (("outputs", "shmem", "proxy", "moe"), ("joint",), ("region",), ("comm",))
+
+
+def _layers_of_libumx(draw: Drawing, y: float) -> None:
+    """Draw LAYERS in a row, and the shuffler below, which is on top of comm only."""
+    at = 20.0
+    for column, width in zip(LAYERS, (290, 92, 92, 92), strict=True):
+        last = column == LAYERS[-1]
+        height = 82 if last else 36
+        draw.box(at, y, width, height, ", ".join(column), mono=True)
+        if not last:
+            draw.arrow(at + width + 2, y + 18, at + width + 49, y + 18)
+        at += width + 51.3
+    draw.box(20, y + 46, 290, 36, "shuffle", mono=True)
+    draw.arrow(312, y + 64, 645, y + 64)
+
+
+def _rooms_of_libumx(draw: Drawing, y: float) -> None:
+    """Draw ROOMS around the height y, with an arrow from each column to the next."""
+    widths = [14 + 7.85 * max(map(len, column)) for column in ROOMS]
+    gap = (720 - sum(widths)) / (len(ROOMS) - 1)
+    at = 20.0
+    for column, width in zip(ROOMS, widths, strict=True):
+        height = 14 + 22 * len(column)
+        draw.box(at, y - height / 2, width, height, "")
+        for n, room in enumerate(column):
+            top = y - 11 * (len(column) - 1) + 5
+            draw.text(at + width / 2, top + 22 * n, room, "mono")
+        if column != ROOMS[-1]:
+            draw.arrow(at + width + 1, y, at + width + gap - 1, y)
+        at += width + gap
+
+
 def layers() -> None:
-    draw = Drawing(760, 560, "Layers of the project, and rooms of the C library")
+    draw = Drawing(760, 730, "Layers of the project, and rooms of the C library")
     draw.text(20, 30, "Python", "title", "start")
     draw.box(20, 42, 720, 40, "your program", "green")
-    draw.box(20, 94, 160, 46, "ucp.dask\nDask's protocol", "blue")
-    draw.box(190, 94, 130, 46, "ucp.join, table\ntables", "blue")
-    draw.box(330, 94, 130, 46, "ucp.shuffle\nchunks", "blue")
-    draw.box(470, 94, 130, 46, "ucp.moe, proxy\nand shmem", "blue")
-    draw.box(610, 94, 130, 46, "ucp.sync\nblocking calls", "blue")
-    draw.box(20, 152, 720, 40, "ucp: endpoints, memory, communicators", "blue")
-    draw.box(20, 204, 720, 40, "ucp_ext: the extension, one awaitable for an operation")
-    draw.text(20, 276, "C: libumx", "title", "start")
+    upper = ["ucp.dask\nDask's protocol", "ucp.join, table\ntables of all ranks"]
+    upper += ["ucp.moe\nlayers of experts", "ucp.proxy\nrings of commands"]
+    lower = ["ucp.compat\nucx-py and ucxx", "ucp.shuffle\nchunks and outputs"]
+    lower += ["ucp.sync\nblocking calls", "ucp.shmem\nsymmetric heaps"]
+    for y, row in ((94, upper), (150, lower)):
+        for n, text in enumerate(row):
+            draw.box(20 + 182.67 * n, y, 172, 46, text, "blue")
+    draw.box(20, 208, 720, 40, "ucp: endpoints, memory, communicators", "blue")
+    draw.box(20, 260, 720, 40, "ucp_ext: the extension, one awaitable for an operation")
+    draw.text(20, 332, "C: libumx", "title", "start")
     draw.box(
-        20, 288, 720, 36, "include/umx: a header for each noun", "amber", mono=True
+        20, 344, 720, 36, "include/umx: a header for each noun", "amber", mono=True
     )
-    draw.box(20, 336, 720, 36, "layers: region, comm, shuffle, shmem, proxy, moe ...")
-    draw.text(20, 394, "rooms: each uses those to its right", "small", "start")
-    rooms = ["messenger", "rma", "channel", "endpoint", "lend", "ops", "worker"]
-    rooms += ["keys", "host", "mem"]
-    at = 20.0
-    for room in rooms:
-        width = 25.5 + 7.2 * len(room)
-        draw.box(at, 402, width, 36, room, "box", mono=True)
-        if room != "mem":
-            draw.arrow(at + width + 0.5, 420, at + width + 10.5, 420)
-        at += width + 10.8
-    draw.box(20, 450, 352, 36, "progress: what drives a worker")
-    draw.box(388, 450, 352, 36, "codec: the bytes on the wire;  util")
-    draw.box(20, 502, 720, 40, "UCX: shared memory, TCP, InfiniBand, CUDA", "green")
+    draw.text(20, 402, "layers: libraries on top of the rooms below", "small", "start")
+    _layers_of_libumx(draw, 410)
+    draw.text(20, 514, "rooms: each may use all to its right", "small", "start")
+    _rooms_of_libumx(draw, 562)
+    beside = ["progress\nwhat drives a worker", "codec\nthe bytes on the wire"]
+    beside += ["library\nconnects the rooms", "data, topology\nuse util only"]
+    for n, text in enumerate(beside):
+        draw.box(20 + 182.67 * n, 616, 172, 46, text)
+    draw.box(20, 674, 720, 40, "UCX: shared memory, TCP, InfiniBand, CUDA", "green")
     draw.save("layers")
 
 

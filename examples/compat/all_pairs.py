@@ -4,16 +4,18 @@
 
 The parent gives the worker addresses of all processes to each of them, as a
 launcher would. Then the processes meet at a barrier, and compute a sum to which
-each contributes a number.
+each contributes a number. At last they take the time of the barrier.
 """
 
 import asyncio
 import multiprocessing
 import sys
+import time
 
 import ucp
 
 BARRIER, SUM = 1 << 32, 2 << 32  # the upper half of the tag
+ROUNDS = 200
 
 
 class Ranks:
@@ -71,8 +73,12 @@ async def run(rank, pipe):
     ranks = await Ranks.connect(rank, pipe.recv())
     await ranks.barrier()
     total = await ranks.sum(rank + 1)
-    await ranks.barrier()  # every process has received its messages
-    pipe.send(total)
+    times = []
+    for _ in range(ROUNDS):  # after the first one all have received their messages
+        begun = time.perf_counter()
+        await ranks.barrier()
+        times.append(time.perf_counter() - begun)
+    pipe.send((total, min(times)))
     await ranks.close()
 
 
@@ -97,11 +103,12 @@ def main(size):
     addresses = [pipe.recv() for pipe in pipes]
     for pipe in pipes:
         pipe.send(addresses)
-    totals = {pipe.recv() for pipe in pipes}
+    totals, times = map(set, zip(*(pipe.recv() for pipe in pipes), strict=True))
     for child in processes:
         child.join()
     expected = size * (size + 1) // 2
     print(f"{size} processes, {size * size} endpoints: each has the sum {totals}")
+    print(f"a barrier takes {max(times) * 1e6:.0f} us")
     if totals != {expected} or any(child.exitcode for child in processes):
         sys.exit(f"expected {expected} from each")
 

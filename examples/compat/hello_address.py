@@ -12,10 +12,12 @@ worker of the other side. Tags distinguish the messages.
 import asyncio
 import subprocess
 import sys
+import time
 
 import ucp
 
 GREETING, ANSWER = 1, 2  # tags
+ROUNDS = 1000
 
 
 async def swap_addresses(reader, writer):
@@ -37,18 +39,24 @@ async def wait_for_one():
     async with server:
         ep = await swap_addresses(*await connections.get())
     message = bytearray(11)
-    await ucp.recv(message, tag=GREETING)
+    for _ in range(ROUNDS):
+        await ucp.recv(message, tag=GREETING)
+        await ep.send(message.upper(), tag=ANSWER, force_tag=True)
     print(message.decode())
-    await ep.send(message.upper(), tag=ANSWER, force_tag=True)
     await ep.close()
 
 
 async def greet(host, port):
     ep = await swap_addresses(*await asyncio.open_connection(host, port))
-    await ep.send(b"hello world", tag=GREETING, force_tag=True)
     answer = bytearray(11)
-    await ucp.recv(answer, tag=ANSWER)
+    times = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        await ep.send(b"hello world", tag=GREETING, force_tag=True)
+        await ucp.recv(answer, tag=ANSWER)
+        times.append(time.perf_counter() - begun)
     print(answer.decode())
+    print(f"a round trip takes {min(times) * 1e6:.1f} us")
     await ep.close()
 
 

@@ -13,12 +13,14 @@ callback has been called. The owner takes no part in a get, but makes progress.
 import struct
 import subprocess
 import sys
+import time
 
 from ucp._libs import ucx_api
 from ucp._libs.arr import Array
 
 TABLE, DONE = 1, 2  # tags
 BLOCKS = [b"one" * 1000, b"", b"two" * 50_000, b"three"]
+ROUNDS = 50
 ROW = struct.Struct("<QQ")  # address and length of a block
 
 
@@ -72,6 +74,15 @@ def own(context, worker):
     recv(worker, ep, bytearray(4), DONE)
 
 
+def get_all(worker, rkey, table, blocks):
+    done, requests = Done(), []
+    for (address, length), block in zip(table, blocks, strict=True):
+        if length:  # 0 would be all of the memory
+            remote = ucx_api.RemoteMemory(rkey, address, length)
+            requests.append(remote.get_nb(block, done))
+    wait(worker, done, requests)
+
+
 def read(worker, host, port):
     ep = ucx_api.UCXEndpoint.create(worker, host, port, True)
     lengths = bytearray(16)
@@ -80,15 +91,16 @@ def read(worker, host, port):
     recv(worker, ep, rows, TABLE)
     recv(worker, ep, key, TABLE)
     rkey = ep.unpack_rkey(bytes(key))
-    done, blocks, requests = Done(), [], []
-    for address, length in ROW.iter_unpack(rows):
-        blocks.append(bytearray(length))
-        if length:  # 0 would be all of the memory
-            remote = ucx_api.RemoteMemory(rkey, address, length)
-            requests.append(remote.get_nb(blocks[-1], done))
-    wait(worker, done, requests)
+    table = list(ROW.iter_unpack(rows))
+    blocks = [bytearray(length) for _, length in table]
+    times = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        get_all(worker, rkey, table, blocks)
+        times.append(time.perf_counter() - begun)
     print("blocks of", *map(len, blocks), "bytes")
     print("intact" if blocks == BLOCKS else "damaged")
+    print(f"read at {sum(map(len, blocks)) / min(times) / 1e9:.2f} GB/s")
     send(worker, ep, b"done", DONE)
 
 

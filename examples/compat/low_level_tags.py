@@ -9,11 +9,13 @@ Messages move in ``progress()`` only, which also calls the callbacks.
 
 import subprocess
 import sys
+import time
 
 from ucp._libs import ucx_api
 from ucp._libs.arr import Array
 
 REQUEST, REPLY = 1, 2  # tags
+ROUNDS = 1000
 
 
 class Done:
@@ -54,17 +56,23 @@ def serve(worker):
         worker.progress()
     ep = ucx_api.UCXEndpoint.create_from_conn_request(worker, requests.pop(), True)
     number = bytearray(8)
-    recv(worker, ep, number, REQUEST)
-    value = int.from_bytes(number, "little")
-    send(worker, ep, (value * value).to_bytes(8, "little"), REPLY)
+    for _ in range(ROUNDS):
+        recv(worker, ep, number, REQUEST)
+        value = int.from_bytes(number, "little")
+        send(worker, ep, (value * value).to_bytes(8, "little"), REPLY)
 
 
 def ask(worker, host, port):
     ep = ucx_api.UCXEndpoint.create(worker, host, port, True)
     reply = bytearray(8)
-    send(worker, ep, (12).to_bytes(8, "little"), REQUEST)
-    recv(worker, ep, reply, REPLY)
+    times = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        send(worker, ep, (12).to_bytes(8, "little"), REQUEST)
+        recv(worker, ep, reply, REPLY)
+        times.append(time.perf_counter() - begun)
     print("12 squared is", int.from_bytes(reply, "little"))
+    print(f"a round trip takes {min(times) * 1e6:.1f} us")
 
 
 def both_sides(worker):

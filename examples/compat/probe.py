@@ -10,12 +10,14 @@ The upper half of a tag is the kind of the message, the lower half its sender.
 import asyncio
 import subprocess
 import sys
+import time
 
 import ucp
 
-DATA, END = 1 << 32, 2 << 32
+DATA, NEXT = 1 << 32, 2 << 32
 KIND = 0xFFFFFFFF << 32  # the mask for the upper half
 SIZES = [0, 5, 10_000, 3_000_000]
+ROUNDS = 20
 
 
 async def receive():
@@ -24,21 +26,35 @@ async def receive():
         print(f"listening on {listener.host}:{listener.port}", flush=True)
         ep = await listener.accept()
     for _ in SIZES:
-        length, tag = await worker.probe(DATA, KIND)  # the message stays
-        message = await worker.recv_message(tag)
-        buffer = bytearray(message.nbytes)
-        await message.recv(buffer)
+        length, tag, buffer = await take(worker)
         intact = buffer == bytes(length)
         print(f"{length} bytes from {tag & ~KIND}:", "intact" if intact else "CHANGED")
-    await ep.send(b"", tag=END, force_tag=True)
+    times = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        await ep.send(b"", tag=NEXT, force_tag=True)
+        await take(worker)
+        times.append(time.perf_counter() - begun)
+    print(f"asked for and taken at {SIZES[-1] / min(times) / 1e9:.2f} GB/s")
     await ep.close()
+
+
+async def take(worker):
+    """Return length, tag and bytes of the next message."""
+    length, tag = await worker.probe(DATA, KIND)  # the message stays
+    message = await worker.recv_message(tag)
+    buffer = bytearray(message.nbytes)
+    await message.recv(buffer)
+    return length, tag, buffer
 
 
 async def send(host, port):
     ep = await ucp.connect(host, port)
     for sender, size in enumerate(SIZES):
         await ep.send(bytes(size), tag=DATA | sender, force_tag=True)
-    await ucp.recv(bytearray(), tag=END)
+    for _ in range(ROUNDS):
+        await ucp.recv(bytearray(), tag=NEXT)
+        await ep.send(bytes(SIZES[-1]), tag=DATA, force_tag=True)
     await ep.close()
 
 

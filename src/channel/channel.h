@@ -368,12 +368,10 @@ umx_status umi_channel_inject(umx_ep *ep, uint32_t channel, uint8_t flags,
 static inline void
 umi_channel_count_sent(umx_ep *ep, size_t len)
 {
-    umx_worker_stats *stats = umi_endpoint_worker(ep)->stats;
-
     ep->stats.sent_messages++;
     ep->stats.sent_bytes += len;
-    stats->sent_messages++;
-    stats->sent_bytes += len;
+    ep->traffic->sent_messages++;
+    ep->traffic->sent_bytes += len;
 }
 
 /* umx_channel_recv_message() and umx_channel_probe() for every kind; `small` as

@@ -217,8 +217,8 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
     ep->num_arrivals++;
     ep->stats.received_messages++;
     ep->stats.received_bytes += arrival->len;
-    worker->stats->received_messages++;
-    worker->stats->received_bytes += arrival->len;
+    ep->traffic->received_messages++;
+    ep->traffic->received_bytes += arrival->len;
     channel = umi_channel_of_peer(
         ep, umi_header_channel_id(header.kind, header.channel));
     if (channel == NULL) {

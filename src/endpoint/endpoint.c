@@ -172,6 +172,7 @@ umi_endpoint_new(umx_worker *worker, const umx_window *window, umx_ep **ep_p)
     umi_heartbeat_init(ep);
     umi_defer_init(ep);
     umi_settle_init(ep);
+    ep->traffic   = &ep->early;
     ep->begun_ns  = umi_clock_ns();
     ep->retire.fn = retire_conn;
     ep->state     = UMX_EP_CONNECTING;
@@ -569,6 +570,7 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_timer_stop(&ep->deferred.timer);
     umi_timer_stop(&ep->settle.timer);
     umi_endpoint_observe_open(ep, status);
+    umi_endpoint_end_traffic(ep);
     ep->is_dropped   = ep->is_dropped || is_unaccepted;
     ep->unsent_bytes = umi_endpoint_unsent_bytes(ep);
     umi_endpoint_set_state(ep, state);

@@ -187,6 +187,8 @@ struct umx_ep {
     const char  *apart; /* why there is no shared memory; NULL: UCX decides */
     uint32_t     peer_version;
     umx_ep_stats stats;
+    umi_traffic *traffic;  /* of the peer's host, or `early`: traffic.c */
+    umi_traffic  early;    /* what has come before the connection was open */
     uint64_t     begun_ns; /* when it was made */
     unsigned     ways;     /* bits: those that are logged */
     uint64_t     unsent_bytes;
@@ -328,6 +330,12 @@ void umi_endpoint_cannot_land(umx_ep *ep, umx_status status);
 /* Report that there is no memory for a copy of what a cancelled operation sends
  * or receives. */
 void umi_endpoint_cannot_copy(umx_ep *ep);
+
+/* traffic.c: the connection is open: count for the peer's host from now on. */
+void umi_endpoint_begin_traffic(umx_ep *ep);
+
+/* `ep` ends: if it was never open, what has come counts for no host. */
+void umi_endpoint_end_traffic(umx_ep *ep);
 
 /* Record, where that is observed, that connecting has ended: with UMX_OK if the
  * endpoint is open. */

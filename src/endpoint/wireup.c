@@ -103,12 +103,12 @@ fill_where(umx_ep *ep, umi_where *where)
     return status == UMX_OK;
 }
 
-/* Open the connection: both sides know the link to each other, so messages may
- * flow. */
+/* Let messages flow: both sides know the link to each other. */
 static void
 open_conn(umx_ep *ep)
 {
     umi_timer_stop(&ep->timer);
+    umi_endpoint_begin_traffic(ep);
     umi_socket_settle(&ep->socket);
     ep->base.is_bound = true;
     umi_endpoint_set_state(ep, UMX_EP_OPEN);

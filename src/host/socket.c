@@ -619,40 +619,77 @@ umi_socket_address(const umi_socket *sock, bool is_peer, struct sockaddr *addr,
 /* ---- for people ----------------------------------------------------------
  */
 
+/* Write an address without its port. */
+static void
+write_host(const struct sockaddr *addr, char *text)
+{
+    const struct sockaddr_in  *in  = (const void *)addr;
+    const struct sockaddr_in6 *in6 = (const void *)addr;
+    const void                *bytes;
+
+    bytes = (addr->sa_family == AF_INET) ? (const void *)&in->sin_addr :
+                                           (const void *)&in6->sin6_addr;
+    if (inet_ntop(addr->sa_family, bytes, text, UMI_SOCKADDR_TEXT) == NULL) {
+        snprintf(text, UMI_SOCKADDR_TEXT, "?");
+    }
+}
+
 void
 umi_sockaddr_text(const struct sockaddr *addr, char *text)
 {
-    char host[INET6_ADDRSTRLEN] = "?";
+    char host[UMI_SOCKADDR_TEXT];
 
+    write_host(addr, host);
     if (addr->sa_family == AF_INET) {
         const struct sockaddr_in *in = (const void *)addr;
 
-        (void)inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
-        snprintf(text, UMI_SOCKADDR_TEXT, "%s:%u", host, ntohs(in->sin_port));
+        snprintf(text, UMI_SOCKADDR_TEXT, "%.45s:%u", host,
+                 ntohs(in->sin_port));
     } else if (addr->sa_family == AF_INET6) {
         const struct sockaddr_in6 *in6 = (const void *)addr;
 
-        (void)inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
-        snprintf(text, UMI_SOCKADDR_TEXT, "[%s]:%u", host,
+        snprintf(text, UMI_SOCKADDR_TEXT, "[%.45s]:%u", host,
                  ntohs(in6->sin6_port));
     } else {
         snprintf(text, UMI_SOCKADDR_TEXT, "an unknown address");
     }
 }
 
+/* Find the peer's address; false: it has none of the network. */
+static bool
+find_peer(const umi_socket *sock, struct sockaddr_storage *found)
+{
+    size_t len = sizeof(*found);
+
+    memset(found, 0, sizeof(*found));
+    if (sock->buffers != NULL) {
+        *found = sock->buffers->peer;
+    } else {
+        (void)!umi_socket_address(sock, true, (struct sockaddr *)found, &len);
+    }
+    return found->ss_family == AF_INET || found->ss_family == AF_INET6;
+}
+
 bool
 umi_socket_peer_text(const umi_socket *sock, char *text)
 {
-    struct sockaddr_storage found = {0};
-    size_t                  len   = sizeof(found);
+    struct sockaddr_storage found;
+    bool                    is_found = find_peer(sock, &found);
 
-    if (sock->buffers != NULL) {
-        found = sock->buffers->peer;
-    } else {
-        (void)!umi_socket_address(sock, true, (struct sockaddr *)&found, &len);
-    }
     umi_sockaddr_text((struct sockaddr *)&found, text);
-    return found.ss_family == AF_INET || found.ss_family == AF_INET6;
+    return is_found;
+}
+
+bool
+umi_socket_peer_host(const umi_socket *sock, char *text)
+{
+    struct sockaddr_storage found;
+
+    if (!find_peer(sock, &found)) {
+        return false;
+    }
+    write_host((struct sockaddr *)&found, text);
+    return true;
 }
 
 bool

@@ -129,6 +129,9 @@ void umi_sockaddr_text(const struct sockaddr *addr, char *text);
  * that has failed. */
 bool umi_socket_peer_text(const umi_socket *sock, char *text);
 
+/* Write the peer's address without the port: "127.0.0.1", "::1". */
+bool umi_socket_peer_host(const umi_socket *sock, char *text);
+
 /* Whether the connection stands, also if its event has not been handled yet. */
 bool umi_socket_is_connected(const umi_socket *sock);
 

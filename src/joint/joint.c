@@ -53,9 +53,9 @@ find_failure(const umx_joint *joint, umx_comm_failure *failure,
 }
 
 static void
-set_lost(umx_joint *joint)
+set_failed(umx_joint *joint)
 {
-    __atomic_store_n(&joint->is_lost, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&joint->has_failed, true, __ATOMIC_RELAXED);
 }
 
 void
@@ -71,7 +71,7 @@ umi_joint_keep(umx_joint *joint, const umx_comm_failure *failure,
         joint->failure.op = "";
         (void)snprintf(joint->why, sizeof(joint->why), "%s", why);
     }
-    set_lost(joint);
+    set_failed(joint);
 }
 
 bool
@@ -83,12 +83,12 @@ umi_joint_learn(umx_joint *joint)
     if (!joint->is_told && find_failure(joint, &failure, &why)) {
         umi_joint_keep(joint, &failure, why);
     }
-    return joint->is_lost;
+    return joint->has_failed;
 }
 
 void
-umi_joint_blame(umx_joint *joint, int rank, umx_status cause,
-                const char *format, ...)
+umi_joint_note_failure(umx_joint *joint, int rank, umx_status cause,
+                       const char *format, ...)
 {
     va_list args;
 
@@ -100,7 +100,7 @@ umi_joint_blame(umx_joint *joint, int rank, umx_status cause,
         (void)vsnprintf(joint->why, sizeof(joint->why), format, args);
         va_end(args);
     }
-    set_lost(joint);
+    set_failed(joint);
 }
 
 umx_status
@@ -483,7 +483,7 @@ umx_joint_get_failure(umx_joint *joint, umx_comm_failure *failure,
     (void)umi_joint_learn(joint);
     *failure = joint->failure;
     *why_p   = joint->why;
-    return joint->is_lost;
+    return joint->has_failed;
 }
 
 const char *

@@ -62,13 +62,13 @@ struct umx_joint {
     umx_dependent          dependent;
     umx_worker            *worker; /* NULL: it is being destroyed */
     umi_joint_state        state;
-    bool            is_lost; /* somebody has failed; any thread reads it */
-    umx_status      status;  /* ENDED: why */
-    umi_shared_refs refs;    /* the user's, and of parts under way */
-    int             rank;
-    int             size;
-    umx_comm       *comm;   /* derived, owned; NULL once it is left */
-    umx_region     *region; /* NULL: there is none */
+    bool                   has_failed; /* a rank has; any thread reads it */
+    umx_status             status;     /* ENDED: why */
+    umi_shared_refs        refs;       /* the user's, and of parts under way */
+    int                    rank;
+    int                    size;
+    umx_comm              *comm;   /* derived, owned; NULL once it is left */
+    umx_region            *region; /* NULL: there is none */
     /* the meeting */
     umx_request *req;     /* the creator's; NULL: it is complete */
     umx_request *meeting; /* under way */
@@ -128,8 +128,8 @@ umx_status umi_joint_refuse(umx_joint *joint, umx_status status,
 
 /* Note that a rank has failed, unless the communicator has said who. The text
  * says what has. */
-void umi_joint_blame(umx_joint *joint, int rank, umx_status cause,
-                     const char *format, ...)
+void umi_joint_note_failure(umx_joint *joint, int rank, umx_status cause,
+                            const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Keep the failure that another communicator of the object tells of, unless one

@@ -112,7 +112,7 @@ check_begin(const umx_moe *moe, unsigned flags)
     if ((flags & UMX_MOE_UNIQUE) != 0 && umi_moe_has_mask(moe)) {
         return UMX_ERR_UNSUPPORTED;
     }
-    return (moe->is_lost[index] ||
+    return (moe->is_abandoned[index] ||
             (before != NULL && before->step != UMI_MOE_SUMMED)) ?
                UMX_ERR_BUSY :
                UMX_OK;
@@ -215,7 +215,7 @@ umx_moe_call_destroy(umx_moe_call *call)
         } else if (call->step < UMI_MOE_SENDING) {
             umi_moe_fail(moe, UMX_ERR_CANCELED, -1);
         } else if (call->step < UMI_MOE_READY_ALL) {
-            moe->is_lost[index] = true;
+            moe->is_abandoned[index] = true;
         }
     }
     umi_moe_call_put(call);

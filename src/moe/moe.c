@@ -38,7 +38,7 @@ stop_watches(umx_moe *moe)
 
 /* Tell the others that this rank cannot go on, and whose fault that is. */
 static void
-blame(umx_moe *moe, umx_status status, int rank)
+abort_for(umx_moe *moe, umx_status status, int rank)
 {
     umx_comm_failure failure = {.rank = rank, .op = "", .cause = status};
     char             reason[128];
@@ -69,7 +69,7 @@ tell_why(umx_moe *moe, umx_status status, int rank)
         return;
     }
     if (rank >= 0) {
-        blame(moe, status, rank);
+        abort_for(moe, status, rank);
     } else {
         snprintf(reason, sizeof(reason), "a call of rank %d: %s",
                  moe->joint.rank, umx_status_string(status));
@@ -125,7 +125,7 @@ static void
 tell_end(umx_moe *moe, umx_status status, int rank)
 {
     uint64_t why = (rank >= 0 && status != UMX_ERR_CLOSED) ?
-                       UMI_MOE_BLAMES + (uint64_t)rank :
+                       UMI_MOE_RANK_FAILED + (uint64_t)rank :
                        UMI_MOE_LEAVES;
 
     for (int i = 0; i < moe->joint.size && !moe->has_left; i++) {
@@ -199,7 +199,7 @@ mask(umx_moe *moe, int rank)
 }
 
 void
-umi_moe_lose(umx_moe *moe, int rank, umx_status status)
+umi_moe_mask_or_fail(umx_moe *moe, int rank, umx_status status)
 {
     if (moe->joint.state != UMI_JOINT_OPEN) {
         return;
@@ -243,7 +243,7 @@ on_watched(umx_request *req, umx_status status, void *arg)
         } else if (failure.rank < 0 || failure.rank == moe->joint.rank) {
             umi_moe_fail(moe, status, -1);
         } else {
-            umi_moe_lose(moe, failure.rank, UMX_ERR_RANK_FAILED);
+            umi_moe_mask_or_fail(moe, failure.rank, UMX_ERR_RANK_FAILED);
             (void)umi_moe_look(moe);
         }
     }

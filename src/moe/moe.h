@@ -35,12 +35,12 @@ typedef enum umi_moe_flag {
     UMI_MOE_NUM_FLAGS
 } umi_moe_flag;
 
-/* Why a rank takes part in nothing more; and from BLAMES on, whose fault that
- * is. */
+/* Why a rank takes part in nothing more: from RANK_FAILED on, another one has
+ * failed. */
 enum {
-    UMI_MOE_STAYS  = 0,
-    UMI_MOE_LEAVES = 1,
-    UMI_MOE_BLAMES = 2 /* and the rank */
+    UMI_MOE_STAYS       = 0,
+    UMI_MOE_LEAVES      = 1,
+    UMI_MOE_RANK_FAILED = 2 /* and the rank */
 };
 
 /* Offsets of the parts of an area from its start, and their strides. */
@@ -121,10 +121,10 @@ struct umx_moe {
     uint64_t       num_calls; /* begun */
     uint64_t       num_sent;
     uint64_t       num_combined;
-    umx_moe_call  *live[UMX_MOE_LIVE_MAX];    /* by the area; borrowed */
-    bool           is_lost[UMX_MOE_LIVE_MAX]; /* destroyed while it was live */
-    umi_list       waits;                     /* umx_moe_call.node */
-    umx_lookout   *lookout;
+    umx_moe_call  *live[UMX_MOE_LIVE_MAX];   /* by the area; borrowed */
+    bool     is_abandoned[UMX_MOE_LIVE_MAX]; /* destroyed while it was live */
+    umi_list waits;                          /* umx_moe_call.node */
+    umx_lookout *lookout;
 };
 
 static inline void
@@ -147,7 +147,7 @@ uint64_t umi_moe_flag_value(const umx_moe *moe, umi_moe_flag flag, int rank);
 void umi_moe_fail(umx_moe *moe, umx_status status, int rank);
 
 /* A rank cannot be reached, or has not come: mask it, or end everything. */
-void umi_moe_lose(umx_moe *moe, int rank, umx_status status);
+void umi_moe_mask_or_fail(umx_moe *moe, int rank, umx_status status);
 
 /* Is any rank masked? */
 bool umi_moe_has_mask(const umx_moe *moe);

@@ -58,14 +58,14 @@ typedef struct part {
 /* A rank has failed that a call needs, which may be one that does not wait yet.
  */
 static void
-lose(umx_moe_call *call, int rank)
+mask_or_fail(umx_moe_call *call, int rank)
 {
     umx_moe *moe = call->moe;
 
     if (umi_moe_is_unique(call)) {
         umi_moe_fail(moe, UMX_ERR_RANK_FAILED, rank);
     } else {
-        umi_moe_lose(moe, rank, UMX_ERR_RANK_FAILED);
+        umi_moe_mask_or_fail(moe, rank, UMX_ERR_RANK_FAILED);
         call->is_skipped[rank] |= moe->peers[rank].is_masked;
     }
 }
@@ -82,7 +82,7 @@ end_badly(umx_moe_call *call, int rank, umx_status status)
     if (status == UMX_ERR_NO_MEMORY) {
         umi_moe_fail(moe, status, -1); /* here: the rank is well */
     } else if ((moe->params.flags & UMX_MOE_FLAG_MASK) != 0) {
-        lose(call, rank);
+        mask_or_fail(call, rank);
     } else {
         call->has_failed = true;
         if (!umx_comm_doubt(moe->joint.comm, rank, status,
@@ -363,18 +363,19 @@ is_missing(const umx_moe_call *call, int rank)
 /* A rank is waited for that takes part in nothing more. `why` is its flag, or
  * nothing if it has ended otherwise. */
 static void
-lose_leaver(umx_moe_call *call, int rank, uint64_t why)
+handle_leaver(umx_moe_call *call, int rank, uint64_t why)
 {
     const umx_moe *moe    = call->moe;
     bool           may_go = (moe->params.flags & UMX_MOE_FLAG_MASK) != 0 &&
                   !umi_moe_is_unique(call);
-    uint64_t blamed = why - UMI_MOE_BLAMES;
+    uint64_t failed = why - UMI_MOE_RANK_FAILED;
 
-    if (may_go || why < UMI_MOE_BLAMES || blamed >= (uint64_t)moe->joint.size ||
-        blamed == (uint64_t)moe->joint.rank) {
-        lose(call, rank);
+    if (may_go || why < UMI_MOE_RANK_FAILED ||
+        failed >= (uint64_t)moe->joint.size ||
+        failed == (uint64_t)moe->joint.rank) {
+        mask_or_fail(call, rank);
     } else {
-        lose(call, (int)blamed);
+        mask_or_fail(call, (int)failed);
     }
 }
 
@@ -418,7 +419,7 @@ is_over(umx_moe_call *call)
         } else if (!is_waited_for(call, i)) {
             fetch(call, i);
         } else if (why != UMI_MOE_STAYS || moe->peers[i].has_left) {
-            lose_leaver(call, i, why);
+            handle_leaver(call, i, why);
         }
         is_over = is_over && !is_missing(call, i);
     }
@@ -506,10 +507,10 @@ on_time(umx_timer *timer)
             continue;
         }
         if (is_late) {
-            umi_moe_lose(moe, i, UMX_ERR_TIMED_OUT);
+            umi_moe_mask_or_fail(moe, i, UMX_ERR_TIMED_OUT);
         } else if ((moe->params.flags & UMX_MOE_FLAG_MASK) != 0 &&
                    has_ended(&moe->peers[i])) {
-            umi_moe_lose(moe, i, UMX_ERR_RANK_FAILED);
+            umi_moe_mask_or_fail(moe, i, UMX_ERR_RANK_FAILED);
         }
     }
     (void)umi_moe_look(moe);

@@ -75,12 +75,13 @@ typedef struct umi_proxy_target {
     umx_ep   *ep;   /* kept by `rkey` */
 } umi_proxy_target;
 
-typedef struct umi_proxy_region {
+/* A region by the number that commands have, and what they need of it. */
+typedef struct umi_proxy_entry {
     umx_region       *region;
     umx_memh         *memh;   /* held; or NULL */
     umx_memh         *source; /* held; or NULL */
     umi_proxy_target *targets;
-} umi_proxy_region;
+} umi_proxy_entry;
 
 /* What a ring waits for at its first command. */
 typedef enum umi_proxy_held {
@@ -170,19 +171,19 @@ struct umx_proxy {
     pthread_mutex_t busy;
     umi_node        process_node;
     /* The proxy's thread. */
-    umi_proxy_state   state;
-    umx_worker       *worker;
-    umx_comm         *comm;
-    void             *root; /* the address of the root's worker */
-    size_t            root_len;
-    umx_comm         *groups[UMX_PROXY_GROUPS_MAX];
-    umi_proxy_region *regions[UMX_PROXY_REGIONS_MAX];
-    umx_proxy_ring  **rings;
-    size_t            num_rings;
-    size_t            max_rings;
-    umi_list          waits;
-    umi_proxy_task   *closing;
-    unsigned          num_begun; /* since UCX was polled */
+    umi_proxy_state  state;
+    umx_worker      *worker;
+    umx_comm        *comm;
+    void            *root; /* the address of the root's worker */
+    size_t           root_len;
+    umx_comm        *groups[UMX_PROXY_GROUPS_MAX];
+    umi_proxy_entry *entries[UMX_PROXY_REGIONS_MAX];
+    umx_proxy_ring **rings;
+    size_t           num_rings;
+    size_t           max_rings;
+    umi_list         waits;
+    umi_proxy_task  *closing;
+    unsigned         num_begun; /* since UCX was polled */
 };
 
 /* ---- proxy.c -------------------------------------------------------------
@@ -275,7 +276,7 @@ umi_proxy_is_forked(const umx_proxy *proxy)
 /* ---- region.c ------------------------------------------------------------
  */
 
-void umi_proxy_free_regions(umx_proxy *proxy);
+void umi_proxy_free_entries(umx_proxy *proxy);
 
 /* ---- ring.c --------------------------------------------------------------
  */

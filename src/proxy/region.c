@@ -6,28 +6,28 @@
 #include <stdlib.h>
 
 static void
-free_region(umi_proxy_region *region)
+free_entry(umi_proxy_entry *entry)
 {
-    if (region->region != NULL) {
-        umx_region_destroy(region->region);
+    if (entry->region != NULL) {
+        umx_region_destroy(entry->region);
     }
-    if (region->memh != NULL) {
-        umx_memh_put(region->memh);
+    if (entry->memh != NULL) {
+        umx_memh_put(entry->memh);
     }
-    if (region->source != NULL) {
-        umx_memh_put(region->source);
+    if (entry->source != NULL) {
+        umx_memh_put(entry->source);
     }
-    free(region->targets);
-    free(region);
+    free(entry->targets);
+    free(entry);
 }
 
 void
-umi_proxy_free_regions(umx_proxy *proxy)
+umi_proxy_free_entries(umx_proxy *proxy)
 {
     for (int i = 0; i < UMX_PROXY_REGIONS_MAX; i++) {
-        if (proxy->regions[i] != NULL) {
-            free_region(proxy->regions[i]);
-            proxy->regions[i] = NULL;
+        if (proxy->entries[i] != NULL) {
+            free_entry(proxy->entries[i]);
+            proxy->entries[i] = NULL;
         }
     }
 }
@@ -85,14 +85,14 @@ note_failed(umx_proxy *proxy, const umx_region *region)
 }
 
 static umx_status
-find_targets(umx_proxy *proxy, umi_proxy_region *region)
+find_targets(umx_proxy *proxy, umi_proxy_entry *entry)
 {
     umx_status status;
 
     for (int rank = 0; rank < proxy->joint.size; rank++) {
-        umi_proxy_target *target = &region->targets[rank];
+        umi_proxy_target *target = &entry->targets[rank];
 
-        target->rkey = umx_region_rkey(region->region, rank);
+        target->rkey = umx_region_rkey(entry->region, rank);
         if (target->rkey != NULL) {
             status = umx_comm_get_ep(proxy->comm, rank, &target->ep);
             if (status != UMX_OK) {
@@ -107,28 +107,28 @@ find_targets(umx_proxy *proxy, umi_proxy_region *region)
 
 /* All ranks have told each other, or have not. */
 static void
-end_add(umi_proxy_task *task, umi_proxy_region *region, umx_status status)
+end_add(umi_proxy_task *task, umi_proxy_entry *entry, umx_status status)
 {
     umx_proxy *proxy = task->proxy;
 
     if (status == UMX_OK) {
-        status = find_targets(proxy, region);
+        status = find_targets(proxy, entry);
     } else if (status == UMX_ERR_RANK_FAILED) {
-        note_failed(proxy, region->region);
+        note_failed(proxy, entry->region);
     }
     if (status == UMX_OK) {
-        proxy->regions[task->number] = region;
+        proxy->entries[task->number] = entry;
         __atomic_store_n(&proxy->stats.regions, proxy->stats.regions + 1,
                          __ATOMIC_RELAXED);
     } else {
-        free_region(region);
+        free_entry(entry);
     }
     umi_proxy_end_task(task, status);
 }
 
 typedef struct adding {
-    umi_proxy_task   *task;
-    umi_proxy_region *region;
+    umi_proxy_task  *task;
+    umi_proxy_entry *entry;
 } adding;
 
 static void
@@ -138,56 +138,55 @@ on_region(umx_request *req, umx_status status, void *arg)
 
     (void)req;
     free(arg);
-    end_add(self.task, self.region, status);
+    end_add(self.task, self.entry, status);
 }
 
-static umi_proxy_region *
-new_region(const umx_proxy *proxy, const umi_proxy_task *task)
+static umi_proxy_entry *
+new_entry(const umx_proxy *proxy, const umi_proxy_task *task)
 {
-    umi_proxy_region *region = calloc(1, sizeof(*region));
+    umi_proxy_entry *entry = calloc(1, sizeof(*entry));
 
-    if (region == NULL) {
+    if (entry == NULL) {
         return NULL;
     }
-    region->targets = calloc((size_t)proxy->joint.size,
-                             sizeof(*region->targets));
-    if (region->targets == NULL) {
-        free(region);
+    entry->targets = calloc((size_t)proxy->joint.size, sizeof(*entry->targets));
+    if (entry->targets == NULL) {
+        free(entry);
         return NULL;
     }
-    region->memh   = task->memh;
-    region->source = task->source;
-    return region;
+    entry->memh   = task->memh;
+    entry->source = task->source;
+    return entry;
 }
 
 static void
 add(umi_proxy_task *task, umx_status status)
 {
-    umx_proxy        *proxy  = task->proxy;
-    umi_proxy_region *region = NULL;
-    adding           *self   = NULL;
-    umx_op_params     op;
-    umx_request      *req;
+    umx_proxy       *proxy = task->proxy;
+    umi_proxy_entry *entry = NULL;
+    adding          *self  = NULL;
+    umx_op_params    op;
+    umx_request     *req;
 
     if (status == UMX_OK) {
-        region = new_region(proxy, task);
+        entry  = new_entry(proxy, task);
         self   = malloc(sizeof(*self));
-        status = (region == NULL || self == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
+        status = (entry == NULL || self == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
     }
     if (status != UMX_OK) {
-        if (region != NULL) {
-            free(region->targets);
-            free(region);
+        if (entry != NULL) {
+            free(entry->targets);
+            free(entry);
         }
         free(self);
         put_memories(task);
         umi_proxy_end_task(task, status);
         return;
     }
-    *self  = (adding){.task = task, .region = region};
+    *self  = (adding){.task = task, .entry = entry};
     op     = umx_layer_op_params(on_region, self);
     status = umx_region_create(proxy->comm, task->memh, NULL, 0, &op,
-                               &region->region, &req);
+                               &entry->region, &req);
     if (status != UMX_INPROGRESS) {
         on_region(NULL, status, self);
     }

@@ -180,27 +180,27 @@ posted(umx_proxy_ring *ring, const umx_ring_command *command, const fields *f,
 /* ---- puts and signals ----------------------------------------------------
  */
 
-/* The region of a command to a rank that has memory in it. NULL: the ring has
- * ended. */
-static umi_proxy_region *
-find_region(umx_proxy_ring *ring, const umx_ring_command *command,
-            const fields *f)
+/* The entry of a command to a rank that has memory in its region. NULL: the
+ * ring has ended. */
+static umi_proxy_entry *
+find_entry(umx_proxy_ring *ring, const umx_ring_command *command,
+           const fields *f)
 {
-    umx_proxy        *proxy  = ring->proxy;
-    umi_proxy_region *region = proxy->regions[f->region];
-    char              text[96];
-    uint64_t          len;
+    umx_proxy       *proxy = ring->proxy;
+    umi_proxy_entry *entry = proxy->entries[f->region];
+    char             text[96];
+    uint64_t         len;
 
-    if (region == NULL) {
+    if (entry == NULL) {
         (void)snprintf(text, sizeof(text), "there is no region %u", f->region);
     } else if (f->dst >= (unsigned)proxy->joint.size) {
         (void)snprintf(text, sizeof(text), "there is no rank %u: there are %d",
                        f->dst, proxy->joint.size);
     } else {
-        len = umx_region_length(region->region, (int)f->dst);
+        len = umx_region_length(entry->region, (int)f->dst);
         if (f->remote <= len && f->bytes <= len - f->remote &&
             (f->op == UMX_RING_PUT || len - f->remote >= 8)) {
-            return region;
+            return entry;
         }
         (void)snprintf(text, sizeof(text), "rank %u has %llu bytes there",
                        f->dst, (unsigned long long)len);
@@ -211,10 +211,10 @@ find_region(umx_proxy_ring *ring, const umx_ring_command *command,
 
 /* The bytes that a put reads. */
 static umx_status
-find_source(umx_proxy_ring *ring, const umi_proxy_region *region,
+find_source(umx_proxy_ring *ring, const umi_proxy_entry *entry,
             const umx_ring_command *command, const fields *f, umx_buffer *buf)
 {
-    const umx_memh *source = region->source;
+    const umx_memh *source = entry->source;
     char            text[96];
     size_t          len = 0;
 
@@ -236,10 +236,10 @@ find_source(umx_proxy_ring *ring, const umi_proxy_region *region,
 
 /* Is this rank's own memory still open, as that of others would have to be? */
 static umx_status
-check_here(umx_proxy_ring *ring, const umi_proxy_region *region,
+check_here(umx_proxy_ring *ring, const umi_proxy_entry *entry,
            const umx_ring_command *command)
 {
-    if (!umx_memh_is_closed(region->memh)) {
+    if (!umx_memh_is_closed(entry->memh)) {
         return UMX_OK;
     }
     fail_at_rank(ring, UMX_ERR_STALE_KEY, ring->tail, command);
@@ -256,11 +256,11 @@ do_overlap(const umx_buffer *a, const umx_buffer *b)
 
 /* Copy between memories of this rank, of the host or of devices. */
 static umx_status
-put_here(umx_proxy_ring *ring, const umi_proxy_region *region,
+put_here(umx_proxy_ring *ring, const umi_proxy_entry *entry,
          const umx_ring_command *command, const fields *f, umx_buffer *from)
 {
-    umx_buffer to     = *umx_memh_buffer(region->memh);
-    umx_status status = check_here(ring, region, command);
+    umx_buffer to     = *umx_memh_buffer(entry->memh);
+    umx_status status = check_here(ring, entry, command);
 
     if (status != UMX_OK) {
         return status;
@@ -278,7 +278,7 @@ put_here(umx_proxy_ring *ring, const umi_proxy_region *region,
     if (status != UMX_OK) {
         return refuse(ring, command, status, umx_status_string(status));
     }
-    umx_memh_notify(region->memh);
+    umx_memh_notify(entry->memh);
     return UMX_OK;
 }
 
@@ -286,16 +286,16 @@ static umx_status
 begin_put(umx_proxy_ring *ring, const umx_ring_command *command,
           const fields *f)
 {
-    umi_proxy_region *region = find_region(ring, command, f);
-    umx_op_params     params;
-    umx_rma_item      item = {.offset = f->remote};
-    umx_request      *req;
-    umx_status        status;
+    umi_proxy_entry *entry = find_entry(ring, command, f);
+    umx_op_params    params;
+    umx_rma_item     item = {.offset = f->remote};
+    umx_request     *req;
+    umx_status       status;
 
-    if (region == NULL) {
+    if (entry == NULL) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    status = find_source(ring, region, command, f, &item.buf);
+    status = find_source(ring, entry, command, f, &item.buf);
     if (status != UMX_OK) {
         return status;
     }
@@ -304,21 +304,21 @@ begin_put(umx_proxy_ring *ring, const umx_ring_command *command,
     if (f->bytes == 0) {
         return UMX_OK;
     }
-    if (region->targets[f->dst].rkey == NULL) {
-        return put_here(ring, region, command, f, &item.buf);
+    if (entry->targets[f->dst].rkey == NULL) {
+        return put_here(ring, entry, command, f, &item.buf);
     }
     params = op_params(ring);
     return posted(
         ring, command, f,
-        umx_rma_put(region->targets[f->dst].rkey, &item, &params, &req));
+        umx_rma_put(entry->targets[f->dst].rkey, &item, &params, &req));
 }
 
 static umx_status
-signal_here(umx_proxy_ring *ring, const umi_proxy_region *region,
+signal_here(umx_proxy_ring *ring, const umi_proxy_entry *entry,
             const umx_ring_command *command, const umx_atomic *atomic)
 {
-    const umx_buffer *buf    = umx_memh_buffer(region->memh);
-    umx_status        status = check_here(ring, region, command);
+    const umx_buffer *buf    = umx_memh_buffer(entry->memh);
+    umx_status        status = check_here(ring, entry, command);
 
     if (status != UMX_OK) {
         return status;
@@ -328,7 +328,7 @@ signal_here(umx_proxy_ring *ring, const umi_proxy_region *region,
                       "a signal to a device of the same rank");
     }
     (void)umi_atomic_apply(atomic, (char *)buf->data + atomic->offset);
-    umx_memh_notify(region->memh);
+    umx_memh_notify(entry->memh);
     return UMX_OK;
 }
 
@@ -336,7 +336,7 @@ static umx_status
 begin_signal(umx_proxy_ring *ring, const umx_ring_command *command,
              const fields *f)
 {
-    umi_proxy_region       *region = find_region(ring, command, f);
+    umi_proxy_entry        *entry = find_entry(ring, command, f);
     const umi_proxy_target *target;
     umx_op_params           params;
     umx_atomic              atomic = {.op   = ((f->flags & UMX_RING_SET) != 0) ?
@@ -348,13 +348,13 @@ begin_signal(umx_proxy_ring *ring, const umx_ring_command *command,
     umx_request            *req;
     umx_status              status;
 
-    if (region == NULL) {
+    if (entry == NULL) {
         return UMX_ERR_OUT_OF_RANGE;
     }
     count(&ring->stats.signals, 1);
-    target = &region->targets[f->dst];
+    target = &entry->targets[f->dst];
     if (target->rkey == NULL) {
-        return signal_here(ring, region, command, &atomic);
+        return signal_here(ring, entry, command, &atomic);
     }
     if (ring->num_puts[f->dst] != 0) {
         count(&ring->stats.fences, 1);

@@ -371,7 +371,7 @@ tear_down(umx_proxy *proxy)
     for (int i = 0; i < UMX_PROXY_GROUPS_MAX; i++) {
         leave(&proxy->groups[i]);
     }
-    umi_proxy_free_regions(proxy);
+    umi_proxy_free_entries(proxy);
     leave(&proxy->comm);
     umx_worker_destroy(proxy->worker);
     proxy->worker = NULL;

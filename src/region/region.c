@@ -261,7 +261,7 @@ complete(umx_region *region, umx_status status)
 /* The endpoint of a rank does not open, and the communicator may not have said
  * why yet. */
 static void
-blame(umx_region *region, int rank, umx_status status)
+note_failure(umx_region *region, int rank, umx_status status)
 {
     learn_failure(region);
     if (!region->has_failed) {
@@ -284,7 +284,7 @@ on_flushed(umx_request *part, umx_status status, void *arg)
     region->part = NULL;
     if (status != UMX_OK && status != UMX_ERR_CANCELED &&
         umx_comm_doubt(region->comm, rank, status, NULL)) {
-        blame(region, rank, status);
+        note_failure(region, rank, status);
         status = UMX_ERR_RANK_FAILED;
     }
     complete(region, go_on(region, status));

@@ -27,7 +27,7 @@ check(const umx_shmem *shmem, const void *address, uint64_t len, int pe,
 static inline umx_status
 ended(umx_shmem *shmem, int pe, umx_status status)
 {
-    return (status >= 0) ? status : umi_shmem_blame(shmem, pe, status);
+    return (status >= 0) ? status : umi_shmem_doubt(shmem, pe, status);
 }
 
 /* ---- memory that is mapped -----------------------------------------------
@@ -40,7 +40,7 @@ static inline bool
 is_direct(const umx_shmem *shmem, int pe)
 {
     return shmem->pes[pe].waiters != NULL &&
-           !__atomic_load_n(&shmem->joint.is_lost, __ATOMIC_RELAXED);
+           !__atomic_load_n(&shmem->joint.has_failed, __ATOMIC_RELAXED);
 }
 
 /* Wake who sleeps at a PE that has been stored to; `is_fenced`: by an atomic
@@ -141,7 +141,7 @@ on_nbi(umx_request *part, umx_status status, void *arg)
 
     (void)part;
     umi_shmem_nbi_done(peer->shmem,
-                       umi_shmem_blame(peer->shmem, peer->pe, status));
+                       umi_shmem_doubt(peer->shmem, peer->pe, status));
 }
 
 /* How an operation without a request is begun with that PE, if it is one. */
@@ -229,7 +229,7 @@ static bool
 is_stored_to(const umx_shmem *shmem, int pe)
 {
     return pe == shmem->joint.rank ||
-           (shmem->pes[pe].base != NULL && !shmem->joint.is_lost);
+           (shmem->pes[pe].base != NULL && !shmem->joint.has_failed);
 }
 
 /* Post items of a PE that is not mapped: of `near` here. */

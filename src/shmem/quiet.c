@@ -87,7 +87,7 @@ on_flushed(umx_request *part, umx_status status, void *arg)
     umi_shmem_quiet       *quiet = flush->quiet;
 
     (void)part;
-    status = umi_shmem_blame(quiet->shmem, flush->pe, status);
+    status = umi_shmem_doubt(quiet->shmem, flush->pe, status);
     UMI_DECREMENT(quiet->num_flushes);
     if (status != UMX_OK && quiet->status == UMX_OK) {
         quiet->status = status;
@@ -124,7 +124,7 @@ flush(umi_shmem_quiet *quiet, int pe)
         quiet->num_flushes++;
         return UMX_OK;
     }
-    return umi_shmem_blame(quiet->shmem, pe, status);
+    return umi_shmem_doubt(quiet->shmem, pe, status);
 }
 
 /* Post a flush of every endpoint that is used. */
@@ -240,7 +240,7 @@ end_barrier(umx_request *req, umx_status status)
     umi_shmem_barrier *barrier = umx_request_state(req);
     umx_shmem         *shmem   = barrier->shmem;
 
-    if (status == UMX_ERR_RANK_FAILED && !shmem->joint.is_lost &&
+    if (status == UMX_ERR_RANK_FAILED && !shmem->joint.has_failed &&
         umi_shmem_status(shmem) != UMX_OK) {
         status = UMX_ERR_CLOSED; /* by this rank */
     }

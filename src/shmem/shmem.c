@@ -39,7 +39,7 @@ free_shmem(umx_joint *joint)
  */
 
 umx_status
-umi_shmem_blame(umx_shmem *shmem, int pe, umx_status status)
+umi_shmem_doubt(umx_shmem *shmem, int pe, umx_status status)
 {
     /* What is under way with a PE that has failed is cancelled where the
      * communicator hears of it first. */
@@ -48,9 +48,9 @@ umi_shmem_blame(umx_shmem *shmem, int pe, umx_status status)
         !umx_comm_doubt(shmem->joint.comm, pe, status, NULL)) {
         return status;
     }
-    umi_joint_blame(&shmem->joint, pe, status,
-                    "an operation with rank %d has failed: %s", pe,
-                    umx_status_string(status));
+    umi_joint_note_failure(&shmem->joint, pe, status,
+                           "an operation with rank %d has failed: %s", pe,
+                           umx_status_string(status));
     return UMX_ERR_RANK_FAILED;
 }
 
@@ -59,7 +59,7 @@ umx_shmem_doubt(umx_shmem *shmem, int pe, umx_status status)
 {
     UMI_SHMEM_LOCK(shmem);
     return (umi_shmem_is_pe(shmem, pe) && pe != shmem->joint.rank) ?
-               umi_shmem_blame(shmem, pe, status) :
+               umi_shmem_doubt(shmem, pe, status) :
                status;
 }
 
@@ -73,7 +73,7 @@ umx_shmem_get_failure(umx_shmem *shmem, umx_comm_failure *failure,
 const bool *
 umx_shmem_lost(const umx_shmem *shmem)
 {
-    return &shmem->joint.is_lost;
+    return &shmem->joint.has_failed;
 }
 
 /* ---- the end -------------------------------------------------------------
@@ -193,8 +193,8 @@ static void
 on_failed(umx_joint *joint, bool has_failed)
 {
     if (!has_failed) {
-        umi_joint_blame(joint, -1, UMX_ERR_PEER_CLOSED,
-                        "all other ranks have left the heap");
+        umi_joint_note_failure(joint, -1, UMX_ERR_PEER_CLOSED,
+                               "all other ranks have left the heap");
     }
     umi_shmem_waits_end(umi_container_of(joint, umx_shmem, joint),
                         UMX_ERR_RANK_FAILED);
@@ -391,6 +391,6 @@ umx_shmem_notify(umx_shmem *shmem, int pe)
     if (umi_shmem_has_failed(shmem, pe)) {
         return UMX_ERR_RANK_FAILED;
     }
-    return umi_shmem_blame(shmem, pe,
+    return umi_shmem_doubt(shmem, pe,
                            umx_rkey_notify(umi_shmem_rkey(shmem, pe)));
 }

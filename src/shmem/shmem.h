@@ -86,14 +86,14 @@ umi_shmem_is_pe(const umx_shmem *shmem, int pe)
 static inline bool
 umi_shmem_has_failed(const umx_shmem *shmem, int pe)
 {
-    return __builtin_expect(shmem->joint.is_lost, 0) &&
+    return __builtin_expect(shmem->joint.has_failed, 0) &&
            pe == shmem->joint.failure.rank && pe != shmem->joint.rank;
 }
 
 /* Compute the status to report of an operation with `pe` that has ended with
  * `status`: UMX_ERR_RANK_FAILED if the communicator says that the PE has
  * failed, which ends the heap; else `status`. */
-umx_status umi_shmem_blame(umx_shmem *shmem, int pe, umx_status status);
+umx_status umi_shmem_doubt(umx_shmem *shmem, int pe, umx_status status);
 
 /* ---- allocate.c ----------------------------------------------------------
  */

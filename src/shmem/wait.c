@@ -104,7 +104,7 @@ wait_for(umx_shmem *shmem, const umx_condition *until,
     }
     umi_shmem_hold(shmem);
     umi_list_append(&shmem->waits, &wait->node);
-    if (shmem->joint.is_lost) { /* who would store may be gone */
+    if (shmem->joint.has_failed) { /* who would store may be gone */
         wait->status = UMX_ERR_RANK_FAILED;
         (void)umx_request_cancel(wait->part);
     }

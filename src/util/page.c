@@ -18,7 +18,8 @@
 #include "util/log.h"
 
 enum {
-    FILE_SIZE = UMI_PAGE_HEADER_SIZE + UMI_PAGE_SLOTS * UMI_PAGE_SLOT_SIZE
+    HOSTS_OFFSET = UMI_PAGE_HEADER_SIZE + UMI_PAGE_SLOTS * UMI_PAGE_SLOT_SIZE,
+    FILE_SIZE    = HOSTS_OFFSET + UMI_PAGE_HOSTS * UMI_PAGE_HOST_SIZE
 };
 
 #define TEXT_OF(number) TEXT_OF_(number)
@@ -36,7 +37,8 @@ static const char names[] =
     "sent_bytes,received_messages,received_bytes,pending_sends,pending_bytes,"
     "waiting_sends,rendezvous,failed_operations,timed_out_operations,"
     "cancelled_operations,failed_connections,refused_connections,"
-    "missed_heartbeats,rank,num_ranks,communicator";
+    "missed_heartbeats,other_sent_messages,other_sent_bytes,"
+    "other_received_messages,other_received_bytes,rank,num_ranks,communicator";
 
 _Static_assert(sizeof(umx_worker_stats) == 29 * sizeof(uint64_t),
                "enter the new member into `names`");
@@ -55,6 +57,7 @@ static struct {
     dev_t            device; /* of the file, like the next */
     ino_t            inode;
     unsigned         num_taken; /* slots of the file, now */
+    unsigned         end_hosts; /* rows behind it were never taken */
     uint64_t         number;    /* of the worker that was last */
     bool             is_refused;
 } self = {
@@ -81,6 +84,12 @@ slot_at(unsigned i)
     return (umi_page_slot *)(void *)((char *)self.header +
                                      UMI_PAGE_HEADER_SIZE +
                                      (size_t)i * UMI_PAGE_SLOT_SIZE);
+}
+
+static umi_page_host *
+host_at(unsigned i)
+{
+    return (umi_page_host *)(void *)((char *)self.header + HOSTS_OFFSET) + i;
 }
 
 /* True if `slot` is one of the file. */
@@ -152,6 +161,9 @@ fill_header(umi_page_header *header)
     header->header_size      = UMI_PAGE_HEADER_SIZE;
     header->slot_size        = UMI_PAGE_SLOT_SIZE;
     header->num_slots        = UMI_PAGE_SLOTS;
+    header->hosts_offset     = HOSTS_OFFSET;
+    header->host_size        = UMI_PAGE_HOST_SIZE;
+    header->num_hosts        = UMI_PAGE_HOSTS;
     header->pid              = (uint64_t)getpid();
     header->ticks_per_second = umi_ticks_from_ns(1000000000u);
     header->ticks            = umi_ticks();
@@ -190,7 +202,8 @@ make_file(void)
         return;
     }
     fill_header(memory);
-    self.header = memory;
+    self.header    = memory;
+    self.end_hosts = 0;
 }
 
 static void
@@ -279,6 +292,24 @@ free_plain(umi_page_slot *slot)
     free(plain);
 }
 
+/* True if row `i` is in use by the worker of `slot`. */
+static bool
+is_host_of(const umi_page_slot *slot, unsigned i)
+{
+    return host_at(i)->turn % 2 != 0 && host_at(i)->worker == slot->number;
+}
+
+static void
+give_back_hosts(const umi_page_slot *slot)
+{
+    for (unsigned i = 0; i < self.end_hosts; i++) {
+        if (is_host_of(slot, i)) {
+            __atomic_store_n(&host_at(i)->turn, host_at(i)->turn + 1,
+                             __ATOMIC_RELEASE);
+        }
+    }
+}
+
 static void
 fill_slot(umi_page_slot *slot)
 {
@@ -286,6 +317,7 @@ fill_slot(umi_page_slot *slot)
     slot->begun_ns = now_ns();
     slot->drained  = 0;
     memset(&slot->stats, 0, sizeof(slot->stats));
+    memset(&slot->others, 0, sizeof(slot->others));
     slot->rank      = 0;
     slot->num_ranks = 0;
     memset(slot->communicator, 0, sizeof(slot->communicator));
@@ -321,12 +353,106 @@ umi_page_give_back(umi_page_slot *slot)
     if (!is_of_file(slot)) {
         free_plain(slot);
     } else {
+        give_back_hosts(slot);
         __atomic_store_n(&slot->turn, slot->turn + 1, __ATOMIC_RELEASE);
         if (--self.num_taken == 0) {
             drop_file();
         }
     }
     pthread_mutex_unlock(&self.lock);
+}
+
+/* ---- hosts ---------------------------------------------------------------
+ */
+
+/* Take a row that nobody has; NULL: all are taken. */
+static umi_page_host *
+take_host(const umi_page_slot *slot, const char *name)
+{
+    umi_page_host *host;
+    unsigned       i = 0;
+
+    while (i < UMI_PAGE_HOSTS && host_at(i)->turn % 2 != 0) {
+        i++;
+    }
+    if (i == UMI_PAGE_HOSTS) {
+        return NULL;
+    }
+    self.end_hosts = (i < self.end_hosts) ? self.end_hosts : i + 1;
+    host           = host_at(i);
+    host->worker   = slot->number;
+    memset(&host->traffic, 0, sizeof(host->traffic));
+    memset(host->name, 0, sizeof(host->name));
+    memset(host->transports, 0, sizeof(host->transports));
+    memcpy(host->name, name, strnlen(name, sizeof(host->name) - 1));
+    __atomic_store_n(&host->turn, host->turn + 1, __ATOMIC_RELEASE);
+    return host;
+}
+
+static umi_page_host *
+find_or_take_host(const umi_page_slot *slot, const char *name)
+{
+    unsigned num_own = 0;
+
+    for (unsigned i = 0; i < self.end_hosts; i++) {
+        if (!is_host_of(slot, i)) {
+            continue;
+        }
+        if (strcmp(host_at(i)->name, name) == 0) {
+            return host_at(i);
+        }
+        num_own++;
+    }
+    return (num_own < UMI_PAGE_HOSTS_MAX) ? take_host(slot, name) : NULL;
+}
+
+umi_page_host *
+umi_page_host_of(umi_page_slot *slot, const char *name)
+{
+    umi_page_host *host = NULL;
+
+    pthread_mutex_lock(&self.lock);
+    if (is_of_file(slot)) {
+        host = find_or_take_host(slot, name);
+    }
+    pthread_mutex_unlock(&self.lock);
+    return host;
+}
+
+/* True if `word` is one of those in `text`, between which are commas. */
+static bool
+has_word(const char *text, const char *word)
+{
+    size_t len = strlen(word);
+
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at += len) {
+        if ((at == text || at[-1] == ',') &&
+            (at[len] == ',' || at[len] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The owner writes the text from its end: a reader finds whole words only. */
+void
+umi_page_host_add_transport(umi_page_host *host, const char *transport)
+{
+    size_t old = strlen(host->transports);
+    size_t len = strlen(transport);
+    char  *end = host->transports + old;
+
+    if (len == 0 || old + len + 2 > sizeof(host->transports) ||
+        has_word(host->transports, transport)) {
+        return;
+    }
+    if (old == 0) {
+        memcpy(end + 1, transport + 1, len - 1);
+        __atomic_store_n(end, *transport, __ATOMIC_RELEASE);
+    } else {
+        memcpy(end + 1, transport, len);
+        __atomic_store_n(end, ',', __ATOMIC_RELEASE);
+    }
 }
 
 void
@@ -359,6 +485,42 @@ time_of(uint64_t ticks)
                now_ns() - (uint64_t)((double)ago * 1e6 / (double)per_ms);
 }
 
+static void
+add_traffic(umx_worker_stats *stats, const umi_traffic *traffic)
+{
+    stats->sent_messages += __atomic_load_n(&traffic->sent_messages,
+                                            __ATOMIC_RELAXED);
+    stats->sent_bytes += __atomic_load_n(&traffic->sent_bytes,
+                                         __ATOMIC_RELAXED);
+    stats->received_messages += __atomic_load_n(&traffic->received_messages,
+                                                __ATOMIC_RELAXED);
+    stats->received_bytes += __atomic_load_n(&traffic->received_bytes,
+                                             __ATOMIC_RELAXED);
+}
+
+/* umi_page_add_traffic(), with the lock. */
+static void
+add_all_traffic(const umi_page_slot *slot, umx_worker_stats *stats)
+{
+    add_traffic(stats, &slot->others);
+    if (!is_of_file(slot)) {
+        return;
+    }
+    for (unsigned i = 0; i < self.end_hosts; i++) {
+        if (is_host_of(slot, i)) {
+            add_traffic(stats, &host_at(i)->traffic);
+        }
+    }
+}
+
+void
+umi_page_add_traffic(const umi_page_slot *slot, umx_worker_stats *stats)
+{
+    pthread_mutex_lock(&self.lock);
+    add_all_traffic(slot, stats);
+    pthread_mutex_unlock(&self.lock);
+}
+
 /* Read word by word: the owner writes meanwhile. */
 static void
 read_slot(const umi_page_slot *slot, umx_worker_numbers *numbers)
@@ -373,6 +535,7 @@ read_slot(const umi_page_slot *slot, umx_worker_numbers *numbers)
     for (size_t i = 0; i < sizeof(slot->stats) / sizeof(*from); i++) {
         to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
     }
+    add_all_traffic(slot, &numbers->stats);
     numbers->rank      = slot->rank;
     numbers->num_ranks = slot->num_ranks;
     memcpy(numbers->communicator, slot->communicator,

@@ -510,7 +510,8 @@ void
 umx_worker_query(const umx_worker *worker, umx_worker_stats *stats)
 {
     UMI_GUARD(worker);
-    *stats                 = *worker->stats;
+    *stats = *worker->stats;
+    umi_page_add_traffic(worker->slot, stats);
     stats->requests_in_use = worker->requests.in_use;
     stats->requests_peak   = worker->requests.peak;
 }

@@ -86,6 +86,23 @@ def connect(link, *arguments):
         return client.communicate(timeout=30)[0].splitlines()
 
 
+def test_bytes_are_counted_for_the_host_of_the_peer(hosts):
+    source = "    print(ucp.metrics())\n"
+    told = CLIENT.replace("    await ep.close()\n", source + "    await ep.close()\n")
+    with (
+        served(hosts, OTHER[1]) as port,
+        start(hosts.namespaces[0], told, OTHER[1], port, "10") as client,
+    ):
+        lines = client.communicate(timeout=30)[0].splitlines()
+    lines = [line for line in lines if "peer_host=" in line]
+    label = f'worker="1",peer_host="{OTHER[1]}"'
+    size = (1 << 20) + len(b"hello")
+    assert f"ucp_peer_host_received_bytes_total{{{label}}} {size}" in lines
+    assert f"ucp_peer_host_sent_bytes_total{{{label}}} {1 << 20}" in lines
+    assert f'ucp_transport_info{{{label},transport="tcp"}} 1' in lines
+    assert {line.split('_host="')[1].split('"')[0] for line in lines} == {OTHER[1]}
+
+
 @pytest.mark.parametrize("there", [OTHER[1], LABELLED[1]])
 def test_data_go_over_the_network_by_which_the_program_connected(hosts, there):
     hosts.set(drop="both")

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from ucp.testing import connected_pair
 
 DASHBOARD = ROOT / "packaging/grafana/ucp-dashboard.json"
 ALERTS = ROOT / "packaging/prometheus/ucp-alerts.yaml"
+ALERTS_TEST = ROOT / "packaging/prometheus/ucp-alerts-test.yaml"
 
 
 @contextlib.contextmanager
@@ -75,6 +77,7 @@ async def test_the_processes_of_a_host_are_exported():
         await client.send(b"four")
         await server.recv(bytearray(4))
         server.recv(bytearray(4)).cancel()
+        lanes = client.transports()
         with exporter() as url:
             kind, text = await asyncio.to_thread(fetch, url)
             new_kind, new = await asyncio.to_thread(
@@ -93,6 +96,18 @@ async def test_the_processes_of_a_host_are_exported():
         assert (labels["rank"], labels["communicator"]) == ("0", "world")
         assert sum(sample.value for sample in own) >= 4
         assert sum(s.value for s in found["ucp_cancelled_operations_total"]) >= 1
+        by_host = [
+            sample
+            for sample in found["ucp_peer_host_sent_bytes_total"]
+            if sample.labels["pid"] == str(os.getpid())
+        ]
+        assert {sample.labels["peer_host"] for sample in by_host} == {"localhost"}
+        assert sum(each.value for each in by_host) == sum(each.value for each in own)
+        assert {lane for lane, _ in lanes} <= {
+            sample.labels["transport"]
+            for sample in found["ucp_transport_info"]
+            if sample.labels["pid"] == str(os.getpid())
+        }
         assert found["ucp_exporter_processes"][0].value >= 1
         assert os.getpid() in {int(s.labels["pid"]) for s in found["ucp_process_info"]}
 
@@ -180,7 +195,10 @@ def exported():
     """The names of all samples that the exporter has, also of histograms."""
     zeros = dict.fromkeys(page._FIELDS, 0)
     worker = page.WorkerCounters(1, 1.0, 2.0, page.statistics_of(zeros), 0, "world")
-    process = page.ProcessStatistics(os.getpid(), "prog", "1.0", 1.0, (worker,))
+    host = page.HostCounters(1, "10.0.0.2", ("tcp",), 1, 2, 3, 4)
+    process = page.ProcessStatistics(
+        os.getpid(), "prog", "1.0", 1.0, (worker,), (host,)
+    )
     found = [*command.families(), *families.of_host([process])]
     return {
         family.name + suffix for family in found for suffix, _, _ in family.samples
@@ -233,6 +251,93 @@ def test_the_alerts_ask_for_what_is_exported(exported):
         told = " ".join(rule["annotations"].values())
         assert set(re.findall(r"\$labels\.(\w+)", told)) <= labels | {"instance"}
         assert rule["expr"].count("(") == rule["expr"].count(")")
+
+
+def test_other_hosts_are_a_series_if_there_are_any():
+    zeros = dict.fromkeys(page._FIELDS, 0)
+    workers = tuple(
+        page.WorkerCounters(number, 1.0, None, page.statistics_of(zeros))
+        for number in (1, 2)
+    )
+    hosts = (
+        page.HostCounters(1, "other", (), 0, 0, 0, 0),
+        page.HostCounters(2, "other", (), 1, 0, 0, 0),
+        page.HostCounters(2, "10.0.0.2", ("tcp", "self"), 1, 2, 3, 4),
+    )
+    process = page.ProcessStatistics(1, "prog", "1.0", 1.0, workers, hosts)
+    samples = {
+        (family.name, sample[1]["worker"], sample[1]["peer_host"]): sample[2]
+        for family in families.of_host([process])
+        for sample in family.samples
+        if "peer_host" in sample[1] and "transport" not in sample[1]
+    }
+    assert {(worker, host) for _, worker, host in samples} == {
+        ("2", "other"),
+        ("2", "10.0.0.2"),
+    }
+    assert samples["ucp_peer_host_sent_messages", "2", "other"] == 1
+    assert samples["ucp_peer_host_received_bytes", "2", "10.0.0.2"] == 4
+
+
+# ---- as Prometheus reads them ---------------------------------------------------
+
+
+def promtool(*arguments, text=None):
+    """What promtool prints; it has nothing to complain about."""
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("there is no promtool, which is part of Prometheus")
+    done = subprocess.run(
+        [program, *arguments],
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+async def test_promtool_finds_no_fault_with_the_metrics():
+    async with connected_pair() as (client, _server), rank():
+        await client.send(b"four")
+        done = await asyncio.to_thread(ucp_command, "metrics")
+        assert "ucp_transport_info{" in done.stdout
+        assert promtool("check", "metrics", text=done.stdout) == ""
+
+
+def test_promtool_reads_the_alerts():
+    assert "SUCCESS: 4 rules found" in promtool("check", "rules", ALERTS)
+
+
+def test_alerts_fire_when_they_are_to_and_only_then():
+    yaml = pytest.importorskip("yaml")
+    [group] = yaml.safe_load(ALERTS.read_text())["groups"]
+    tests = yaml.safe_load(ALERTS_TEST.read_text())["tests"]
+    asked = [each for test in tests for each in test["alert_rule_test"]]
+    for rule in group["rules"]:
+        fires = [
+            bool(each["exp_alerts"])
+            for each in asked
+            if each["alertname"] == rule["alert"]
+        ]
+        assert set(fires) == {False, True}
+    assert "SUCCESS" in promtool("test", "rules", ALERTS_TEST)
+
+
+def test_promtool_reads_each_expression_of_the_dashboard(tmp_path):
+    variables = {"$__rate_interval": "1m", "$instance": ".*", "$name": ".*"}
+    rules = []
+    for expression in expressions_of_dashboard():
+        if expression.startswith("label_values("):
+            continue
+        for name, value in variables.items():
+            expression = expression.replace(name, value)
+        assert "$" not in expression
+        rules.append({"record": f"ucp:panel{len(rules)}", "expr": expression})
+    path = tmp_path / "rules.yaml"
+    path.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    assert f"SUCCESS: {len(rules)} rules found" in promtool("check", "rules", path)
 
 
 def test_the_old_text_has_the_samples_of_the_new_one():

@@ -101,10 +101,23 @@ async def test_the_text_has_bytes_by_peer_if_that_is_asked_for():
         lanes = {transport for transport, _ in client.transports()}
         name = f'{label},transports="{",".join(sorted(lanes))}"'
         assert values["ucp_peer_info", name] == 1
-        assert "ucp_peer_" not in ucp.metrics()
+        assert "ucp_peer_sent_bytes" not in ucp.metrics()
         elsewhere = await asyncio.to_thread(ucp.metrics, peers=True)
         assert "ucp_peer_info{" not in elsewhere
     assert "ucp_peer_info{" not in ucp.metrics(peers=True)
+
+
+async def test_the_text_has_bytes_by_host():
+    async with connected_pair() as (client, server):
+        await exchange(client, server)
+        _, values = parsed(ucp.metrics())
+        number = max(worker["number"] for worker in ucp.stats()["workers"])
+        label = f'worker="{number}",peer_host="localhost"'
+        assert values["ucp_peer_host_sent_bytes_total", label] == 4
+        assert values["ucp_peer_host_received_messages_total", label] == 1
+        for transport, _ in client.transports():
+            name = f'{label},transport="{transport}"'
+            assert values["ucp_transport_info", name] == 1
 
 
 def test_labels_are_escaped():

@@ -5,6 +5,7 @@
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -81,6 +82,65 @@ def test_a_process_that_hangs_is_read():
             assert worker.number == 1
         finally:
             other.kill()
+
+
+async def test_a_process_reads_what_it_exchanges_with_hosts():
+    async with connected_pair() as (client, server):
+        await client.send(b"four")
+        await server.recv(bytearray(4))
+        process = of_this_process()
+        number = max(worker.number for worker in process.workers)
+        [local] = [
+            host
+            for host in process.hosts
+            if (host.worker, host.host) == (number, "localhost")
+        ]
+        assert (local.sent_messages, local.sent_bytes) == (1, 4)
+        assert (local.received_messages, local.received_bytes) == (1, 4)
+        lanes = {transport for transport, _ in client.transports()}
+        assert lanes <= set(local.transports)
+
+
+NAMES = "number,begun_ns,drained,sent_bytes,other_sent_bytes"
+
+
+def page_of(version, *rows, offset=None):
+    """A page with one worker, which has sent 5 bytes and 6 to other hosts."""
+    slot = struct.pack("=6Q", 1, 1, 0, 0, 5, 6)
+    start = page._HEADER.size
+    header = page._HEADER.pack(
+        *(b"ucpstats", version, start, len(slot), 1, 1, 1, 1, 1, 1, b"0.1"),
+        *(start + len(slot) if offset is None else offset, page._HOST.size, len(rows)),
+        NAMES.encode(),
+    )
+    return page._read_memory(1, memoryview(header + slot + b"".join(rows)))
+
+
+def row(turn, worker, sent):
+    return page._HOST.pack(turn, worker, 1, sent, 0, 0, b"10.0.0.2", b"tcp,self")
+
+
+def test_bytes_of_a_worker_are_those_of_its_hosts():
+    found = page_of(2, row(1, 1, 100), row(2, 1, 1000), row(1, 2, 1000))
+    assert found.workers[0].statistics.sent_bytes == 111
+    assert [(host.host, host.sent_bytes) for host in found.hosts] == [
+        ("10.0.0.2", 100),
+        ("other", 6),
+    ]
+    assert found.hosts[0].transports == ("tcp", "self")
+
+
+def test_a_page_of_an_older_version_is_read():
+    found = page_of(1, row(1, 1, 100))
+    assert found.workers[0].statistics.sent_bytes == 5
+    assert found.hosts == ()
+    assert page_of(3) is None
+
+
+@pytest.mark.parametrize("offset", [3, 1 << 20])
+def test_rows_that_are_not_there_are_not_read(offset):
+    found = page_of(2, row(1, 1, 100), offset=offset)
+    assert [host.host for host in found.hosts] == ["other"]
 
 
 def test_a_name_of_any_bytes_can_be_printed(tmp_path):
@@ -212,6 +272,7 @@ def test_without_a_page_the_counters_are_there_all_the_same(why):
             assert page.read(os.getpid()) == []
             [worker] = ucp.stats()["workers"]
             assert worker["statistics"]["sent_messages"] == 2
+            assert "peer_host=" not in ucp.metrics()
 
         asyncio.run(main())
         assert ucp.stats()["workers"] == []
@@ -224,7 +285,8 @@ def test_without_a_page_the_counters_are_there_all_the_same(why):
 
 def test_what_is_no_page_of_this_version_is_not_read():
     header = page._HEADER.pack(
-        b"ucpstats", 2, 4096, 512, 1, 1, 0, 0, 0, 1, b"0.1.0", b"number"
+        *(b"ucpstats", 3, 4096, 512, 1, 1, 0, 0, 0, 1, b"0.1.0"),
+        *(0, 0, 0, b"number,begun_ns,drained"),
     )
     whole = header.ljust(4096 + 512, b"\0")
     assert page._read_memory(1, memoryview(whole)) is None
@@ -235,7 +297,8 @@ def test_what_is_no_page_of_this_version_is_not_read():
 def test_a_page_of_another_version_of_the_numbers_is_read():
     names = b"number,begun_ns,drained,sent_messages,novel"
     header = page._HEADER.pack(
-        b"ucpstats", 1, 4096, 512, 1, 7, 1000, 100, 5 * 10**9, 10, b"9.9", names
+        *(b"ucpstats", 1, 4096, 512, 1, 7, 1000, 100, 5 * 10**9, 10, b"9.9"),
+        *(0, 0, 0, names),
     )
     slot = b"".join(
         number.to_bytes(8, "little") for number in (1, 3, 2 * 10**9, 110, 5, 6)
@@ -264,7 +327,8 @@ def test_a_page_of_another_version_of_the_numbers_is_read():
 )
 def test_a_page_that_lies_is_not_read(slot_size, ticks, names):
     header = page._HEADER.pack(
-        b"ucpstats", 1, 4096, slot_size, 1, 7, 1, 1, 1, ticks, b"9", names
+        *(b"ucpstats", 1, 4096, slot_size, 1, 7, 1, 1, 1, ticks, b"9"),
+        *(0, 0, 0, names),
     )
     whole = header.ljust(4096, b"\0") + (1).to_bytes(8, "little") * 64
     assert page._read_memory(7, memoryview(whole)) is None

@@ -465,6 +465,29 @@ def test_header_and_package_have_one_version():
 LINES_MAX = 800
 
 
+def right_of(column: tuple[str, ...], columns: tuple[tuple[str, ...], ...]) -> set[str]:
+    return {room for each in columns[columns.index(column) + 1 :] for room in each}
+
+
+def test_the_drawing_of_rooms_has_the_arrows(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import docs_diagrams
+
+    rooms, layers = docs_diagrams.ROOMS, docs_diagrams.LAYERS
+    for column in rooms:
+        for room in column:
+            assert BELOW[room] - {"codec"} == right_of(column, rooms)
+    for column in layers:
+        for room in column:
+            assert BELOW[room] & ON_TOP == right_of(column, layers)
+    assert {room for column in layers for room in column} | {"shuffle"} == ON_TOP
+    text = (docs_diagrams.FOLDER / "layers.svg").read_text()
+    drawn = set(re.findall(r"\w+", " ".join(re.findall(r">([^<>]+)</text>", text))))
+    assert {
+        path.name for path in (ROOT / "src").iterdir() if path.is_dir()
+    } <= drawn | {"build"}
+
+
 def test_a_file_has_one_noun():
     files = sources("src/*/*.[ch]", "ucp_ext/**/*.[ch]")
     assert files

@@ -3,6 +3,7 @@
 ``make -C src install`` has put it, and the example is C++ as well."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -113,7 +114,8 @@ def test_a_program_in_c_is_built_and_talks_to_python(lib, compiler, build, tmp_p
         with budget.uncounted(), ucp.sync.connect("127.0.0.1", port) as client:
             client.send(b"from Python")
             assert client.recv_obj() == b"from Python"
-    assert run(program, "--self") == "hello from C\n"
+    told = run(program, "--self")
+    assert re.fullmatch(r"hello from C\na round trip takes \d+\.\d us\n", told)
 
 
 @pytest.mark.parametrize("version, is_found", [("0.1", True), ("0.2", False)])

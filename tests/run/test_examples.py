@@ -67,18 +67,28 @@ PAIRS = {
         ["# frames shown, # dropped", "a frame was # ms old when it was shown"],
         [],
     ),
-    "compat/hello_address.py": (["hello world"], ["HELLO WORLD"]),
+    "compat/hello_address.py": (
+        ["hello world"],
+        ["HELLO WORLD", "a round trip takes # us"],
+    ),
     "compat/probe.py": (
         [
             "0 bytes from 0: intact",
             "5 bytes from 1: intact",
             "10000 bytes from 2: intact",
             "3000000 bytes from 3: intact",
+            "asked for and taken at # GB/s",
         ],
         [],
     ),
-    "compat/low_level_tags.py": ([], ["12 squared is 144"]),
-    "compat/low_level_get.py": ([], ["blocks of 3000 0 150000 5 bytes", "intact"]),
+    "compat/low_level_tags.py": (
+        [],
+        ["12 squared is 144", "a round trip takes # us"],
+    ),
+    "compat/low_level_get.py": (
+        [],
+        ["blocks of 3000 0 150000 5 bytes", "intact", "read at # GB/s"],
+    ),
 }
 
 
@@ -123,7 +133,10 @@ ALONE = {
     ),
     "compat/all_pairs.py": (
         ["5"],
-        ["5 processes, 25 endpoints: each has the sum {15}"],
+        [
+            "5 processes, 25 endpoints: each has the sum {15}",
+            "a barrier takes # us",
+        ],
     ),
 }
 

@@ -18,8 +18,14 @@ from .._core.loader import which_ucx
 from .._core.resolve import host_and_port
 from ..exceptions import UCXError
 from . import latency
-from .page import ProcessStatistics, WorkerCounters, program_of
-from .stats import workers
+from .page import (
+    OTHER_HOSTS,
+    HostCounters,
+    ProcessStatistics,
+    WorkerCounters,
+    program_of,
+)
+from .stats import hosts_of, workers
 
 # The limits of the buckets of histograms, as powers of two of a nanosecond: these
 # are limits of libumx's buckets, too. From 256 ns to 69 s.
@@ -58,6 +64,13 @@ _GAUGES = (
     ("unexpected_messages", "", "Messages that no receive has asked for."),
     ("unexpected_bytes", "bytes", "Bytes of messages that no receive asks for."),
 )
+# The same of HostCounters.
+_HOST_COUNTERS = (
+    ("sent_messages", "", "Messages to the host that were given to UCX."),
+    ("sent_bytes", "bytes", "Bytes of messages to the host."),
+    ("received_messages", "", "Messages of the host, whether read or not."),
+    ("received_bytes", "bytes", "Bytes of messages of the host."),
+)
 # The same of EndpointStatistics.
 _PEER_COUNTERS = (
     ("sent_messages", "", "Messages to the peer that were given to UCX."),
@@ -85,11 +98,14 @@ class _Labelled(NamedTuple):
 
     labels: dict[str, str]
     counters: WorkerCounters
+    hosts: list[HostCounters]
 
 
 def of_this_process(*, peers: bool = False) -> list[Family]:
     """All metrics of this process; ``peers``: also those of its endpoints."""
-    labelled = [_Labelled(_labels_of(each), each) for each in workers()]
+    own = workers()
+    hosts = hosts_of(own)
+    labelled = [_labelled({}, each, hosts) for each in own]
     info = {"version": _version.__version__, "ucx_version": which_ucx().version}
     return [
         Family(
@@ -120,9 +136,7 @@ def of_host(processes: Iterable[ProcessStatistics]) -> list[Family]:
         own = {"pid": str(process.pid), "name": program_of(process.pid)}
         infos.append(("_info", {**own, "version": process.version}, 1))
         starts.append(("", own, process.started))
-        labelled += [
-            _Labelled({**own, **_labels_of(each)}, each) for each in process.workers
-        ]
+        labelled += [_labelled(own, each, process.hosts) for each in process.workers]
     return [
         Family("ucp_process", "info", "", "Processes that use ucp.", infos),
         Family(
@@ -134,6 +148,17 @@ def of_host(processes: Iterable[ProcessStatistics]) -> list[Family]:
         ),
         *_of_workers(labelled),
     ]
+
+
+def _labelled(
+    process: dict[str, str], worker: WorkerCounters, hosts: Iterable[HostCounters]
+) -> _Labelled:
+    """A worker with the labels of its process and its own."""
+    return _Labelled(
+        {**process, **_labels_of(worker)},
+        worker,
+        [host for host in hosts if host.worker == worker.number],
+    )
 
 
 def _labels_of(worker: WorkerCounters) -> dict[str, str]:
@@ -153,7 +178,7 @@ def _of_workers(labelled: list[_Labelled]) -> Iterator[Family]:
         "gauge",
         "seconds",
         "When the worker was made, in seconds of the epoch.",
-        [("", labels, worker.started) for labels, worker in labelled],
+        [("", labels, worker.started) for labels, worker, _ in labelled],
     )
     yield Family(
         "ucp_worker_last_look_time_seconds",
@@ -162,8 +187,33 @@ def _of_workers(labelled: list[_Labelled]) -> Iterator[Family]:
         "When the worker has last looked for messages, in seconds of the epoch.",
         [
             ("", labels, worker.drained)
-            for labels, worker in labelled
+            for labels, worker, _ in labelled
             if worker.drained is not None
+        ],
+    )
+    yield from _of_hosts(labelled)
+
+
+def _of_hosts(labelled: list[_Labelled]) -> Iterator[Family]:
+    """What workers exchange with hosts; "other" is left out as long as it is 0."""
+    found = [
+        ({**labels, "peer_host": host.host}, host)
+        for labels, _, hosts in labelled
+        for host in hosts
+        if host.host != OTHER_HOSTS or host.sent_messages or host.received_messages
+    ]
+    for field, unit, text in _HOST_COUNTERS:
+        samples = [("_total", labels, getattr(host, field)) for labels, host in found]
+        yield Family(f"ucp_peer_host_{field}", "counter", unit, text, samples)
+    yield Family(
+        "ucp_transport",
+        "info",
+        "",
+        "Transports by which messages go to a host.",
+        [
+            ("_info", {**labels, "transport": transport}, 1)
+            for labels, host in found
+            for transport in host.transports
         ],
     )
 
@@ -177,7 +227,7 @@ def _of_fields(
     for field, unit, text in fields:
         samples = [
             (suffix, labels, getattr(worker.statistics, field))
-            for labels, worker in labelled
+            for labels, worker, _ in labelled
         ]
         yield Family(f"ucp_{field}", kind, unit, text, samples)
 

@@ -26,9 +26,10 @@ def metrics(*, peers: bool = False) -> str:
 
     Serve it with the content type ``ucp.METRICS_CONTENT_TYPE``. Metrics of workers
     have the label ``worker``, a number that no other worker of the process has or
-    had; and ``rank`` and ``communicator``, if the worker is a rank of one. Latencies,
-    which are there after ``ucp.measure_latency()``, have the label ``operation`` as
-    well. May be called in any thread.
+    had; and ``rank`` and ``communicator``, if the worker is a rank of one. Bytes and
+    messages by the host of the peer have the label ``peer_host`` as well, and
+    latencies, which are there after ``ucp.measure_latency()``, the label
+    ``operation``. May be called in any thread.
 
     Args:
         peers: True: also the messages and bytes of each open endpoint of the calling

@@ -16,7 +16,7 @@ import errno
 import os
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,20 @@ from .._core.statistics import Statistics, WorkerStatistics
 
 _LINK = "/memfd:ucp-stats"
 _MAGIC = b"ucpstats"
-_VERSION = 1
+_VERSIONS = (1, 2)  # the first one has no rows of hosts
 # umi_page_header: magic, version, header_size, slot_size, num_slots, pid,
-# begun_ns, ticks, ticks_ns, ticks_per_second, umx_version, spare, names
-_HEADER = struct.Struct("=8sIIIIQQQQQ16s48x1024s")
+# begun_ns, ticks, ticks_ns, ticks_per_second, umx_version, hosts_offset, host_size,
+# num_hosts, spare, names
+_HEADER = struct.Struct("=8sIIIIQQQQQ16sQII32x1024s")
+# umi_page_host: turn, worker, umi_traffic, name, transports
+_HOST = struct.Struct("=QQQQQQ64s80s")
+_TRAFFIC = ("sent_messages", "sent_bytes", "received_messages", "received_bytes")
 _FIELDS = tuple(field.name for field in dataclasses.fields(WorkerStatistics))
 _NEEDED = {"number", "begun_ns", "drained"}
 _MAX_SIZE = 4 << 20  # bytes
+
+#: The name of all hosts together that are not counted by themselves.
+OTHER_HOSTS = "other"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,6 +65,31 @@ class WorkerCounters(Statistics):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class HostCounters(Statistics):
+    """What a worker has exchanged with the processes of one host.
+
+    Attributes:
+        worker: the number of the worker.
+        host: the address of the host; "localhost"; "other": all hosts together that
+            are not counted by themselves.
+        transports: UCX's, by which messages went to the host. Those of "other" are
+            not known.
+        sent_messages: messages that were given to UCX.
+        sent_bytes: their bytes.
+        received_messages: messages that have come, whether read or not.
+        received_bytes: their bytes.
+    """
+
+    worker: int
+    host: str
+    transports: tuple[str, ...]
+    sent_messages: int
+    sent_bytes: int
+    received_messages: int
+    received_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ProcessStatistics(Statistics):
     """The counters of a process that uses ucp.
 
@@ -67,6 +99,7 @@ class ProcessStatistics(Statistics):
         version: the version of ucp that it uses.
         started: when it has made its first worker, in seconds of ``time.time()``.
         workers: the workers that there are.
+        hosts: what each of them has exchanged with each host.
     """
 
     pid: int
@@ -74,6 +107,7 @@ class ProcessStatistics(Statistics):
     version: str
     started: float
     workers: tuple[WorkerCounters, ...]
+    hosts: tuple[HostCounters, ...] = ()
 
 
 def read(pid: int) -> list[ProcessStatistics]:
@@ -194,9 +228,10 @@ def _read_memory(
     if len(view) < _HEADER.size:
         return None
     magic, version, *rest = _HEADER.unpack_from(view)
-    if magic != _MAGIC or version != _VERSION:
+    if magic != _MAGIC or version not in _VERSIONS:
         return None
-    header_size, slot_size, num_slots, _, begun_ns, *clock = rest[:-2]
+    header_size, slot_size, num_slots, _, begun_ns, *clock = rest[:-5]
+    umx_version, hosts_offset, host_size, num_hosts, _ = rest[-5:]
     names = _text(rest[-1]).split(",")
     if not _NEEDED.issubset(names) or clock[-1] == 0:
         return None
@@ -206,23 +241,62 @@ def _read_memory(
         return None
     if header_size % 8 != 0:
         return None
-    slots = (
+    found = [
         view[start : start + slot_size].cast("Q")
         for start in range(header_size, header_size + num_slots * slot_size, slot_size)
         if _is_in_use(view, start, read_word)
-    )
+    ]
     names.insert(0, "turn")
+    slots = [(dict(zip(names, slot, strict=False)), slot) for slot in found]
+    hosts: list[HostCounters] = []
+    if version != 1:
+        hosts += _hosts(view, hosts_offset, host_size, num_hosts, read_word)
+        hosts += [_other_hosts(numbers) for numbers, _ in slots]
+    for numbers, _ in slots:
+        _add_traffic(numbers, hosts)
     workers = tuple(
-        _worker(dict(zip(names, slot, strict=False)), _name_in(slot, names), *clock)
-        for slot in slots
+        _worker(numbers, _name_in(slot, names), *clock) for numbers, slot in slots
     )
+    known = {worker.number for worker in workers}
     return ProcessStatistics(
         pid=pid,
         name=name_of(pid),
-        version=_text(rest[-2]),
+        version=_text(umx_version),
         started=begun_ns / 1e9,
         workers=workers,
+        hosts=tuple(host for host in hosts if host.worker in known),
     )
+
+
+def _hosts(
+    view: memoryview,
+    offset: int,
+    size: int,
+    count: int,
+    read_word: Callable[[int], bytes] | None,
+) -> Iterator[HostCounters]:
+    """The rows of hosts that are in use."""
+    if size < _HOST.size or offset % 8 != 0 or offset + count * size > len(view):
+        return
+    for start in range(offset, offset + count * size, size):
+        if _is_in_use(view, start, read_word):
+            _, worker, *traffic, name, transports = _HOST.unpack_from(view, start)
+            words = filter(None, printable(_text(transports)).split(","))
+            yield HostCounters(worker, printable(_text(name)), tuple(words), *traffic)
+
+
+def _other_hosts(numbers: dict[str, int]) -> HostCounters:
+    """What a worker has exchanged with hosts that have no row."""
+    traffic = (numbers.get(f"other_{name}", 0) for name in _TRAFFIC)
+    return HostCounters(numbers["number"], OTHER_HOSTS, (), *traffic)
+
+
+def _add_traffic(numbers: dict[str, int], hosts: list[HostCounters]) -> None:
+    """Add to a worker's numbers what it has exchanged with all hosts."""
+    for host in hosts:
+        if host.worker == numbers["number"]:
+            for name in _TRAFFIC:
+                numbers[name] = numbers.get(name, 0) + getattr(host, name)
 
 
 def _text(padded: bytes) -> str:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
 from .. import _ext, _version
 from .._core.loader import which_ucx
 from .latency import latencies
-from .page import WorkerCounters, name_of, statistics_of
+from .page import HostCounters, WorkerCounters, name_of, read, statistics_of
 
 
 def workers() -> list[WorkerCounters]:
@@ -26,6 +27,19 @@ def workers() -> list[WorkerCounters]:
         for each in _ext.read_workers()
     ]
     return sorted(found, key=lambda each: each.number)
+
+
+def hosts_of(own: list[WorkerCounters]) -> tuple[HostCounters, ...]:
+    """What workers of this process have exchanged with each host.
+
+    None with ``UCP_STATS=0``: then the process does not count by hosts.
+    """
+    known = {(worker.number, worker.started) for worker in own}
+    with contextlib.suppress(OSError):  # /proc is not mounted
+        for process in read(os.getpid()):  # also of other copies of the library
+            if any((each.number, each.started) in known for each in process.workers):
+                return process.hosts
+    return ()
 
 
 def stats() -> dict[str, Any]:

@@ -57,13 +57,13 @@ test_no_memory_for_a_request(void **state)
 
     pair_open(p);
     pair_settle(p);
-    sent = p->client_worker->stats->sent_messages;
+    sent = p->client->stats.sent_messages;
     starve_requests(p->client_worker);
     assert_int_equal(send_now(p->client, 3, "abc", 3), UMX_OK);
     assert_int_equal(send_now(p->client, 3, "", 0), UMX_OK);
     assert_int_equal(send_now(p->client, 3, longer, LONGER), UMX_ERR_NO_MEMORY);
     is_starved = false;
-    assert_int_equal(p->client_worker->stats->sent_messages, sent + 2);
+    assert_int_equal(p->client->stats.sent_messages, sent + 2);
     op_recv(&recv_op, p->server, 0, pair_tag(3), in, sizeof(in));
     PAIR_UNTIL(p, recv_op.status != UMX_INPROGRESS);
     assert_int_equal(recv_op.status, UMX_OK);

@@ -3,7 +3,9 @@
 /* tests: host/trip */
 #include "pair.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "host/socket.h"
@@ -46,6 +48,50 @@ test_the_kernel_has_measured_a_round_trip(void **state)
     assert_true(umi_socket_trip_ns(&p->client->socket) > 0);
     assert_true(umi_socket_trip_ns(&p->server->socket) > 0);
     assert_int_equal(umi_socket_trip_ns(&none), 0);
+}
+
+static void
+check_peer(const umi_socket *sock)
+{
+    char text[UMI_SOCKADDR_TEXT];
+
+    assert_true(umi_socket_peer_host(sock, text));
+    assert_string_equal(text, "127.0.0.1");
+    assert_true(umi_socket_peer_text(sock, text));
+    assert_memory_equal(text, "127.0.0.1:", 10);
+}
+
+/* Also while it connects, and after the handshake. */
+static void
+test_a_peer_is_named_with_its_port_and_without(void **state)
+{
+    pair      *p    = *state;
+    umi_socket none = {.watch.fd = -1};
+    char       text[UMI_SOCKADDR_TEXT];
+
+    pair_listen(p);
+    pair_connect(p, 0);
+    check_peer(&p->client->socket);
+    PAIR_UNTIL(p,
+               p->server != NULL && umx_ep_get_state(p->client) == UMX_EP_OPEN);
+    pair_settle(p);
+    check_peer(&p->client->socket);
+    check_peer(&p->server->socket);
+    assert_false(umi_socket_peer_host(&none, text));
+    assert_false(umi_socket_peer_text(&none, text));
+    assert_string_equal(text, "an unknown address");
+}
+
+static void
+test_an_address_of_ipv6_has_brackets(void **state)
+{
+    struct sockaddr_in6 addr = {
+        .sin6_family = AF_INET6, .sin6_port = htons(80), .sin6_addr = {{{0}}}};
+    char text[UMI_SOCKADDR_TEXT];
+
+    (void)state;
+    umi_sockaddr_text((struct sockaddr *)&addr, text);
+    assert_string_equal(text, "[::]:80");
 }
 
 static void
@@ -106,6 +152,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_the_system_says_as_a_status),
         PAIR_TEST_ONCE(test_the_kernel_has_measured_a_round_trip),
+        PAIR_TEST_ONCE(test_a_peer_is_named_with_its_port_and_without),
+        cmocka_unit_test(test_an_address_of_ipv6_has_brackets),
         PAIR_TEST(test_other_bytes_than_signs_of_life_end_a_connection),
         PAIR_TEST(test_a_question_right_after_the_handshake_is_answered),
         PAIR_TEST_ONCE(test_a_socket_takes_what_it_has_room_for),

@@ -72,6 +72,21 @@ read_line(program *child, char *line, int size)
     line[strcspn(line, "\n")] = '\0';
 }
 
+/* Read a line in which a figure of microseconds follows `what`. */
+static void
+read_figure(program *child, const char *what)
+{
+    char   line[64];
+    char  *end;
+    double us;
+
+    read_line(child, line, sizeof(line));
+    assert_memory_equal(line, what, strlen(what));
+    us = strtod(line + strlen(what), &end);
+    assert_true(us > 0);
+    assert_string_equal(end, " us");
+}
+
 static int
 finish(program *child)
 {
@@ -96,6 +111,7 @@ test_two_processes_talk(void **state)
     client = start(connect_args);
     read_line(&client, line, sizeof(line));
     assert_string_equal(line, "hello from C");
+    read_figure(&client, "a round trip takes ");
     assert_int_equal(finish(&client), 0);
     assert_int_equal(finish(&server), 0);
 }
@@ -182,6 +198,7 @@ test_ranks_exchange_numbers(void **state)
     start_ranks(ranks);
     read_line(&ranks[0], line, sizeof(line));
     assert_string_equal(line, "3 ranks have exchanged 27 numbers");
+    read_figure(&ranks[0], "an exchange takes ");
     for (int i = 0; i < RANKS; i++) {
         assert_int_equal(finish(&ranks[i]), 0);
     }

@@ -164,6 +164,126 @@ test_more_workers_than_slots_are_counted(void **state)
     assert_int_equal(find_file(), -1);
 }
 
+/* ---- hosts ---------------------------------------------------------------
+ */
+
+static umx_worker_stats
+traffic_of(const umi_page_slot *slot)
+{
+    umx_worker_stats stats = {0};
+
+    umi_page_add_traffic(slot, &stats);
+    return stats;
+}
+
+static void
+test_the_traffic_of_a_worker_is_that_of_all_hosts(void **state)
+{
+    umi_page_slot     *first  = umi_page_take();
+    umi_page_slot     *second = umi_page_take();
+    umi_page_host     *host   = umi_page_host_of(first, "localhost");
+    umx_worker_numbers numbers[2];
+
+    (void)state;
+    host->traffic                                = (umi_traffic){1, 10, 2, 20};
+    umi_page_host_of(first, "10.0.0.2")->traffic = (umi_traffic){3, 30, 4, 40};
+    umi_page_host_of(second, "localhost")->traffic = (umi_traffic){9, 9, 9, 9};
+    first->others = (umi_traffic){5, 50, 6, 60};
+    assert_ptr_equal(umi_page_host_of(first, "localhost"), host);
+    assert_int_equal(traffic_of(first).sent_messages, 9);
+    assert_int_equal(traffic_of(first).sent_bytes, 90);
+    assert_int_equal(traffic_of(first).received_messages, 12);
+    assert_int_equal(umi_page_read(numbers, 2), 2);
+    assert_int_equal(numbers[0].stats.received_bytes, 120);
+    assert_int_equal(numbers[1].stats.received_bytes, 9);
+    umi_page_give_back(first);
+    first = umi_page_take();
+    assert_int_equal(traffic_of(first).sent_bytes, 0);
+    umi_page_give_back(first);
+    umi_page_give_back(second);
+}
+
+static void
+test_others_read_the_rows_of_hosts(void **state)
+{
+    umi_page_slot         *slot = umi_page_take();
+    umi_page_host         *host = umi_page_host_of(slot, "::1");
+    const umi_page_header *header;
+    const umi_page_host   *seen;
+    size_t                 size = 2u << 20;
+
+    (void)state;
+    header = mmap(NULL, size, PROT_READ, MAP_SHARED, find_file(), 0);
+    assert_ptr_not_equal(header, MAP_FAILED);
+    assert_int_equal(header->host_size, sizeof(*seen));
+    assert_int_equal(header->num_hosts, UMI_PAGE_HOSTS);
+    seen = (const void *)((const char *)header + header->hosts_offset);
+    host->traffic.sent_bytes = 7;
+    assert_int_equal(seen->turn, 1);
+    assert_int_equal(seen->worker, slot->number);
+    assert_int_equal(seen->traffic.sent_bytes, 7);
+    assert_string_equal(seen->name, "::1");
+    umi_page_give_back(slot);
+    assert_int_equal(seen->turn, 2);
+    munmap((void *)(uintptr_t)header, size);
+}
+
+static umi_page_host *
+numbered_host(umi_page_slot *slot, int number)
+{
+    char name[16];
+
+    (void)snprintf(name, sizeof(name), "10.0.0.%d", number);
+    return umi_page_host_of(slot, name);
+}
+
+static void
+test_rows_of_hosts_are_bounded(void **state)
+{
+    enum {
+        WORKERS = UMI_PAGE_HOSTS / UMI_PAGE_HOSTS_MAX + 1
+    };
+    umi_page_slot *slots[WORKERS];
+    int            num_rows = 0;
+
+    (void)state;
+    for (int i = 0; i < WORKERS; i++) {
+        slots[i] = umi_page_take();
+        for (int host = 0; host < UMI_PAGE_HOSTS_MAX; host++) {
+            num_rows += numbered_host(slots[i], host) != NULL;
+        }
+        assert_null(numbered_host(slots[i], UMI_PAGE_HOSTS_MAX));
+    }
+    assert_int_equal(num_rows, UMI_PAGE_HOSTS);
+    assert_non_null(numbered_host(slots[0], 1));
+    umi_page_give_back(slots[0]);
+    assert_non_null(numbered_host(slots[WORKERS - 1], UMI_PAGE_HOSTS_MAX - 1));
+    for (int i = 1; i < WORKERS; i++) {
+        umi_page_give_back(slots[i]);
+    }
+}
+
+static void
+test_each_transport_is_noted_once(void **state)
+{
+    umi_page_slot *slot = umi_page_take();
+    umi_page_host *host = umi_page_host_of(slot, "localhost");
+    char           longest[sizeof(host->transports)];
+
+    (void)state;
+    memset(longest, 'x', sizeof(longest));
+    longest[sizeof(longest) - 1] = '\0';
+    umi_page_host_add_transport(host, "rc_tcp");
+    umi_page_host_add_transport(host, "tcp");
+    umi_page_host_add_transport(host, "");
+    umi_page_host_add_transport(host, "rc_tcp");
+    umi_page_host_add_transport(host, "tcp");
+    umi_page_host_add_transport(host, "rc");
+    umi_page_host_add_transport(host, longest); /* there is no room for it */
+    assert_string_equal(host->transports, "rc_tcp,tcp,rc");
+    umi_page_give_back(slot);
+}
+
 static void
 test_without_a_file_slots_are_memory(void **state)
 {
@@ -175,6 +295,9 @@ test_without_a_file_slots_are_memory(void **state)
     unsetenv("UCP_STATS");
     assert_int_equal(find_file(), -1);
     assert_int_equal(count_workers(), 1);
+    assert_null(umi_page_host_of(slot, "localhost"));
+    slot->others.sent_bytes = 4;
+    assert_int_equal(traffic_of(slot).sent_bytes, 4);
     umi_page_give_back(slot);
     assert_int_equal(count_workers(), 0);
 }
@@ -273,6 +396,10 @@ main(void)
         cmocka_unit_test(test_a_slot_is_used_again_with_zeros),
         cmocka_unit_test(test_a_rank_is_told_until_its_slot_is_another_workers),
         cmocka_unit_test(test_more_workers_than_slots_are_counted),
+        cmocka_unit_test(test_the_traffic_of_a_worker_is_that_of_all_hosts),
+        cmocka_unit_test(test_others_read_the_rows_of_hosts),
+        cmocka_unit_test(test_rows_of_hosts_are_bounded),
+        cmocka_unit_test(test_each_transport_is_noted_once),
         cmocka_unit_test(test_without_a_file_slots_are_memory),
         cmocka_unit_test(test_a_child_has_a_file_of_its_own),
         cmocka_unit_test(test_a_descriptor_of_the_programs_is_left_alone),
