@@ -33,7 +33,7 @@ from _contenders import CONTENDERS, Case, Python, libucx
 
 import ucp
 
-SIZES = (8, 64, 1024)
+SIZES = (8, 64, 256, 1024)
 NEAR_NS = 100  # a ring's half round trip is shorter in the near state
 C_ROUNDS = 20  # within one run of floor.c
 MESSAGES = 40_000

@@ -32,6 +32,7 @@ SEG = "TCP_TX_SEG_SIZE,TCP_RX_SEG_SIZE"
 BUF = "TCP_SNDBUF,TCP_RCVBUF"
 SHM_SEG = "POSIX_SEG_SIZE,SYSV_SEG_SIZE"
 FIFO = "POSIX_FIFO_SIZE,SYSV_FIFO_SIZE"
+ELEM = "POSIX_FIFO_ELEM_SIZE,SYSV_FIFO_ELEM_SIZE"
 # Shared memory segments of 64k and more crash the receiver: the length of a
 # fragment is a uint16_t there. One row, where everything is rendezvous beside
 # one where nothing is, shows at which size the one gets better than the other.
@@ -43,6 +44,7 @@ STAGES = {
     "tcp-thresh": ("tcp", ["RNDV_THRESH=,8k,inf"]),
     "shm-seg": ("shm", [f"{SHM_SEG}=,16k,24k,32k,48k,60k"]),
     "shm-fifo": ("shm", [f"{FIFO}=,64,128,512,1024"]),
+    "shm-elem": ("shm", [f"{ELEM}=128,320,640,1152,2048"]),
     "shm-thresh": ("shm", ["RNDV_THRESH=,8k,inf"]),
 }
 

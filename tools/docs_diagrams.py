@@ -175,7 +175,7 @@ ROOMS = (
     ("messenger", "rma"),
     ("channel",),
     ("endpoint",),
-    ("lend", "bounce", "near"),
+    ("lend", "bounce"),
     ("ops",),
     ("worker",),
     ("keys",),

@@ -30,13 +30,14 @@ static const umx_option umi_settings[] = {
      * short queue is as fast. The buffers are those of the queue and one more,
      * and are doubled when all are in use. */
     {"POSIX_FIFO_SIZE", "64"},
-    /* An element of those queues holds messages of up to 1024 bytes with their
-     * headers (UMI_INJECT_MAX), not only of 92: what does not fit goes through
-     * a buffer, and 256 bytes take one and a half times as long. More than that
-     * costs as much in the element as in a buffer. */
-    {"POSIX_FIFO_ELEM_SIZE", "1152"},
-    {"SYSV_FIFO_ELEM_SIZE", "1152"},
-    {"XPMEM_FIFO_ELEM_SIZE", "1152"},
+    /* An element of those queues holds a message of up to 1024 bytes with its
+     * headers (UMI_INJECT_MAX), not only one of 92: what does not fit goes
+     * through a buffer, and 256 bytes take one and a half times as long. The
+     * rest of an element keeps the prefetchers of the reader, which run ahead of
+     * what it reads, off the element that is being written. */
+    {"POSIX_FIFO_ELEM_SIZE", "2048"},
+    {"SYSV_FIFO_ELEM_SIZE", "2048"},
+    {"XPMEM_FIFO_ELEM_SIZE", "2048"},
     {"POSIX_RX_BUFS_GROW", "66"},
     {"SYSV_RX_BUFS_GROW", "258"},
     /* A server restarts on its port at once, TIME_WAIT or not. */
@@ -206,8 +207,8 @@ enum {
     NUM_SHARED = sizeof(shared_memory) / sizeof(*shared_memory)
 };
 
-/* They inherit the MM_ settings: a user who sets the general one has decided
- * the special ones too. */
+/* These transports inherit the MM_ settings: a user who sets the general one
+ * has decided the special ones too. */
 static bool
 user_has(const umx_context_params *params, const char *key)
 {

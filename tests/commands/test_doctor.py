@@ -410,6 +410,21 @@ def until_user(pid, user):
         pass
 
 
+def test_a_process_with_other_queues_is_noted(monkeypatch):
+    assert list(system._queues(os.getpid())) == []
+    env = {**os.environ, "UCX_MM_FIFO_SIZE": "512", "UCX_SYSV_SEG_SIZE": "4k"}
+    monkeypatch.setenv("UCX_SYSV_SEG_SIZE", "4k")
+    monkeypatch.setenv("UCX_TLS", "all")  # which separates no two processes
+    with subprocess.Popen("cat", env=env, stdin=subprocess.PIPE) as process:
+        (text,) = only(system._queues(process.pid), "note")
+        (more,) = only(system._namespaces(process.pid, True), "ok")
+    assert text.startswith(
+        f"Process {process.pid} was started with UCX_MM_FIFO_SIZE=512, and this one "
+        "with none of these variables: messages between the two go by TCP, "
+    )
+    assert "shared memory" not in more
+
+
 CHANGES_ITS_USER = f"""
 import asyncio, os, ucp
 

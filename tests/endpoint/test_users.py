@@ -167,11 +167,11 @@ QUEUES = (
     "env",
     [
         {"UCX_SYSV_FIFO_ELEM_SIZE": "128"},
-        {"UCX_MM_FIFO_ELEM_SIZE": "2048"},
+        {"UCX_MM_FIFO_ELEM_SIZE": "1024"},
         {"UCX_POSIX_FIFO_SIZE": "256"},
         {"UCX_SYSV_SEG_SIZE": "4k"},
         # As many bytes in all, and yet not the same.
-        {"UCX_SYSV_FIFO_SIZE": "128", "UCX_SYSV_FIFO_ELEM_SIZE": "2304"},
+        {"UCX_SYSV_FIFO_SIZE": "128", "UCX_SYSV_FIFO_ELEM_SIZE": "4096"},
     ],
     ids=str,
 )
@@ -184,12 +184,12 @@ async def test_processes_with_other_queues_use_the_network(start, env):
 
 
 async def test_processes_with_equal_queues_use_shared_memory(start):
-    env = {"UCX_SYSV_SEG_SIZE": "4k", "UCX_MM_FIFO_ELEM_SIZE": "2048"}
+    env = {"UCX_SYSV_SEG_SIZE": "4k", "UCX_MM_FIFO_ELEM_SIZE": "512"}
     same = {
         "UCX_SYSV_SEG_SIZE": "4096",
-        "UCX_SYSV_FIFO_ELEM_SIZE": "2048",
-        "UCX_POSIX_FIFO_ELEM_SIZE": "2048",
-        "UCX_XPMEM_FIFO_ELEM_SIZE": "2048",
+        "UCX_SYSV_FIFO_ELEM_SIZE": "512",
+        "UCX_POSIX_FIFO_ELEM_SIZE": "512",
+        "UCX_XPMEM_FIFO_ELEM_SIZE": "512",
         "UCX_SYSV_FIFO_SIZE": "256",  # the default
     }
     server, client = await start(SUPERUSER, **env), await start(SUPERUSER, **same)

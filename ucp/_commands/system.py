@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 from .finding import Finding, Findings, note, ok, problem
@@ -43,8 +44,9 @@ def check(pid: int | None = None) -> Findings:
     yield from _reading()
     yield from _container()
     if pid is not None:
-        is_apart = yield from _users(pid)
-        yield from _namespaces(pid, is_apart)
+        has_users = yield from _users(pid)
+        has_queues = yield from _queues(pid)
+        yield from _namespaces(pid, has_users or has_queues)
 
 
 def _reading() -> Findings:
@@ -156,6 +158,41 @@ def _users(pid: int) -> Generator[Finding, None, bool]:
             "For shared memory change the user before the first use of ucp.",
         )
     return bool(former) or user != os.geteuid()
+
+
+# How long UCX's queues in shared memory are, and what is in them.
+_QUEUE_OPTION = re.compile(
+    "UCX_(?:MM|POSIX|SYSV|XPMEM)_(?:FIFO_SIZE|FIFO_ELEM_SIZE|SEG_SIZE)"
+)
+
+
+def _queue_options(environment: Iterable[str]) -> set[str]:
+    return {each for each in environment if _QUEUE_OPTION.match(each.split("=")[0])}
+
+
+def _queues(pid: int) -> Generator[Finding, None, bool]:
+    """How the other process was started with other queues; true if it was so."""
+    try:
+        theirs = _queue_options(
+            os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
+        )
+    except OSError:
+        return False
+    own = _queue_options(f"{key}={value}" for key, value in os.environ.items())
+    if own == theirs:
+        return False
+    yield note(
+        "queues",
+        f"Process {pid} was started with {_names(theirs - own)}, and this one with "
+        f"{_names(own - theirs)}: messages between the two go by TCP, as UCX's "
+        "queues in shared memory have to be alike.",
+        "For shared memory start both with the same values of these variables.",
+    )
+    return True
+
+
+def _names(settings: set[str]) -> str:
+    return " and ".join(sorted(settings)) or "none of these variables"
 
 
 def _namespaces(pid: int, is_apart: bool = False) -> Findings:
