@@ -33,8 +33,8 @@ static const umx_option umi_settings[] = {
     /* An element of those queues holds a message of up to 1024 bytes with its
      * headers (UMI_INJECT_MAX), not only one of 92: what does not fit goes
      * through a buffer, and 256 bytes take one and a half times as long. The
-     * rest of an element keeps the prefetchers of the reader, which run ahead of
-     * what it reads, off the element that is being written. */
+     * rest of an element keeps the prefetchers of the reader, which run ahead
+     * of what it reads, off the element that is being written. */
     {"POSIX_FIFO_ELEM_SIZE", "2048"},
     {"SYSV_FIFO_ELEM_SIZE", "2048"},
     {"XPMEM_FIFO_ELEM_SIZE", "2048"},
