@@ -44,9 +44,11 @@ enum {
     /* The shortest message that waits for a turn. Many that take no turns would
      * leave the others little of the network. */
     UMI_TRANSFER_MIN = 4 * 1024,
-    /* A piece, with its header and UCX's, is one message of UCX's tcp, whose
-     * segments are of 64 KiB. */
+    /* The longest piece, which all that comes later has in front of it. */
     UMI_PIECE_BYTES = 48 * 1024,
+    /* The longest message that goes whole, with its header: 64 KiB do, which
+     * would be three messages of UCX's otherwise. */
+    UMI_WHOLE_BYTES = 65 * 1024,
     /* The longest header of a data message that travels with a transfer. */
     UMI_TRANSFER_HEADER_MAX = 1024 + 56, /* umx/am.h: the program's own */
     /* Messages whose bytes nobody has asked for and that wait here: more are

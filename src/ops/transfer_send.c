@@ -57,7 +57,7 @@ static bool
 may_go_whole(const umi_transfer *transfer, size_t header_len)
 {
     return !transfer->is_announced && header_len <= UMI_HEADER_MAX &&
-           header_len + transfer->len <= UMI_PIECE_BYTES;
+           header_len + transfer->len <= UMI_WHOLE_BYTES;
 }
 
 umx_status

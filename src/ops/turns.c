@@ -7,8 +7,12 @@
 #include "worker/engine.h"
 
 enum {
-    /* The length of a piece, where the last one had to wait. */
+    /* The length of a piece, where the last one had to wait. If that one does
+     * not wait the next may have UMI_PIECE_BYTES, and a message behind that
+     * one UMI_WHOLE_BYTES. */
     PIECE_MIN = 8 * 1024,
+    /* The bytes of an endpoint's turn. */
+    TURN_BYTES = 2 * UMI_PIECE_BYTES,
     /* Pieces a link sends before others have their turn, where the kernel takes
      * each at once. */
     PIECES_A_CALL = 8
@@ -32,7 +36,7 @@ ep_at(umi_node *node)
 static bool
 has_room(const umi_turns *turns)
 {
-    return turns->in_hand < turns->piece_len;
+    return turns->in_hand < turns->max_len;
 }
 
 static void
@@ -94,9 +98,10 @@ post_piece(umi_turns *turns, umi_piece_block *piece, unsigned id,
                              (header_len != 0) ? piece->bytes : NULL,
                                                     header_len, bytes, len, &params);
     if (UCS_PTR_IS_PTR(result)) {
-        turns->piece_len = PIECE_MIN;
+        turns->max_len = PIECE_MIN;
     } else {
-        turns->piece_len = UMI_PIECE_BYTES;
+        turns->max_len = (turns->max_len < UMI_PIECE_BYTES) ? UMI_PIECE_BYTES :
+                                                              UMI_WHOLE_BYTES;
         free_piece(piece);
     }
     return UCS_PTR_IS_ERR(result) ? umi_ep_status(UCS_PTR_STATUS(result)) :
@@ -182,7 +187,7 @@ send_some(umi_turns *turns, umi_transfer *transfer, size_t *len_p,
 {
     umx_status status;
 
-    if (transfer->header_len != 0 && transfer->len <= turns->piece_len) {
+    if (transfer->header_len != 0 && transfer->len <= turns->max_len) {
         *len_p = transfer->len;
         return send_whole(turns, transfer, is_readable_p);
     }
@@ -193,6 +198,9 @@ send_some(umi_turns *turns, umi_transfer *transfer, size_t *len_p,
             return status;
         }
     }
+    if (*len_p > UMI_PIECE_BYTES) {
+        *len_p = UMI_PIECE_BYTES;
+    }
     return send_piece(turns, transfer, len_p, is_readable_p);
 }
 
@@ -202,7 +210,7 @@ static bool
 is_too_long(const umi_turns *turns, const umi_transfer *transfer,
             const umi_transfer_ep *transfers)
 {
-    return transfer->header_len != 0 && transfer->len <= turns->piece_len &&
+    return transfer->header_len != 0 && transfer->len <= turns->max_len &&
            transfer->len > transfers->budget;
 }
 
@@ -218,13 +226,13 @@ take_turn(umi_turns *turns)
     umx_status       status;
 
     if (transfers->budget == 0 || is_too_long(turns, transfer, transfers)) {
-        transfers->budget = UMI_PIECE_BYTES;
+        transfers->budget = TURN_BYTES;
         umi_node_remove(&transfers->turn_node);
         umi_list_append(&turns->eps, &transfers->turn_node);
         return;
     }
-    len    = (transfers->budget < turns->piece_len) ? transfers->budget :
-                                                      turns->piece_len;
+    len    = (transfers->budget < turns->max_len) ? transfers->budget :
+                                                    turns->max_len;
     status = send_some(turns, transfer, &len, &is_readable);
     transfers->budget -= len;
     if (!is_readable) {
@@ -303,8 +311,8 @@ umi_turns_leave(umi_ep_base *ep)
 void
 umi_turns_init(umi_link *link, umi_turns *turns)
 {
-    turns->link      = link;
-    turns->piece_len = PIECE_MIN;
+    turns->link    = link;
+    turns->max_len = PIECE_MIN;
     umi_list_init(&turns->eps);
     umi_list_init(&turns->pieces);
     umi_node_init(&turns->due_node);

@@ -22,17 +22,17 @@ typedef struct umi_piece_block {
     umx_worker      *worker;
     size_t           len; /* bytes of the message's */
     umi_piece_header header;
-    uint8_t          bytes[UMI_PIECE_BYTES]; /* the header is in front */
+    uint8_t          bytes[UMI_WHOLE_BYTES]; /* the header is in front */
 } umi_piece_block;
 
 struct umi_turns {
     umi_link *link;
-    umi_list  eps;       /* umi_transfer_ep.turn_node: with something to send */
-    umi_list  pieces;    /* in UCX's hands */
-    size_t    in_hand;   /* bytes of those */
-    size_t    piece_len; /* of the next one: it follows the link's rate */
-    umi_node  due_node;  /* umi_transfers.due */
-    bool      is_tuned;  /* it is not new to umi_engine_tune() */
+    umi_list  eps;      /* umi_transfer_ep.turn_node: with something to send */
+    umi_list  pieces;   /* in UCX's hands */
+    size_t    in_hand;  /* bytes of those */
+    size_t    max_len;  /* of the next one: it follows the link's rate */
+    umi_node  due_node; /* umi_transfers.due */
+    bool      is_tuned; /* it is not new to umi_engine_tune() */
 };
 
 /* Begin the turns of a new link, which lie in `turns`; end them. */

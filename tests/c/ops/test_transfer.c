@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/transfer.h"
+#include "ops/turns.h"
 #include "ops/turns.h"
 #include "worker/request.h"
 
@@ -129,7 +129,7 @@ test_bytes_land_in_the_receive(void **state)
     static const size_t lengths[] = {UMI_TRANSFER_MIN - 1,
                                      UMI_TRANSFER_MIN,
                                      UMI_TRANSFER_MIN + 1,
-                                     UMI_PIECE_BYTES,
+                                     UMI_WHOLE_BYTES,
                                      SIZE,
                                      LARGE};
     pair               *p         = *state;
@@ -191,6 +191,31 @@ test_a_message_goes_whole_in_its_turn(void **state)
     assert_int_equal(first.info.tag, 1);
     assert_int_equal(second.info.tag, 2);
     check_pattern(in[0], WHOLE, 3);
+    assert_int_equal(p->client->base.transfers->last_sent, 0);
+    check_over(p->client);
+    check_over(p->server);
+}
+
+/* The messages before did not have to wait. */
+static void
+test_a_message_of_64_kib_goes_whole_over_a_fast_link(void **state)
+{
+    enum {
+        LEN = 64 * 1024
+    };
+
+    pair *p = *state;
+    op    o;
+
+    open_pair(p);
+    p->client->base.link->turns->max_len = UMI_WHOLE_BYTES;
+    op_recv(&o, p->server, 0, pair_any, in[0], LARGE);
+    fill_pattern(out[0], LEN, 5);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), out[0], LEN),
+                     UMX_OK);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    assert_int_equal(o.info.length, LEN);
+    check_pattern(in[0], LEN, 5);
     assert_int_equal(p->client->base.transfers->last_sent, 0);
     check_over(p->client);
     check_over(p->server);
@@ -815,6 +840,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         TRANSFER_TEST(test_bytes_land_in_the_receive),
         TRANSFER_TEST(test_a_message_goes_whole_in_its_turn),
+        TRANSFER_TEST(test_a_message_of_64_kib_goes_whole_over_a_fast_link),
         TRANSFER_TEST(test_one_that_is_cancelled_before_its_turn),
         TRANSFER_TEST(test_many_messages_go_whole),
         TRANSFER_TEST(test_messages_wait_for_their_receives),
