@@ -50,6 +50,33 @@ async def test_a_receive_pending_at_the_peers_close_raises_peer_closed(
         assert isinstance(caught.value, ucp.UCXCanceled)
 
 
+RECEIVES = {
+    "recv": lambda ep: ep.recv(bytearray(8)),
+    "recv_obj": lambda ep: ep.recv_obj(),
+    "am_recv": lambda ep: ep.am_recv(),
+    "stream_recv": lambda ep: ep.stream_recv(bytearray(8)),
+}
+
+
+@pytest.mark.parametrize("recv", RECEIVES.values(), ids=RECEIVES)
+async def test_a_receive_beside_ones_own_close_raises_peer_closed_in_any_order(recv):
+    """A task that receives may begin after the close, or when that is over."""
+
+    async def receive():
+        await recv(client)
+
+    text = "^Endpoint closed by close\\(\\) in this process"
+    async with connected_pair() as (client, _server):
+        with pytest.raises(ucp.UCXPeerClosed, match=text) as caught:
+            await asyncio.gather(receive(), client.close())
+        assert isinstance(caught.value, ucp.UCXCanceled)  # as in ucx-py
+        with pytest.raises(ucp.UCXPeerClosed, match=text):
+            await receive()
+        with pytest.raises(ucp.UCXCloseError, match=text) as caught:
+            await client.send(b"")
+        assert not isinstance(caught.value, ucp.UCXCanceled)
+
+
 async def test_a_receive_pending_at_ones_own_close_raises_peer_closed():
     async with connected_pair() as (client, _server):
         pending = client.recv(bytearray(8))

@@ -134,6 +134,18 @@ is_end_of_own_close(const RequestObject *self, umx_status status)
            !umx_ep_is_peer_closed(ep);
 }
 
+/* Is it a receive that was called after this side's close()? It raises what one
+ * raises that was called before: which of two tasks runs first does not matter.
+ */
+static bool
+is_after_own_close(const RequestObject *self, umx_status status)
+{
+    return status == UMX_ERR_CLOSED && self->endpoint != NULL &&
+           request_is_a(self, OP_RECV) && self->worker->umx != NULL &&
+           !worker_is_forked(self->worker) &&
+           umx_ep_error(self->endpoint->umx) == UMX_OK;
+}
+
 /* What the system has said of the connection; or 0. */
 static int
 errno_of(const RequestObject *self)
@@ -185,7 +197,13 @@ make_error(RequestObject *self, umx_status status, char *text, size_t size)
     if (status == UMX_ERR_CLOSED && self->endpoint != NULL) {
         snprintf(text, size, "%s", endpoint_closed_by(self->endpoint));
     }
-    if (describe_unread(self, status, text, size)) {
+    if (is_after_own_close(self, status)) {
+        if (!describe_unread(self, status, text, size)) {
+            snprintf(text, size, "Endpoint closed%s",
+                     endpoint_closed_by(self->endpoint));
+        }
+        exc = errors_new_text(st, UMX_ERR_PEER_CLOSED, op, text);
+    } else if (describe_unread(self, status, text, size)) {
         exc = errors_new_text(st, status, op, text);
     } else if (status == UMX_ERR_TIMED_OUT && peer != NULL) {
         exc = make_timeout(self, op, peer, text);
