@@ -294,8 +294,8 @@ is_measure(const char *word)
     char key[32];
 
     for (size_t i = 0; i < NUM_SHARED * NUM_MEASURES; i++) {
-        int len = snprintf(key, sizeof(key), "%s%s=",
-                           shared_memory[i / NUM_MEASURES],
+        int len = snprintf(key, sizeof(key),
+                           "%s%s=", shared_memory[i / NUM_MEASURES],
                            measures[i % NUM_MEASURES].suffix);
 
         if (strncmp(word, key, (size_t)len) == 0) {
@@ -594,9 +594,8 @@ read_measure(const char *text, const measure *it)
     if (!it->is_int) {
         return read_size(text);
     }
-    return (strcasecmp(text, "inf") == 0) ?
-               UINT32_MAX :
-               (uint32_t)strtoul(text, NULL, 10);
+    return (strcasecmp(text, "inf") == 0) ? UINT32_MAX :
+                                            (uint32_t)strtoul(text, NULL, 10);
 }
 
 uint32_t
