@@ -624,7 +624,7 @@ tell_queues(const umx_context_params *params, ucp_config_t *config)
         const measure *it        = &measures[i % NUM_MEASURES];
 
         snprintf(key, sizeof(key), "%s%s", transport, it->suffix);
-        /* It refuses what it has no such transport for. */
+        /* UCX refuses those of a transport that it does not have. */
         (void)!ucp_config_modify(config, key,
                                  find_measure(params, transport, it));
     }
