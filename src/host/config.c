@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,6 +187,13 @@ env_has(const char *key)
     return env_value(key) != NULL;
 }
 
+/* True if an option is for `key`: UCX takes a pattern for the name, too. */
+static bool
+is_for(const umx_option *option, const char *key)
+{
+    return fnmatch(option->key, key, 0) == 0;
+}
+
 static bool
 options_have(const umx_context_params *params, const char *key)
 {
@@ -193,7 +201,7 @@ options_have(const umx_context_params *params, const char *key)
         return false;
     }
     for (size_t i = 0; i < params->num_options; i++) {
-        if (strcmp(params->options[i].key, key) == 0) {
+        if (is_for(&params->options[i], key)) {
             return true;
         }
     }
@@ -205,6 +213,21 @@ static const char *const shared_memory[] = {"POSIX", "SYSV", "XPMEM"};
 
 enum {
     NUM_SHARED = sizeof(shared_memory) / sizeof(*shared_memory)
+};
+
+/* What tells the layout of a queue. */
+typedef struct measure {
+    const char *suffix;
+    const char *usual;  /* UCX's default */
+    bool        is_int; /* UCX reads it as an int, and not as a size */
+} measure;
+
+static const measure measures[] = {{"_FIFO_SIZE", "256", true},
+                                   {"_FIFO_ELEM_SIZE", "128", true},
+                                   {"_SEG_SIZE", "8256", false}};
+
+enum {
+    NUM_MEASURES = sizeof(measures) / sizeof(*measures)
 };
 
 /* These transports inherit the MM_ settings: a user who sets the general one
@@ -264,6 +287,24 @@ apply_settings(const umx_context_params *params, ucp_config_t *config)
     }
 }
 
+/* True if `word` is KEY=VALUE of a measure, which tell_queues() tells UCX. */
+static bool
+is_measure(const char *word)
+{
+    char key[32];
+
+    for (size_t i = 0; i < NUM_SHARED * NUM_MEASURES; i++) {
+        int len = snprintf(key, sizeof(key),
+                           "%s%s=", shared_memory[i / NUM_MEASURES],
+                           measures[i % NUM_MEASURES].suffix);
+
+        if (strncmp(word, key, (size_t)len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool
 is_setting(const char *word)
 {
@@ -276,7 +317,7 @@ is_setting(const char *word)
             return true;
         }
     }
-    return false;
+    return is_measure(word);
 }
 
 /* UCX 1.13 warns of each setting of a transport that it has not opened yet. */
@@ -437,7 +478,7 @@ umi_config_value(const umx_context_params *params, const char *key,
     *option_p = -1;
     if (params->field_mask & UMX_CONTEXT_FIELD_OPTIONS) {
         for (size_t i = 0; i < params->num_options; i++) {
-            if (strcmp(params->options[i].key, key) == 0 &&
+            if (is_for(&params->options[i], key) &&
                 (value == NULL || !env_first)) {
                 *option_p = (int)i;
                 value     = params->options[i].value;
@@ -484,15 +525,9 @@ check_seg_sizes(const umx_context_params *params, int *bad_option_p)
 /* ---- queues in shared memory ---------------------------------------------
  *
  * A process writes into the queue of another by its own idea of how long the
- * queue and its elements and segments are (uct_mm_ep.c). */
-
-typedef struct measure {
-    const char *suffix;
-    uint64_t    usual; /* UCX's default */
-} measure;
-
-static const measure measures[] = {
-    {"_FIFO_SIZE", 256}, {"_FIFO_ELEM_SIZE", 128}, {"_SEG_SIZE", 8256}};
+ * queue and its elements and segments are (uct_mm_ep.c). What that idea is has
+ * to be known here: UCX is told each of these numbers, so that neither its
+ * files (ucx.conf) nor what becomes of the environment later changes one. */
 
 static const char *
 setting_of(const char *key)
@@ -519,8 +554,7 @@ last_option(const umx_context_params *params, const char *special,
     for (size_t i = params->num_options; i-- > 0;) {
         const umx_option *option = &params->options[i];
 
-        if ((strcmp(option->key, special) == 0 ||
-             strcmp(option->key, general) == 0) &&
+        if ((is_for(option, special) || is_for(option, general)) &&
             !(env_first && env_has(option->key))) {
             return option->value;
         }
@@ -530,7 +564,7 @@ last_option(const umx_context_params *params, const char *special,
 
 /* Find the value of a transport's option, in the order in which UCX is told:
  * the last wins. */
-static uint64_t
+static const char *
 find_measure(const umx_context_params *params, const char *transport,
              const measure *it)
 {
@@ -549,23 +583,51 @@ find_measure(const umx_context_params *params, const char *transport,
     if (value == NULL) {
         value = setting_of(special);
     }
-    return (value != NULL) ? read_size(value) : it->usual;
+    return (value != NULL) ? value : it->usual;
+}
+
+/* Read a number as UCX does: what follows the digits means nothing to it where
+ * an int is due, and it keeps 32 bits. */
+static uint64_t
+read_measure(const char *text, const measure *it)
+{
+    if (!it->is_int) {
+        return read_size(text);
+    }
+    return (strcasecmp(text, "inf") == 0) ? UINT32_MAX :
+                                            (uint32_t)strtoul(text, NULL, 10);
 }
 
 uint32_t
 umi_config_queues(const umx_context_params *params)
 {
-    enum {
-        MEASURES = sizeof(measures) / sizeof(*measures)
-    };
-    uint64_t found[NUM_SHARED][MEASURES];
+    uint64_t found[NUM_SHARED][NUM_MEASURES];
 
     for (size_t i = 0; i < NUM_SHARED; i++) {
-        for (size_t j = 0; j < MEASURES; j++) {
-            found[i][j] = find_measure(params, shared_memory[i], &measures[j]);
+        for (size_t j = 0; j < NUM_MEASURES; j++) {
+            found[i][j] = read_measure(
+                find_measure(params, shared_memory[i], &measures[j]),
+                &measures[j]);
         }
     }
     return (uint32_t)umi_siphash(found, sizeof(found));
+}
+
+/* Tell UCX what umi_config_queues() goes by. */
+static void
+tell_queues(const umx_context_params *params, ucp_config_t *config)
+{
+    char key[32];
+
+    for (size_t i = 0; i < NUM_SHARED * NUM_MEASURES; i++) {
+        const char    *transport = shared_memory[i / NUM_MEASURES];
+        const measure *it        = &measures[i % NUM_MEASURES];
+
+        snprintf(key, sizeof(key), "%s%s", transport, it->suffix);
+        /* UCX refuses those of a transport that it does not have. */
+        (void)!ucp_config_modify(config, key,
+                                 find_measure(params, transport, it));
+    }
 }
 
 bool
@@ -661,6 +723,7 @@ read_config(const umx_context_params *params, ucp_config_t **config_p,
     }
     apply_settings(params, config);
     status = apply_options(params, config, bad_option_p);
+    tell_queues(params, config);
     if (status == UMX_OK) {
         status = leave_sysv_out(config, segment_error_p);
     }

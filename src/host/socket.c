@@ -659,11 +659,13 @@ umi_sockaddr_text(const struct sockaddr *addr, char *text)
 static bool
 find_peer(const umi_socket *sock, struct sockaddr_storage *found)
 {
-    size_t len = sizeof(*found);
+    size_t    len    = sizeof(*found);
+    socklen_t of_all = sizeof(*found);
 
     memset(found, 0, sizeof(*found));
     if (sock->buffers != NULL) {
         *found = sock->buffers->peer;
+        unmap(found, &of_all);
     } else {
         (void)!umi_socket_address(sock, true, (struct sockaddr *)found, &len);
     }

@@ -410,12 +410,19 @@ def until_user(pid, user):
         pass
 
 
+def until_environment(pid):
+    """Popen() returns when the program has been found, and has none yet."""
+    while not Path(f"/proc/{pid}/environ").read_bytes():
+        pass
+
+
 def test_a_process_with_other_queues_is_noted(monkeypatch):
     assert list(system._queues(os.getpid())) == []
     env = {**os.environ, "UCX_MM_FIFO_SIZE": "512", "UCX_SYSV_SEG_SIZE": "4k"}
     monkeypatch.setenv("UCX_SYSV_SEG_SIZE", "4k")
     monkeypatch.setenv("UCX_TLS", "all")  # which separates no two processes
     with subprocess.Popen("cat", env=env, stdin=subprocess.PIPE) as process:
+        until_environment(process.pid)
         (text,) = only(system._queues(process.pid), "note")
         (more,) = only(system._namespaces(process.pid, True), "ok")
     assert text.startswith(

@@ -207,6 +207,55 @@ async def test_a_program_chooses_queues_by_options(start):
     assert await why(client) == {QUEUES}
 
 
+@pytest.mark.parametrize("pattern", ["?YSV_SEG_SIZE", "[S]YSV_SEG*"])
+async def test_an_option_may_be_a_pattern(start, pattern):
+    server, client = await start(SUPERUSER), await start(SUPERUSER)
+    await client.do("listener.close()")
+    await client.do("ucp.reset()")
+    await client.do(f"ucp.init({{{pattern!r}: '4096'}})")
+    assert is_apart(await meet(server, client))
+    assert await why(client) == {QUEUES}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"), [("256k", "262144", False), ("256k", "256", True)]
+)
+async def test_lengths_are_read_as_ucx_reads_them(start, one, other, alike):
+    """It takes what stands behind the digits of these numbers for nothing."""
+    server, client = [
+        await start(SUPERUSER, UCX_MM_FIFO_ELEM_SIZE=size) for size in (one, other)
+    ]
+    assert is_apart(await meet(server, client)) is not alike
+    assert await why(server) == (set() if alike else {QUEUES})
+
+
+async def test_a_file_of_ucx_changes_no_queue(start, tmp_path):
+    """A process that reads it would write into the queues of those that do not."""
+    (tmp_path / "ucx.conf").write_text("UCX_MM_SEG_SIZE=1024\nUCX_MM_FIFO_SIZE=64\n")
+    server = await start(SUPERUSER, UCX_CONFIG_DIR=str(tmp_path))
+    client = await start(SUPERUSER)
+    assert not is_apart(await meet(server, client))
+
+
+async def test_the_environment_of_later_changes_no_queue(start):
+    """UCX reads it for each worker, and the context has been made."""
+    server, client = await start(SUPERUSER), await start(SUPERUSER)
+    port = await server.do("listener.port")
+    await server.do("os.environ['UCX_MM_SEG_SIZE'] = '1024'")
+    await client.do("os.environ['UCX_MM_SEG_SIZE'] = '2048'")
+    await client.do(
+        "async def meet():\n"
+        f"    async with ucp.connect('127.0.0.1', {port}) as ep:\n"
+        "        return await exchange(ep)"
+    )
+    end = client.begin("await asyncio.to_thread(asyncio.run, meet())")
+    await server.do("ep = await anext(listener)")
+    lanes, mapped = await server.do("await exchange(ep)")
+    assert lanes & SHARED
+    assert mapped
+    assert await client.result(end)
+
+
 @pytest.mark.parametrize("tls", ["posix,self", "sysv,self"])
 async def test_without_a_network_the_reason_is_told(start, tls):
     server, client = await start(SUPERUSER, UCX_TLS=tls), await start(ONE, UCX_TLS=tls)

@@ -103,6 +103,16 @@ def test_bytes_are_counted_for_the_host_of_the_peer(hosts):
     assert {line.split('_host="')[1].split('"')[0] for line in lines} == {OTHER[1]}
 
 
+def test_a_listener_of_both_families_counts_for_the_name_of_ipv4(hosts):
+    echo = "await ep.send_obj(await ep.recv_obj())\n"
+    told = SERVER.replace(echo, echo + " " * 12 + "print(ucp.metrics(), flush=True)\n")
+    with start(hosts.namespaces[1], told, "::") as server:
+        port = server.stdout.readline().strip()
+        assert connect(hosts, OTHER[1], port, 10)[1:] == ["hello", str(1 << 20)]
+        line = next(x for x in server.stdout if "peer_host_sent_bytes_total{" in x)
+    assert f'peer_host="{OTHER[0]}"' in line
+
+
 @pytest.mark.parametrize("there", [OTHER[1], LABELLED[1]])
 def test_data_go_over_the_network_by_which_the_program_connected(hosts, there):
     hosts.set(drop="both")

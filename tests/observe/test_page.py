@@ -15,6 +15,7 @@ from script import run_script
 
 import ucp
 from ucp._observe import page
+from ucp._observe.families import of_host
 from ucp.testing import connected_pair
 
 PROGRAM = """
@@ -104,16 +105,19 @@ async def test_a_process_reads_what_it_exchanges_with_hosts():
 NAMES = "number,begun_ns,drained,sent_bytes,other_sent_bytes"
 
 
-def page_of(version, *rows, offset=None):
-    """A page with one worker, which has sent 5 bytes and 6 to other hosts."""
-    slot = struct.pack("=6Q", 1, 1, 0, 0, 5, 6)
+def page_of(version, *rows, offset=None, numbers=(1,), read_word=None):
+    """A page of workers, which have sent 5 bytes and 6 to other hosts each."""
+    slots = [struct.pack("=6Q", 1, number, 0, 0, 5, 6) for number in numbers]
     start = page._HEADER.size
+    size = len(slots[0])
+    end = start + size * len(slots)
     header = page._HEADER.pack(
-        *(b"ucpstats", version, start, len(slot), 1, 1, 1, 1, 1, 1, b"0.1"),
-        *(start + len(slot) if offset is None else offset, page._HOST.size, len(rows)),
+        *(b"ucpstats", version, start, size, len(slots), 1, 1, 1, 1, 1, b"0.1"),
+        *(end if offset is None else offset, page._HOST.size, len(rows)),
         NAMES.encode(),
     )
-    return page._read_memory(1, memoryview(header + slot + b"".join(rows)))
+    memory = b"".join((header, *slots, *rows))
+    return page._read_memory(1, memoryview(memory), read_word)
 
 
 def row(turn, worker, sent):
@@ -141,6 +145,33 @@ def test_a_page_of_an_older_version_is_read():
 def test_rows_that_are_not_there_are_not_read(offset):
     found = page_of(2, row(1, 1, 100), offset=offset)
     assert [host.host for host in found.hosts] == ["other"]
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_a_large_page_of_somebody_else_does_not_hold_the_reader_up(same):
+    """Anybody makes one, and the exporter of root reads it."""
+    numbers = [1 if same else i + 1 for i in range(40_000)]
+    rows = [row(1, number, 100) for number in numbers[:10_000]]
+    found = page_of(2, *rows, numbers=numbers)
+    assert len(found.workers) == len(set(numbers))
+    assert len(found.hosts) == len(rows) + len(found.workers)
+    assert found.workers[0].statistics.sent_bytes == 11 + (1_000_000 if same else 100)
+    assert len(of_host([found])) > 10
+
+
+@pytest.mark.parametrize("moment", range(3))
+def test_a_worker_that_ends_meanwhile_is_read_whole_or_not_at_all(moment):
+    """It gives its rows back, and then its slot."""
+    calls = 0
+
+    def read_word(start):
+        nonlocal calls
+        calls += 1
+        turn = 1 if calls <= moment else 2
+        return turn.to_bytes(8, sys.byteorder)
+
+    found = page_of(2, row(1, 1, 100), read_word=read_word)
+    assert [worker.statistics.sent_bytes for worker in found.workers] in ([], [111])
 
 
 def test_a_name_of_any_bytes_can_be_printed(tmp_path):

@@ -23,6 +23,7 @@ from .page import (
     HostCounters,
     ProcessStatistics,
     WorkerCounters,
+    hosts_by_worker,
     program_of,
 )
 from .stats import hosts_of, workers
@@ -104,7 +105,7 @@ class _Labelled(NamedTuple):
 def of_this_process(*, peers: bool = False) -> list[Family]:
     """All metrics of this process; ``peers``: also those of its endpoints."""
     own = workers()
-    hosts = hosts_of(own)
+    hosts = hosts_by_worker(hosts_of(own))
     labelled = [_labelled({}, each, hosts) for each in own]
     info = {"version": _version.__version__, "ucx_version": which_ucx().version}
     return [
@@ -136,7 +137,8 @@ def of_host(processes: Iterable[ProcessStatistics]) -> list[Family]:
         own = {"pid": str(process.pid), "name": program_of(process.pid)}
         infos.append(("_info", {**own, "version": process.version}, 1))
         starts.append(("", own, process.started))
-        labelled += [_labelled(own, each, process.hosts) for each in process.workers]
+        hosts = hosts_by_worker(process.hosts)
+        labelled += [_labelled(own, each, hosts) for each in process.workers]
     return [
         Family("ucp_process", "info", "", "Processes that use ucp.", infos),
         Family(
@@ -151,13 +153,15 @@ def of_host(processes: Iterable[ProcessStatistics]) -> list[Family]:
 
 
 def _labelled(
-    process: dict[str, str], worker: WorkerCounters, hosts: Iterable[HostCounters]
+    process: dict[str, str],
+    worker: WorkerCounters,
+    hosts: dict[int, list[HostCounters]],
 ) -> _Labelled:
     """A worker with the labels of its process and its own."""
     return _Labelled(
         {**process, **_labels_of(worker)},
         worker,
-        [host for host in hosts if host.worker == worker.number],
+        hosts.get(worker.number, []),
     )
 
 

@@ -16,7 +16,7 @@ import errno
 import os
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -241,19 +241,25 @@ def _read_memory(
         return None
     if header_size % 8 != 0:
         return None
+    # First the rows, which a worker that ends gives back before its slot: the rows
+    # of a slot that is in use after that are those that it had.
+    hosts: list[HostCounters] = []
+    if version != 1:
+        hosts += _hosts(view, hosts_offset, host_size, num_hosts, read_word)
     found = [
         view[start : start + slot_size].cast("Q")
         for start in range(header_size, header_size + num_slots * slot_size, slot_size)
         if _is_in_use(view, start, read_word)
     ]
     names.insert(0, "turn")
-    slots = [(dict(zip(names, slot, strict=False)), slot) for slot in found]
-    hosts: list[HostCounters] = []
+    all_slots = [(dict(zip(names, slot, strict=False)), slot) for slot in found]
+    # A page of another user may have a number twice.
+    slots = {numbers["number"]: (numbers, slot) for numbers, slot in all_slots}.values()
     if version != 1:
-        hosts += _hosts(view, hosts_offset, host_size, num_hosts, read_word)
         hosts += [_other_hosts(numbers) for numbers, _ in slots]
+    by_worker = hosts_by_worker(hosts)
     for numbers, _ in slots:
-        _add_traffic(numbers, hosts)
+        _add_traffic(numbers, by_worker.get(numbers["number"], ()))
     workers = tuple(
         _worker(numbers, _name_in(slot, names), *clock) for numbers, slot in slots
     )
@@ -291,12 +297,19 @@ def _other_hosts(numbers: dict[str, int]) -> HostCounters:
     return HostCounters(numbers["number"], OTHER_HOSTS, (), *traffic)
 
 
-def _add_traffic(numbers: dict[str, int], hosts: list[HostCounters]) -> None:
-    """Add to a worker's numbers what it has exchanged with all hosts."""
+def hosts_by_worker(hosts: Iterable[HostCounters]) -> dict[int, list[HostCounters]]:
+    """Hosts by the number of their worker."""
+    found: dict[int, list[HostCounters]] = {}
     for host in hosts:
-        if host.worker == numbers["number"]:
-            for name in _TRAFFIC:
-                numbers[name] = numbers.get(name, 0) + getattr(host, name)
+        found.setdefault(host.worker, []).append(host)
+    return found
+
+
+def _add_traffic(numbers: dict[str, int], hosts: Iterable[HostCounters]) -> None:
+    """Add to a worker's numbers what it has exchanged with ``hosts``, all of its."""
+    for host in hosts:
+        for name in _TRAFFIC:
+            numbers[name] = numbers.get(name, 0) + getattr(host, name)
 
 
 def _text(padded: bytes) -> str:

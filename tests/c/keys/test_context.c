@@ -501,6 +501,19 @@ test_segments_whose_size_has_more_than_16_bits_are_refused(void **state)
     }
 }
 
+/* UCX takes a pattern for the name of an option. */
+static void
+test_a_pattern_chooses_the_size_of_segments(void **state)
+{
+    umx_option   options[] = {{"TLS", "tcp"}, {"*_SEG_SIZE", "64k"}};
+    umx_context *context;
+    int          index;
+
+    (void)state;
+    assert_int_equal(create(options, 2, 0, &context, &index), UMX_ERR_SEG_SIZE);
+    assert_int_equal(index, 1);
+}
+
 int
 main(void)
 {
@@ -520,6 +533,7 @@ main(void)
         cmocka_unit_test(test_limits_that_make_no_sense),
         cmocka_unit_test(
             test_segments_whose_size_has_more_than_16_bits_are_refused),
+        cmocka_unit_test(test_a_pattern_chooses_the_size_of_segments),
         cmocka_unit_test(test_the_token_is_copied),
         cmocka_unit_test(test_versions),
         cmocka_unit_test(test_the_log_can_be_taken),
