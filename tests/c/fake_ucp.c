@@ -114,7 +114,7 @@ static unsigned           num_arrivals;
 static unsigned           sent[MAX_IDS];
 static uint8_t            last_sent[MAX_BYTES];
 static size_t             last_sent_len;
-static char               keys[MAX_KEYS][48];
+static char               keys[MAX_KEYS][48], values[MAX_KEYS][48];
 static unsigned           num_keys;
 
 /* The next element that is not in use. */
@@ -265,12 +265,18 @@ fake_last_sent(size_t *len_p)
 bool
 fake_was_configured(const char *key)
 {
-    for (unsigned i = 0; i < num_keys; i++) {
+    return fake_configured(key) != NULL;
+}
+
+const char *
+fake_configured(const char *key)
+{
+    for (unsigned i = num_keys; i-- > 0;) {
         if (strcmp(keys[i], key) == 0) {
-            return true;
+            return values[i];
         }
     }
-    return false;
+    return NULL;
 }
 
 /* ---- contexts ------------------------------------------------------------
@@ -315,6 +321,7 @@ ucp_config_modify(ucp_config_t *config, const char *name, const char *value)
     }
     FAIL_IF_TOLD();
     if (num_keys < MAX_KEYS) {
+        snprintf(values[num_keys], sizeof(values[0]), "%s", value);
         snprintf(keys[num_keys++], sizeof(keys[0]), "%s", name);
     }
     return UCS_OK;

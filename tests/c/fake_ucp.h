@@ -65,4 +65,7 @@ const void *fake_last_sent(size_t *len_p);
 /* True if UCX's configuration was given `key`. */
 bool fake_was_configured(const char *key);
 
+/* The value that was given last with `key`; NULL: none. */
+const char *fake_configured(const char *key);
+
 #endif

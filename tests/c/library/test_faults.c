@@ -739,20 +739,22 @@ test_buffers_follow_the_length_of_the_users_queue(void **state)
     unsetenv("UCX_MM_FIFO_SIZE"); /* run.sh sets them */
     unsetenv("UCX_MM_RX_BUFS_GROW");
     create_with_option("TLS", "all", UMX_OK);
-    assert_true(fake_was_configured("POSIX_FIFO_SIZE"));
+    assert_string_equal(fake_configured("POSIX_FIFO_SIZE"), "64");
     assert_true(fake_was_configured("POSIX_RX_BUFS_GROW"));
     assert_true(fake_was_configured("SYSV_RX_BUFS_GROW"));
     create_with_option("POSIX_FIFO_SIZE", "1024", UMX_OK);
+    assert_string_equal(fake_configured("POSIX_FIFO_SIZE"), "1024");
     assert_false(fake_was_configured("POSIX_RX_BUFS_GROW"));
     assert_true(fake_was_configured("SYSV_RX_BUFS_GROW"));
     create_with_option("MM_FIFO_SIZE", "1024", UMX_OK);
-    assert_false(fake_was_configured("POSIX_FIFO_SIZE"));
+    assert_string_equal(fake_configured("POSIX_FIFO_SIZE"), "1024");
+    assert_string_equal(fake_configured("SYSV_FIFO_SIZE"), "1024");
     assert_false(fake_was_configured("POSIX_RX_BUFS_GROW"));
     assert_false(fake_was_configured("SYSV_RX_BUFS_GROW"));
     setenv("UCX_MM_RX_BUFS_GROW", "512", 1);
     create_with_option("TLS", "all", UMX_OK);
     unsetenv("UCX_MM_RX_BUFS_GROW");
-    assert_true(fake_was_configured("POSIX_FIFO_SIZE"));
+    assert_string_equal(fake_configured("POSIX_FIFO_SIZE"), "64");
     assert_false(fake_was_configured("POSIX_RX_BUFS_GROW"));
     assert_false(fake_was_configured("SYSV_RX_BUFS_GROW"));
 }
