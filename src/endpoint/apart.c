@@ -34,19 +34,19 @@ typedef struct umi_apart {
 static const umi_apart by_numbers = APART("the two do not share process "
                                           "numbers, which UCX needs for shared "
                                           "memory");
-static const umi_apart by_queues  = APART(
-     "UCX's queues in shared memory are not "
-      "alike, by its options FIFO_SIZE, "
-      "FIFO_ELEM_SIZE and SEG_SIZE");
-static const umi_apart by_users  = APART("the two are processes of different "
-                                          "users");
-static const umi_apart by_rights = APART("a process may not open the shared "
-                                         "memory of the other");
-static const umi_apart by_change = APART("a process has changed its user "
-                                         "since its worker was made");
-static const umi_apart by_peer   = APART("the peer may not map the memory of "
-                                           "this process, or has changed its "
-                                           "user since its worker was made");
+static const umi_apart by_queues  = APART("UCX's queues in shared memory are "
+                                           "not alike, by its options "
+                                           "FIFO_SIZE, FIFO_ELEM_SIZE and "
+                                           "SEG_SIZE");
+static const umi_apart by_users   = APART("the two are processes of different "
+                                            "users");
+static const umi_apart by_rights  = APART("a process may not open the shared "
+                                           "memory of the other");
+static const umi_apart by_change  = APART("a process has changed its user "
+                                           "since its worker was made");
+static const umi_apart by_peer    = APART("the peer may not map the memory of "
+                                             "this process, or has changed its "
+                                             "user since its worker was made");
 
 /* ---- looking -------------------------------------------------------------
  */

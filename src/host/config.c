@@ -26,19 +26,8 @@ static const umx_option umi_settings[] = {
     {"SYSV_ERROR_HANDLING", "y"},
     /* UCX gives each worker two queues in shared memory with 512 buffers of 8
      * KiB each, 6.3 MB that are written when it is made, and 4.2 of them in
-     * /dev/shm, of which a container has 64. Messages go by System V where both
-     * are possible, so POSIX has a short queue; where it is the only one, the
-     * short queue is as fast. The buffers are those of the queue and one more,
-     * and are doubled when all are in use. */
-    {"POSIX_FIFO_SIZE", "64"},
-    /* An element of those queues holds a message of up to 1024 bytes with its
-     * headers (UMI_INJECT_MAX), not only one of 92: what does not fit goes
-     * through a buffer, and 256 bytes take one and a half times as long. The
-     * rest of an element keeps the prefetchers of the reader, which run ahead
-     * of what it reads, off the element that is being written. */
-    {"POSIX_FIFO_ELEM_SIZE", "2048"},
-    {"SYSV_FIFO_ELEM_SIZE", "2048"},
-    {"XPMEM_FIFO_ELEM_SIZE", "2048"},
+     * /dev/shm, of which a container has 64. The buffers are those of the queue
+     * (`lengths`) and one more, and are doubled when all are in use. */
     {"POSIX_RX_BUFS_GROW", "66"},
     {"SYSV_RX_BUFS_GROW", "258"},
     /* A server restarts on its port at once, TIME_WAIT or not. */
@@ -194,18 +183,41 @@ is_for(const umx_option *option, const char *key)
     return fnmatch(option->key, key, 0) == 0;
 }
 
+/* True if an option counts: the environment may go first. */
 static bool
-options_have(const umx_context_params *params, const char *key)
+is_in_force(const umx_context_params *params, const umx_option *option)
+{
+    bool env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
+                     (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
+
+    return !(env_first && env_has(option->key));
+}
+
+/* Find the last of the program's options in force for one of two keys: its
+ * index, or -1. */
+static int
+last_option(const umx_context_params *params, const char *special,
+            const char *general)
 {
     if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
-        return false;
+        return -1;
     }
-    for (size_t i = 0; i < params->num_options; i++) {
-        if (is_for(&params->options[i], key)) {
-            return true;
+    for (int i = (int)params->num_options - 1; i >= 0; i--) {
+        const umx_option *option = &params->options[i];
+
+        if ((is_for(option, special) || is_for(option, general)) &&
+            is_in_force(params, option)) {
+            return i;
         }
     }
-    return false;
+    return -1;
+}
+
+/* True if the environment or the program decides an option. */
+static bool
+is_given(const umx_context_params *params, const char *key)
+{
+    return env_has(key) || last_option(params, key, key) >= 0;
 }
 
 /* The transports that move messages through memory that both map. */
@@ -218,17 +230,25 @@ enum {
 /* What tells the layout of a queue. */
 typedef struct measure {
     const char *suffix;
-    const char *usual;  /* UCX's default */
     bool        is_int; /* UCX reads it as an int, and not as a size */
 } measure;
 
-static const measure measures[] = {{"_FIFO_SIZE", "256", true},
-                                   {"_FIFO_ELEM_SIZE", "128", true},
-                                   {"_SEG_SIZE", "8256", false}};
+static const measure measures[] = {
+    {"_FIFO_SIZE", true}, {"_FIFO_ELEM_SIZE", true}, {"_SEG_SIZE", false}};
 
 enum {
     NUM_MEASURES = sizeof(measures) / sizeof(*measures)
 };
+
+/* The measures of each transport. Messages go by System V where both are
+ * possible, so POSIX has a short queue; where it is the only one, the short
+ * queue is as fast. An element of a queue holds a message of up to 1024 bytes
+ * with its headers (UMI_INJECT_MAX), not only one of 92 as by UCX's default:
+ * what does not fit goes through a buffer, and 256 bytes take one and a half
+ * times as long. The rest of an element keeps the prefetchers of the reader,
+ * which run ahead of what it reads, off the element that is being written. */
+static const char *const lengths[NUM_SHARED][NUM_MEASURES] = {
+    {"64", "2048", "8256"}, {"256", "2048", "8256"}, {"256", "2048", "8256"}};
 
 /* These transports inherit the MM_ settings: a user who sets the general one
  * has decided the special ones too. */
@@ -237,7 +257,7 @@ user_has(const umx_context_params *params, const char *key)
 {
     char general[64];
 
-    if (env_has(key) || options_have(params, key)) {
+    if (is_given(params, key)) {
         return true;
     }
     for (size_t i = 0; i < NUM_SHARED; i++) {
@@ -245,7 +265,7 @@ user_has(const umx_context_params *params, const char *key)
 
         if (strncmp(key, shared_memory[i], len) == 0 && key[len] == '_') {
             snprintf(general, sizeof(general), "MM%s", key + len);
-            return env_has(general) || options_have(params, general);
+            return is_given(params, general);
         }
     }
     return false;
@@ -406,16 +426,13 @@ static umx_status
 apply_options(const umx_context_params *params, ucp_config_t *config,
               int *bad_option_p)
 {
-    bool env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
-                     (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
-
     if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
         return UMX_OK;
     }
     for (size_t i = 0; i < params->num_options; i++) {
         const umx_option *option = &params->options[i];
 
-        if (env_first && env_has(option->key)) {
+        if (!is_in_force(params, option)) {
             continue;
         }
         if (ucp_config_modify(config, option->key, option->value) != UCS_OK) {
@@ -465,27 +482,12 @@ read_size(const char *text)
                (uint64_t)value << (10 * (unit - units));
 }
 
-/* The options that exist, and the order in which they are tried, are those of
- * apply_options(). */
 const char *
 umi_config_value(const umx_context_params *params, const char *key,
                  int *option_p)
 {
-    const char *value     = env_value(key);
-    bool        env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
-                     (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
-
-    *option_p = -1;
-    if (params->field_mask & UMX_CONTEXT_FIELD_OPTIONS) {
-        for (size_t i = 0; i < params->num_options; i++) {
-            if (is_for(&params->options[i], key) &&
-                (value == NULL || !env_first)) {
-                *option_p = (int)i;
-                value     = params->options[i].value;
-            }
-        }
-    }
-    return value;
+    *option_p = last_option(params, key, key);
+    return (*option_p >= 0) ? params->options[*option_p].value : env_value(key);
 }
 
 /* Check an option of a segment size. */
@@ -529,61 +531,27 @@ check_seg_sizes(const umx_context_params *params, int *bad_option_p)
  * to be known here: UCX is told each of these numbers, so that neither its
  * files (ucx.conf) nor what becomes of the environment later changes one. */
 
+/* Find measure `j` of transport `i`, in the order in which UCX is told: the
+ * last wins. */
 static const char *
-setting_of(const char *key)
-{
-    for (size_t i = 0; i < sizeof(umi_settings) / sizeof(*umi_settings); i++) {
-        if (strcmp(umi_settings[i].key, key) == 0) {
-            return umi_settings[i].value;
-        }
-    }
-    return NULL;
-}
-
-/* The last of a program's options for a transport, or for all; NULL: none. */
-static const char *
-last_option(const umx_context_params *params, const char *special,
-            const char *general)
-{
-    bool env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
-                     (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
-
-    if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
-        return NULL;
-    }
-    for (size_t i = params->num_options; i-- > 0;) {
-        const umx_option *option = &params->options[i];
-
-        if ((is_for(option, special) || is_for(option, general)) &&
-            !(env_first && env_has(option->key))) {
-            return option->value;
-        }
-    }
-    return NULL;
-}
-
-/* Find the value of a transport's option, in the order in which UCX is told:
- * the last wins. */
-static const char *
-find_measure(const umx_context_params *params, const char *transport,
-             const measure *it)
+find_measure(const umx_context_params *params, size_t i, size_t j)
 {
     char        special[32], general[32];
     const char *value;
+    int         option;
 
-    snprintf(special, sizeof(special), "%s%s", transport, it->suffix);
-    snprintf(general, sizeof(general), "MM%s", it->suffix);
-    value = last_option(params, special, general);
-    if (value == NULL) {
-        value = env_value(special);
+    snprintf(special, sizeof(special), "%s%s", shared_memory[i],
+             measures[j].suffix);
+    snprintf(general, sizeof(general), "MM%s", measures[j].suffix);
+    option = last_option(params, special, general);
+    if (option >= 0) {
+        return params->options[option].value;
     }
+    value = env_value(special);
     if (value == NULL) {
         value = env_value(general);
     }
-    if (value == NULL) {
-        value = setting_of(special);
-    }
-    return (value != NULL) ? value : it->usual;
+    return (value != NULL) ? value : lengths[i][j];
 }
 
 /* Read a number as UCX does: what follows the digits means nothing to it where
@@ -605,9 +573,8 @@ umi_config_queues(const umx_context_params *params)
 
     for (size_t i = 0; i < NUM_SHARED; i++) {
         for (size_t j = 0; j < NUM_MEASURES; j++) {
-            found[i][j] = read_measure(
-                find_measure(params, shared_memory[i], &measures[j]),
-                &measures[j]);
+            found[i][j] = read_measure(find_measure(params, i, j),
+                                       &measures[j]);
         }
     }
     return (uint32_t)umi_siphash(found, sizeof(found));
@@ -619,14 +586,13 @@ tell_queues(const umx_context_params *params, ucp_config_t *config)
 {
     char key[32];
 
-    for (size_t i = 0; i < NUM_SHARED * NUM_MEASURES; i++) {
-        const char    *transport = shared_memory[i / NUM_MEASURES];
-        const measure *it        = &measures[i % NUM_MEASURES];
-
-        snprintf(key, sizeof(key), "%s%s", transport, it->suffix);
-        /* UCX refuses those of a transport that it does not have. */
-        (void)!ucp_config_modify(config, key,
-                                 find_measure(params, transport, it));
+    for (size_t i = 0; i < NUM_SHARED; i++) {
+        for (size_t j = 0; j < NUM_MEASURES; j++) {
+            snprintf(key, sizeof(key), "%s%s", shared_memory[i],
+                     measures[j].suffix);
+            /* UCX refuses those of a transport that it does not have. */
+            (void)!ucp_config_modify(config, key, find_measure(params, i, j));
+        }
     }
 }
 

@@ -250,12 +250,18 @@ typedef struct link_rooms {
     umi_bounce_link    bounce;
 } link_rooms;
 
+static link_rooms *
+rooms_of_link(umi_link *link)
+{
+    return (link_rooms *)(void *)(link + 1);
+}
+
 static void
 init_link(umi_link *link)
 {
     umi_lend_init_link(link);
-    umi_turns_init(link, &((link_rooms *)(void *)(link + 1))->turns);
-    umi_bounce_init_link(link, &((link_rooms *)(void *)(link + 1))->bounce);
+    umi_turns_init(link, &rooms_of_link(link)->turns);
+    umi_bounce_init_link(link, &rooms_of_link(link)->bounce);
 }
 
 static void

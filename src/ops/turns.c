@@ -180,6 +180,13 @@ send_whole(umi_turns *turns, umi_transfer *transfer, bool *is_readable_p)
 /* ---- turns ---------------------------------------------------------------
  */
 
+/* Is a transfer a message that goes whole now? */
+static bool
+goes_whole(const umi_turns *turns, const umi_transfer *transfer)
+{
+    return transfer->header_len != 0 && transfer->len <= turns->max_len;
+}
+
 /* Send what the endpoint may send in its turn of a transfer, `*len_p` bytes. */
 static umx_status
 send_some(umi_turns *turns, umi_transfer *transfer, size_t *len_p,
@@ -187,7 +194,7 @@ send_some(umi_turns *turns, umi_transfer *transfer, size_t *len_p,
 {
     umx_status status;
 
-    if (transfer->header_len != 0 && transfer->len <= turns->max_len) {
+    if (goes_whole(turns, transfer)) {
         *len_p = transfer->len;
         return send_whole(turns, transfer, is_readable_p);
     }
@@ -210,8 +217,7 @@ static bool
 is_too_long(const umi_turns *turns, const umi_transfer *transfer,
             const umi_transfer_ep *transfers)
 {
-    return transfer->header_len != 0 && transfer->len <= turns->max_len &&
-           transfer->len > transfers->budget;
+    return goes_whole(turns, transfer) && transfer->len > transfers->budget;
 }
 
 /* Let the first endpoint send a piece. */

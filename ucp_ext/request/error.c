@@ -100,28 +100,19 @@ describe_silence(const RequestObject *self, umx_status status, char *text,
 }
 
 /* Append what the peer has sent, to the text of a receive that gets nothing
- * more: it may have been of the wrong kind, channel or tag. True: the text is
- * the whole one of an endpoint that is closed. */
-static bool
+ * more: it may have been of the wrong kind, channel or tag. */
+static void
 describe_unread(const RequestObject *self, umx_status status, char *text,
                 size_t size)
 {
-    char unread[UNREAD_TEXT];
+    size_t len = strlen(text);
+    char   unread[UNREAD_TEXT];
 
-    if (!request_is_a(self, OP_RECV) || self->endpoint == NULL ||
-        (status != UMX_ERR_PEER_CLOSED && status != UMX_ERR_CLOSED) ||
-        !endpoint_describe_unread(self->endpoint, unread, sizeof(unread))) {
-        return false;
-    }
-    if (status == UMX_ERR_CLOSED) {
-        snprintf(text, size, "Endpoint closed%s; %s",
-                 endpoint_closed_by(self->endpoint), unread);
-    } else {
-        size_t len = strlen(text);
-
+    if (request_is_a(self, OP_RECV) && self->endpoint != NULL &&
+        (status == UMX_ERR_PEER_CLOSED || status == UMX_ERR_CLOSED) &&
+        endpoint_describe_unread(self->endpoint, unread, sizeof(unread))) {
         snprintf(text + len, size - len, "%s%s", len != 0 ? "; " : "", unread);
     }
-    return status == UMX_ERR_CLOSED;
 }
 
 /* Is it this side whose close() has ended an operation that was pending? */
@@ -134,14 +125,13 @@ is_end_of_own_close(const RequestObject *self, umx_status status)
            !umx_ep_is_peer_closed(ep);
 }
 
-/* Is it a receive that was called after this side's close()? It raises what one
- * raises that was called before: which of two tasks runs first does not matter.
- */
+/* Is it a receive that was called on an endpoint after this side's close()? It
+ * raises what one raises that was called before: which of two tasks runs first
+ * does not matter. */
 static bool
-is_after_own_close(const RequestObject *self, umx_status status)
+is_after_own_close(const RequestObject *self)
 {
-    return status == UMX_ERR_CLOSED && self->endpoint != NULL &&
-           request_is_a(self, OP_RECV) && self->worker->umx != NULL &&
+    return request_is_a(self, OP_RECV) && self->worker->umx != NULL &&
            !worker_is_forked(self->worker) &&
            umx_ep_error(self->endpoint->umx) == UMX_OK;
 }
@@ -195,16 +185,14 @@ make_error(RequestObject *self, umx_status status, char *text, size_t size)
         describe_silence(self, status, text, size);
     }
     if (status == UMX_ERR_CLOSED && self->endpoint != NULL) {
-        snprintf(text, size, "%s", endpoint_closed_by(self->endpoint));
+        snprintf(text, size, "Endpoint closed%s",
+                 endpoint_closed_by(self->endpoint));
     }
-    if (is_after_own_close(self, status)) {
-        if (!describe_unread(self, status, text, size)) {
-            snprintf(text, size, "Endpoint closed%s",
-                     endpoint_closed_by(self->endpoint));
-        }
-        exc = errors_new_text(st, UMX_ERR_PEER_CLOSED, op, text);
-    } else if (describe_unread(self, status, text, size)) {
-        exc = errors_new_text(st, status, op, text);
+    describe_unread(self, status, text, size);
+    if (status == UMX_ERR_CLOSED && self->endpoint != NULL) {
+        exc = errors_new_text(
+            st, is_after_own_close(self) ? UMX_ERR_PEER_CLOSED : status, op,
+            text);
     } else if (status == UMX_ERR_TIMED_OUT && peer != NULL) {
         exc = make_timeout(self, op, peer, text);
     } else if (is_end_of_own_close(self, status)) {
